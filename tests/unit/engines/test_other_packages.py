@@ -171,6 +171,7 @@ def test_it_is_among_what_optimize_tries() -> None:
     assert "toy" in installed_engines()
 
 
+@pytest.mark.full
 def test_portability_has_a_row_for_it(make_model: Callable[..., Path]) -> None:
     """It is called with the file, in a process of its own."""
     found = {one.engine: one.outcome for one in find_portability(make_model(), frozenset()).places if not one.options}

@@ -112,6 +112,7 @@ def test_what_is_not_there_any_more_is_refused(
     assert wanted[what] in told
 
 
+@pytest.mark.full
 def test_a_decision_is_shown_with_what_it_changed(
     case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -174,6 +175,7 @@ def test_without_mlflow_the_extra_is_named(
     assert "headrace[mlflow]" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_intervals_that_touch_are_the_same(case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What was measured a little otherwise then is no difference."""
     assert optimize(case, tmp_path) == 0

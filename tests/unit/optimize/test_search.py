@@ -111,6 +111,7 @@ def test_one_variant_is_one_attempt(case: Any, ledger: Ledger, tmp_path: Path) -
     assert any(one.is_recalled for one in document.attempts)
 
 
+@pytest.mark.full
 def test_a_repair_is_recalled_too(twin: Any, ledger: Ledger, tmp_path: Path) -> None:
     """The second search ends with the same variant, and what its files are called today."""
     first = searched(twin, ledger, tmp_path)
@@ -119,6 +120,7 @@ def test_a_repair_is_recalled_too(twin: Any, ledger: Ledger, tmp_path: Path) -> 
     assert "int8-equalized" in {one.technique for one in again.attempts if one.is_recalled}
 
 
+@pytest.mark.full
 def test_another_objective_is_another_question(case: Any, ledger: Ledger, tmp_path: Path) -> None:
     """What was found for speed is asked anew for size, for which a file that is no smaller is no gain."""
     searched(case, ledger, tmp_path)
@@ -190,6 +192,7 @@ def test_what_is_not_faster_is_not_chosen(case: Any, tmp_path: Path, speeds: dic
     assert all(one.drop is None for one in document.attempts)
 
 
+@pytest.mark.full
 def test_an_interrupted_search_keeps_what_it_knows(case: Any, ledger: Ledger, tmp_path: Path) -> None:
     """And goes on from there the next time."""
     confirmed: list[str] = []
@@ -368,6 +371,7 @@ def test_what_a_processor_lacks_is_kept_as_any_reason(case: Any, ledger: Ledger,
     assert kept.says.encode() in msgspec.json.encode(document)
 
 
+@pytest.mark.full
 def test_what_the_golden_set_was_not_asked_about_is_kept(case: Any, ledger: Ledger, tmp_path: Path) -> None:
     """With the reason, which is told; it is no use of the golden set, and the next search judges it anew."""
     few = Methods(max_untrained=1)
@@ -385,6 +389,7 @@ def test_what_the_golden_set_was_not_asked_about_is_kept(case: Any, ledger: Ledg
     assert not next(one for one in again.attempts if one.candidate == unasked.candidate).is_recalled
 
 
+@pytest.mark.full
 def test_a_noisy_minute_is_judged_again(
     case: Any, ledger: Ledger, tmp_path: Path, speeds: dict[tuple[str, bool], float]
 ) -> None:

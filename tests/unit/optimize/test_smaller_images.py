@@ -178,6 +178,7 @@ def replace_recommended(document: OptimizationDocument, candidate: str) -> Optim
     return msgspec.structs.replace(document, recommended=candidate, layout=None)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("speeds")
 def test_a_module_that_scales_images_itself_gets_the_resize_in_the_model(
     case: Any, folders: tuple[Path, Path], tmp_path: Path
@@ -206,6 +207,7 @@ def test_a_module_that_cannot_prepare_that_size_ends_no_search(
     assert says in "".join(said)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("speeds")
 def test_sets_of_arrays_get_the_resize_in_the_model(case: Any, tmp_path: Path) -> None:
     """Nobody can prepare them anew."""
@@ -218,6 +220,7 @@ def test_sets_of_arrays_get_the_resize_in_the_model(case: Any, tmp_path: Path) -
     assert "Resize" in {node.op_type for node in onnx.load(attempt.artifact.file).graph.node}
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("speeds")
 def test_layouts_spoiled_images_and_a_second_search_know_the_size(
     case: Any, folders: tuple[Path, Path], tmp_path: Path, speeds: dict[tuple[str, bool], float]
@@ -298,6 +301,7 @@ def test_a_network_for_images_of_any_size_is_narrowed_too(case: Any, tmp_path: P
     assert made == {"input_side": FEWER}
 
 
+@pytest.mark.full
 def test_explain_asks_a_variant_with_the_images_that_it_takes(
     case: Any,
     folders: tuple[Path, Path],

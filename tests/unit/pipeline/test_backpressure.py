@@ -213,6 +213,7 @@ small_plans = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.full
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(small_plans, st.integers(1, 3), st.booleans(), st.integers(1, 2), st.integers(1, 6), st.integers(0, 9))
 def test_no_deadlock_however_small(

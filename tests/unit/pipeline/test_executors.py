@@ -172,6 +172,7 @@ def test_restarted_child_has_its_own_spans(run: Run) -> None:
     assert {id_: span.outcome for id_, span in spans.items()} == {"0": "ok", "1": "failed", "2": "ok"}
 
 
+@pytest.mark.full
 def test_batch_ids_stay_unique_over_restarts(run: Run) -> None:
     """Rows of one process and batch id are one batch, also when the child was replaced between batches and within one."""
     ran = run(
@@ -205,6 +206,7 @@ def test_time_limit_in_a_batch(run: Run) -> None:
     assert set(ran.results) == {"0", "2"}
 
 
+@pytest.mark.full
 @pytest.mark.real_clock
 @pytest.mark.parametrize("limit", ["time_limit_seconds", "stall_seconds"])
 def test_the_first_item_has_a_limit_too(run: Run, limit: str) -> None:
@@ -271,6 +273,7 @@ def test_memory_limit_blames_one_item(run: Run) -> None:
     assert {span.process for span in ran.spans if span.stage == "p"} != {os.getpid()}
 
 
+@pytest.mark.full
 def test_without_a_limit_memory_is_the_machines(run: Run) -> None:
     """What the limit forbids is done without it, so that it is the limit that forbids it."""
     ran = run([FaultyStage("p")], ["!memory 1e9"], {"stages": {"p": IN_PROCESS}})
@@ -444,6 +447,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_killed_parent_leaves_nothing(tmp_path: Path) -> None:
     """When the parent is killed while a child hangs, the child ends and the shared memory is removed."""
     script = tmp_path / "parent.py"

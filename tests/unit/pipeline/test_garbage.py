@@ -107,6 +107,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_a_run_over_cycles_stays_small() -> None:
     """Cycles of 4 MB arrays, 3.2 GB in all: the run keeps some hundred megabytes of them."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=True)

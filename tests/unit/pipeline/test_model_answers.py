@@ -56,6 +56,7 @@ def test_a_batch_too_large_for_the_device(run: Run, executor: str) -> None:
     assert {id_: float(value) for id_, value in ran.results.items()} == {str(n): float(n) for n in range(16)}
 
 
+@pytest.mark.full
 def test_no_memory_for_a_batch(run: Run) -> None:
     """Where there is no memory to stack inputs, the item fails that is too large, and the run goes on."""
     stages, plan = device(list, "thread")

@@ -52,6 +52,7 @@ def run_to_the_end(queue: MemoryQueue, stage: Any, delivery: Any = None, **plan:
     return hr.run(pipeline, hr.Plan.from_table(table))
 
 
+@pytest.mark.full
 def test_a_typo_costs_no_job() -> None:
     """All of 40 jobs are still in the queue, none in the dead letters, and the run ends with the reason."""
     queue = queue_of(jobs(*[b"x"] * 40))
@@ -63,6 +64,7 @@ def test_a_typo_costs_no_job() -> None:
     assert result.counters.notes["run.nothing_succeeded"] == 1
 
 
+@pytest.mark.full
 def test_messages_of_another_system_stay_where_they_are() -> None:
     """Of 60 messages in a foreign form four are moved to the dead letters, and the others can be received by their owner."""
     queue = queue_of([msgspec.json.encode({"asset_id": number}) for number in range(60)])
@@ -72,6 +74,7 @@ def test_messages_of_another_system_stay_where_they_are() -> None:
     assert "message." in result.ended_early
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("num_bad", [3, 12])
 def test_bad_messages_at_the_head_of_a_queue_of_good_ones(num_bad: int) -> None:
     """A worker that begins with them finds a good one and goes on; the bad ones end as they would have among good ones."""
@@ -111,6 +114,7 @@ class FullDisk(JsonLines):
         return super().deliver(job, result)
 
 
+@pytest.mark.full
 def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
     """While it is full next to nothing is worked on, no job pays for it, and when it is not the run goes on to its end."""
     worked: list[int] = []

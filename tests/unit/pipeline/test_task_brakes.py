@@ -83,6 +83,7 @@ def test_a_service_does_the_other_task_and_keeps_the_jobs_of_the_bad_one() -> No
     assert "run.nothing_succeeded" not in result.counters.notes
 
 
+@pytest.mark.full
 @pytest.mark.real_clock
 def test_draining_ends_with_the_task_that_is_given_up() -> None:
     """When nothing else is left the run ends early and says why; the bad task's jobs are still in the queue."""
@@ -95,6 +96,7 @@ def test_draining_ends_with_the_task_that_is_given_up() -> None:
     assert "AttributeError" in result.ended_early
 
 
+@pytest.mark.full
 @pytest.mark.real_clock
 def test_a_source_that_ends_leaves_them_undone() -> None:
     """The same over a list: what was not tried, or failed while the brake was on, has no outcome of its own."""
@@ -127,6 +129,7 @@ def test_a_task_that_recovers_is_done_after_all() -> None:
     assert not result.ended_early
 
 
+@pytest.mark.full
 @pytest.mark.real_clock
 def test_where_both_are_bad_the_run_stops() -> None:
     """Nothing is delivered, nothing lost, and the run says that none of the last jobs succeeded."""
@@ -156,6 +159,7 @@ def test_what_is_turned_away_uses_up_no_limit() -> None:
     assert state.visible + state.delayed + state.in_flight + state.dead == 400 - len(delivery.results)
 
 
+@pytest.mark.full
 @pytest.mark.real_clock
 def test_a_limit_ends_where_all_that_is_left_is_turned_away() -> None:
     """A limit that cannot be reached with the good ones alone ends with the task that is given up."""

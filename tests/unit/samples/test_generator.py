@@ -73,6 +73,7 @@ def test_sizes_are_those_of_photographs_on_the_web() -> None:
     assert 0.75 <= sum(width * height for width, height in sizes) / len(sizes) / 1e6 <= 1.05
 
 
+@pytest.mark.full
 def test_most_files_are_jpeg_some_png_and_webp() -> None:
     """All three kinds occur, JPEG in at least four of five."""
     counts = Counter(record.kind for record in _many_records())
