@@ -6,6 +6,8 @@ import gc
 import subprocess
 import sys
 
+import pytest
+
 from headrace.pipeline.garbage import GrowthWatch, calm_garbage_collector, resident_bytes
 from headrace.testing import FakeClock
 
