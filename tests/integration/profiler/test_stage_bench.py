@@ -1,4 +1,4 @@
-"""Isolation runs of emulated parts, whose answers are known.
+"""Stage benchmarks of emulated parts, whose answers are known.
 
 Others may use the machine, and it may be held back: sleeping takes at least as long as was asked, and a rate is at most what
 the sleeping allows. Only these bounds are certain, and orders that no neighbour turns round.
@@ -220,7 +220,7 @@ def test_cpu_time_of_a_stages_own_threads_is_counted() -> None:
 
 @pytest.fixture(scope="module")
 def whole() -> IsolationDocument:
-    """Return all isolation runs of a pipeline with a slow preprocessing: 5 ms in one worker, a device that takes 1 ms."""
+    """Return the stage benchmark of a pipeline with a slow preprocessing: 5 ms in one worker, a device that takes 1 ms."""
     source = ListSource([np.zeros(2, np.float32)] * 12)
     delivery = hr.collect()
     stages = [hr.emulated("preprocess", seconds=0.005), *Emulated().stages()]

@@ -1,4 +1,4 @@
-"""Points, measurements and taken-apart pipelines for the tests of isolation runs."""
+"""Points, measurements and taken-apart pipelines for the tests of the stage benchmark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arithmetic of isolation runs, on made-up measurements."""
+"""The arithmetic of the stage benchmark, on made-up measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small parts of isolation runs: tallies, values, replays, schedstat, devices."""
+"""The small parts of the stage benchmark: measurements, values, replays, schedstat, emulated devices."""
 
 from __future__ import annotations
 

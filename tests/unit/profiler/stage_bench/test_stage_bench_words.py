@@ -1,4 +1,4 @@
-"""What people read of isolation runs."""
+"""What people read of the stage benchmark."""
 
 from __future__ import annotations
 
