@@ -50,11 +50,9 @@ def start_forever(folder: Path) -> tuple[subprocess.Popen[str], int]:
     """Start the script without an end; return it and its sampler's process id, once something was written."""
     process = subprocess.Popen([sys.executable, SCRIPT, folder, "0", "forever"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    sampler = json.loads(process.stdout.readline())["helper"]
-    assert wait_until(
-        lambda: (folder / "states" / "sampler.jsonl").exists() and read_run(folder).states().num_rows > 50
-    )
-    return process, sampler
+    pid = json.loads(process.stdout.readline())["helper"]
+    assert wait_until(lambda: (folder / "states" / "helper.jsonl").exists() and read_run(folder).states().num_rows > 50)
+    return process, pid
 
 
 def is_there(process: int) -> bool:
@@ -173,13 +171,13 @@ def burn_in_threads(connection: Any) -> None:
     connection.recv()
 
 
-def test_a_killed_parent_leaves_readable_files_and_no_helper(tmp_path: Path) -> None:
+def test_a_killed_parent_leaves_readable_files_and_no_sampler(tmp_path: Path) -> None:
     """After SIGKILL of the profiled process the sampler ends, and what it saw can be read and sealed."""
     folder = tmp_path / "run"
-    process, sampler = start_forever(folder)
+    process, pid = start_forever(folder)
     process.kill()
     process.communicate()
-    assert wait_until(lambda: not is_there(sampler))
+    assert wait_until(lambda: not is_there(pid))
     run = read_run(folder)
     assert run.states().num_rows > 50
     assert run.resources().num_rows > 10
@@ -188,7 +186,7 @@ def test_a_killed_parent_leaves_readable_files_and_no_helper(tmp_path: Path) -> 
     assert read_run(folder).states().num_rows == run.states().num_rows
 
 
-def test_a_forked_child_does_not_keep_the_helper(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_keep_the_sampler(tmp_path: Path) -> None:
     """A child of the killed process that holds the other end of the sampler's pipe does not keep it alive."""
     code = (
         "import os, sys, time; from pathlib import Path; from headrace.profiler.sampler.control import Sampler\n"
@@ -199,22 +197,22 @@ def test_a_forked_child_does_not_keep_the_helper(tmp_path: Path) -> None:
     )
     process = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    sampler, child = (int(word) for word in process.stdout.readline().split())
-    assert wait_until(lambda: (tmp_path / "resources" / "sampler.jsonl").exists())
+    pid, child = (int(word) for word in process.stdout.readline().split())
+    assert wait_until(lambda: (tmp_path / "resources" / "helper.jsonl").exists())
     process.kill()
     process.wait()
     process.stdout.close()
-    gone = wait_until(lambda: not is_there(sampler))
+    gone = wait_until(lambda: not is_there(pid))
     assert is_there(child)
     os.kill(child, signal.SIGKILL)
     assert gone
 
 
-def test_a_helper_killed_with_its_parent_leaves_readable_files(tmp_path: Path) -> None:
+def test_a_sampler_killed_with_its_parent_leaves_readable_files(tmp_path: Path) -> None:
     """SIGKILL of both at once loses at most the last moment."""
     folder = tmp_path / "run"
-    process, sampler = start_forever(folder)
-    os.kill(sampler, signal.SIGKILL)
+    process, pid = start_forever(folder)
+    os.kill(pid, signal.SIGKILL)
     process.kill()
     process.communicate()
     run = read_run(folder)
@@ -222,16 +220,16 @@ def test_a_helper_killed_with_its_parent_leaves_readable_files(tmp_path: Path) -
     assert all("run.json" in problem for problem in run.problems)
 
 
-def test_a_killed_helper_does_not_end_the_run(folder: Path) -> None:
+def test_a_killed_sampler_does_not_end_the_run(folder: Path) -> None:
     """After SIGKILL of the sampler everything goes on, and the report says what happened."""
     sampler = Sampler(folder)
     sampler.start()
     me = WorkerThread(os.getpid(), threading.get_native_id(), "me")
     sampler.set_threads([me])
     assert wait_until(lambda: read_run(folder).states().num_rows > 0)
-    sampler = sampler.helper_process or 0
-    os.kill(sampler, signal.SIGKILL)
-    assert wait_until(lambda: not is_there(sampler))
+    pid = sampler.helper_process or 0
+    os.kill(pid, signal.SIGKILL)
+    assert wait_until(lambda: not is_there(pid))
     for number in range(3):
         sampler.set_threads([me] * number)
     report = sampler.close()
@@ -243,7 +241,7 @@ def test_a_killed_helper_does_not_end_the_run(folder: Path) -> None:
     assert read_run(folder).states().num_rows > 0
 
 
-def test_signals_to_everybody_do_not_end_the_helper(folder: Path) -> None:
+def test_signals_to_everybody_do_not_end_the_sampler(folder: Path) -> None:
     """Ctrl-C and a service manager's SIGTERM reach the sampler too; it watches how the run drains."""
     sampler = Sampler(folder)
     sampler.start()
@@ -256,7 +254,7 @@ def test_signals_to_everybody_do_not_end_the_helper(folder: Path) -> None:
     assert sampler.close().problem is None
 
 
-def test_a_helper_that_cannot_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sampler_that_cannot_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an interpreter to start, the run goes on and the report says so."""
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     sampler = Sampler(folder)
@@ -267,9 +265,9 @@ def test_a_helper_that_cannot_start(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert "No such file" in report.not_measured["resources"]
 
 
-def test_a_helper_that_fails_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sampler_that_fails_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sampler that ends with an error is told with the last line that it wrote."""
-    monkeypatch.setattr(control.HelperSettings, "encode", lambda _: "{}")
+    monkeypatch.setattr(control.SamplerSettings, "encode", lambda _: "{}")
     sampler = Sampler(folder)
     sampler.start()
     report = sampler.close()
@@ -277,28 +275,28 @@ def test_a_helper_that_fails_says_why(folder: Path, monkeypatch: pytest.MonkeyPa
     assert "KeyError" in (report.problem or "")
 
 
-def test_a_stopped_helper_does_not_stop_the_run(folder: Path) -> None:
+def test_a_stopped_sampler_does_not_stop_the_run(folder: Path) -> None:
     """A sampler that does not read is written to without waiting, and ended at the end."""
     sampler = Sampler(folder, close_seconds=0.5)
     sampler.start()
-    sampler = sampler.helper_process or 0
-    os.kill(sampler, signal.SIGSTOP)
+    pid = sampler.helper_process or 0
+    os.kill(pid, signal.SIGSTOP)
     for number in range(200):  # far more than a pipe holds
         sampler.set_threads([WorkerThread(1, n, f"worker-{number}-{n}") for n in range(50)])
     report = sampler.close()
     assert "did not answer" in (report.problem or "")
-    assert not is_there(sampler)
+    assert not is_there(pid)
 
 
-def test_workers_told_while_the_helper_was_busy_are_not_lost(folder: Path) -> None:
+def test_workers_told_while_the_sampler_was_busy_are_not_lost(folder: Path) -> None:
     """Messages that did not fit into the pipe arrive later, in order: the last one holds."""
     sampler = Sampler(folder)
     sampler.start()
-    sampler = sampler.helper_process or 0
-    os.kill(sampler, signal.SIGSTOP)
+    pid = sampler.helper_process or 0
+    os.kill(pid, signal.SIGSTOP)
     for number in range(100):
         sampler.set_threads([WorkerThread(1, 2, f"worker-{number}-{n}") for n in range(50)])
-    os.kill(sampler, signal.SIGCONT)
+    os.kill(pid, signal.SIGCONT)
     last = [WorkerThread(os.getpid(), threading.get_native_id(), "last")]
 
     def told() -> bool:
@@ -313,7 +311,7 @@ def test_a_full_disk_is_reported(folder: Path) -> None:
     """When the disk takes no samples the sampler goes on, and the report says how many are lost."""
     for name in ("resources", "states"):
         (folder / name).mkdir()
-        (folder / name / "sampler.jsonl").symlink_to("/dev/full")
+        (folder / name / "helper.jsonl").symlink_to("/dev/full")
     sampler = Sampler(folder, resource_hertz=10)
     sampler.start()
     sampler.set_threads([WorkerThread(os.getpid(), threading.get_native_id(), "me")])
