@@ -333,7 +333,7 @@ class Plan:
 
     def as_table(self) -> dict[str, Any]:
         """Return the Plan as nested dicts without what is None; `from_table` reads it back."""
-        return {"version": PLAN_VERSION, **_without_none(dataclasses.asdict(self))}
+        return {"version": PLAN_VERSION, **_drop_none(dataclasses.asdict(self))}
 
     def as_toml(self) -> str:
         """Return the Plan as TOML that `load` reads back."""
@@ -471,9 +471,9 @@ def _resolve_stage(plan: StagePlan, stage: StageDefaults, cores: int) -> StagePl
     )
 
 
-def _without_none(value: Any) -> Any:
+def _drop_none(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _without_none(part) for key, part in value.items() if part is not None and part != {}}
+        return {key: _drop_none(part) for key, part in value.items() if part is not None and part != {}}
     return value
 
 

@@ -187,7 +187,7 @@ class LiveView:
         unicode = (self._stream.encoding or "").lower().replace("-", "") == "utf8"
 
         def show(view: _View) -> None:
-            live.update(_drawing(view, unicode, console.width), refresh=True)
+            live.update(_draw(view, unicode, console.width), refresh=True)
 
         self._show, self._interval = show, REFRESH_SECONDS
 
@@ -288,7 +288,7 @@ def _plain_line(view: _View) -> str:
     return "; ".join([*parts, _clock(view)])
 
 
-def _drawing(view: _View, unicode: bool, columns: int) -> Text:
+def _draw(view: _View, unicode: bool, columns: int) -> Text:
     from rich.text import Text
 
     # Text put together by hand: a rich table of the same content takes several times as long to draw.
@@ -297,9 +297,9 @@ def _drawing(view: _View, unicode: bool, columns: int) -> Text:
     text.append("\n" + "\n".join(textwrap.wrap(f"{_rates(view)}; {_clock(view)}", columns)) + "\n")
     rows = [_row(view, stage, unicode) for stage in view.stages]
     # A narrow terminal shows less of each station, and the same of all.
-    shown = next((row for row in _SHOWN if all(len(_joined(cells, row)) <= columns for cells in rows)), _SHOWN[-1])
+    shown = next((row for row in _SHOWN if all(len(_join(cells, row)) <= columns for cells in rows)), _SHOWN[-1])
     for stage, cells in zip(view.stages, rows, strict=True):
-        text.append(f"{_joined(cells, shown)}\n", "yellow" if stage.name == view.slowest else "")
+        text.append(f"{_join(cells, shown)}\n", "yellow" if stage.name == view.slowest else "")
     text.right_crop(1)
     return text
 
@@ -313,7 +313,7 @@ _SHOWN = (
 )
 
 
-def _joined(cells: dict[str, str], shown: Sequence[str]) -> str:
+def _join(cells: dict[str, str], shown: Sequence[str]) -> str:
     return "  ".join(cells[name] for name in shown if cells[name])
 
 

@@ -93,7 +93,7 @@ def _peek(queue: Queue, args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 def _redrive(queue: Queue, args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     moved = queue.redrive(args.n, rework=args.rework)
-    return {"moved": moved}, f"{_counted(moved, 'dead letter')} moved back to {queue.name}"
+    return {"moved": moved}, f"{_pluralize(moved, 'dead letter')} moved back to {queue.name}"
 
 
 def _purge(queue: Queue, args: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -101,7 +101,7 @@ def _purge(queue: Queue, args: argparse.Namespace) -> tuple[dict[str, Any], str]
     if not args.yes:
         _confirm(queue, what, args.dead)
     removed = queue.purge(dead=args.dead)
-    return {"dead": args.dead, "removed": removed}, f"{_counted(removed, what)} removed from {queue.name}"
+    return {"dead": args.dead, "removed": removed}, f"{_pluralize(removed, what)} removed from {queue.name}"
 
 
 _ACTIONS = {"stats": _stats, "peek": _peek, "redrive": _redrive, "purge": _purge}
@@ -114,12 +114,12 @@ def _confirm(queue: Queue, what: str, dead: bool) -> None:
         raise SettingsError("purge asks before it removes anything, and there is no terminal to ask at; add --yes")
     state = queue.statistics()
     count = state.dead if dead else state.visible + state.in_flight + state.delayed
-    say(f"Remove {_counted(count, what)} from {queue.name} for good? [y/N] ", end="")
+    say(f"Remove {_pluralize(count, what)} from {queue.name} for good? [y/N] ", end="")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise SettingsError("nothing was removed")
 
 
-def _counted(count: int, what: str) -> str:
+def _pluralize(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
@@ -129,7 +129,7 @@ def _format_message(one: Message | DeadLetter) -> str:
 
     moment, verb = (one.died_at, "died") if isinstance(one, DeadLetter) else (one.sent_at, "sent")
     age = format_duration(max(0.0, time.time() - moment))
-    lines = [f"{one.id}  received {_counted(one.receive_count, 'time')}, {verb} {age} ago"]
+    lines = [f"{one.id}  received {_pluralize(one.receive_count, 'time')}, {verb} {age} ago"]
     if isinstance(one, DeadLetter):
         lines.append(f"  reason  {one.reason if one.reason.isprintable() else ascii(one.reason)}")
     if one.kept:

@@ -275,7 +275,7 @@ def measure_block(
     started = time.monotonic()
     try:
         result = run(
-            over(contender.pipeline, items, noted),
+            replace_parts(contender.pipeline, items, noted),
             contender.plan,
             observers=[failure, *observers],
             measuring=Measuring(first_alone=True, brakes=False),
@@ -286,7 +286,7 @@ def measure_block(
     return _block(result, noted, failure, time.monotonic() - started)
 
 
-def over(pipeline: Pipeline, source: FiniteSource, delivery: Delivery | None = None) -> Pipeline:
+def replace_parts(pipeline: Pipeline, source: FiniteSource, delivery: Delivery | None = None) -> Pipeline:
     """Return the pipeline with another source and delivery; the stages are the same objects.
 
     Args:

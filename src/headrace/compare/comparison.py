@@ -142,7 +142,7 @@ def compare_pipelines(
         interval,
         judgement,
         mid=centre(differences),
-        delivered=(_delivered_share(blocks_a), _delivered_share(blocks_b)),
+        delivered=(_share_delivered(blocks_a), _share_delivered(blocks_b)),
         paired=True,
         num_pairs=len(differences),
         margin=question.used_margin,
@@ -165,11 +165,11 @@ def compare_pipelines(
         ],
     )
     others = [metric for metric in METRICS.values() if metric != question.metric]
-    beside = [_beside(turns, Question(metric=metric)) for metric in others]
+    beside = [_judge_beside(turns, Question(metric=metric)) for metric in others]
     return msgspec.structs.replace(document, beside=tuple(one for one in beside if one is not None))
 
 
-def _beside(turns: Turns[Block], question: Question) -> Beside | None:
+def _judge_beside(turns: Turns[Block], question: Question) -> Beside | None:
     """Return what the same pairs tell of another metric; None if they did not measure it."""
     metric, values = question.metric, _values(turns, question.metric)
     if not values:
@@ -203,7 +203,7 @@ def compare_runs(a: Run, b: Run, *, question: Question | None = None, seed: int 
     judgement = judge(question.gain(interval), 0, question.goal(margin, recorded.DRIFT))
     return _document(
         question,
-        (_recorded_side(a, told_a), _recorded_side(b, told_b)),
+        (_make_recorded_side(a, told_a), _make_recorded_side(b, told_b)),
         interval,
         judgement,
         mid=interval.mid,
@@ -219,7 +219,7 @@ def compare_runs(a: Run, b: Run, *, question: Question | None = None, seed: int 
             "seed": seed,
             "emulated": told_a.is_emulated or told_b.is_emulated,
         },
-        warnings=[*told_a.warnings, *told_b.warnings, *_differing(a, b)],
+        warnings=[*told_a.warnings, *told_b.warnings, *_list_differences(a, b)],
     )
 
 
@@ -268,7 +268,7 @@ def _document(
             "hardware": msgspec.to_builtins(find_hardware()),
             "versions": find_versions(),
         },
-        warnings=(*_lost_jobs(delivered), *warnings),
+        warnings=(*_warn_of_lost_jobs(delivered), *warnings),
     )
     return msgspec.structs.replace(document, says=describe(document))
 
@@ -310,7 +310,7 @@ def _side(contender: Contender, blocks: Sequence[Block], values: Sequence[float]
     )
 
 
-def _recorded_side(run: Run, told: recorded.RecordedRun) -> Side:
+def _make_recorded_side(run: Run, told: recorded.RecordedRun) -> Side:
     plan_id, plan = next(iter(run.info.plans.items()), ("", {}))
     return Side(
         name=str(run.path),
@@ -332,7 +332,7 @@ def _mean_service(blocks: Sequence[Block]) -> dict[str, float]:
     }
 
 
-def _delivered_share(blocks: Sequence[Block]) -> float | None:
+def _share_delivered(blocks: Sequence[Block]) -> float | None:
     return _share(sum(block.delivered for block in blocks), sum(block.failed for block in blocks))
 
 
@@ -341,7 +341,7 @@ def _share(delivered: int, failed: int) -> float | None:
     return delivered / (delivered + failed) if delivered + failed else None
 
 
-def _lost_jobs(delivered: tuple[float | None, float | None]) -> list[str]:
+def _warn_of_lost_jobs(delivered: tuple[float | None, float | None]) -> list[str]:
     unknown = " and ".join(name for name, share in zip("AB", delivered, strict=True) if share is None)
     if unknown:
         return [f"how many of its jobs failed is not known of {unknown}, which did not get to count them"]
@@ -359,7 +359,7 @@ def _noise(differences: Sequence[float]) -> list[str]:
     ]
 
 
-def _differing(a: Run, b: Run) -> list[str]:
+def _list_differences(a: Run, b: Run) -> list[str]:
     """Return what else differs between two runs and may be the reason."""
     found = []
     for what, before, after in (

@@ -22,7 +22,7 @@ from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.formatting import pluralize
 from headrace.base.plan import Plan, resolve
 from headrace.base.plan_changes import list_changed_settings
-from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, measure_block, over
+from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, measure_block, replace_parts
 from headrace.compare.comparison import METRICS, compare_pipelines
 from headrace.compare.comparison import Question as Compared
 from headrace.compare.contenders import Blocks
@@ -161,7 +161,7 @@ def _recording(
     folder = runs / f"optimize-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     say(f"recording {items.num_items:,} items with the Plan as it is, into {folder}")
     settings = ProfileSettings(measure_overhead=False)
-    result = profile(over(question.pipeline, items), question.before, output=folder, settings=settings)
+    result = profile(replace_parts(question.pipeline, items), question.before, output=folder, settings=settings)
     if result.interrupted:
         raise Interrupted(f"interrupted while recording; what ran until then is in {folder}")
     return read_run(folder)

@@ -114,7 +114,7 @@ class CudaEvents:
             timer = self._timers.get(stage)
             if timer is None:
                 timer = self._timers[stage] = _Timer(functools.partial(_torch().cuda.Event, enable_timing=True))
-        return functools.partial(timer.timed, call)
+        return functools.partial(timer.time_call, call)
 
     def device_times(self) -> list[DeviceTimes]:
         """Return what the device has ended by now, for each stage that was timed."""
@@ -149,7 +149,7 @@ class _Timer:
         self._num_not_timed = 0
         self._lock = threading.Lock()
 
-    def timed(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    def time_call(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Make a call between two events."""
         with self._lock:
             self._poll()

@@ -94,12 +94,12 @@ class MemoryQueue:
     def send(self, bodies: Sequence[bytes], *, delay_seconds: float = 0.0) -> list[str]:
         """Store messages and return their ids in order."""
         with self._changed:
-            self._called("send")
+            self._note_call("send")
             ids = []
             for body in bodies:
                 self._num_sent += 1
                 id_ = f"m{self._num_sent}"
-                self._rows[id_] = _Row(id_, bytes(body), self._clock.unix_seconds(), self._in(delay_seconds))
+                self._rows[id_] = _Row(id_, bytes(body), self._clock.unix_seconds(), self._add_to_now(delay_seconds))
                 ids.append(id_)
             self._changed.notify_all()
             return ids
@@ -116,7 +116,7 @@ class MemoryQueue:
         give_up_at = time.monotonic() + wait_seconds
         with self._changed:
             while True:
-                self._called("receive")
+                self._note_call("receive")
                 if self._lies.empty_receive_ratio and self._random.random() < self._lies.empty_receive_ratio:
                     return []
                 visible = self._visible()
@@ -132,12 +132,12 @@ class MemoryQueue:
     def ack(self, receipts: Sequence[str]) -> dict[str, str]:
         """Remove messages for good."""
         with self._changed:
-            self._called("ack")
+            self._note_call("ack")
             failures: dict[str, str] = {}
-            for _, row in self._held(receipts, failures, stale_is_told=not self._lies.stale_acks_succeed):
+            for _, row in self._find_held(receipts, failures, stale_is_told=not self._lies.stale_acks_succeed):
                 if self._random.random() < self._lies.resurrect_ratio:
                     row.receipt = ""
-                    row.visible_at_ns = self._in(0)
+                    row.visible_at_ns = self._add_to_now(0)
                 else:
                     del self._rows[row.id]
             self._changed.notify_all()
@@ -146,43 +146,45 @@ class MemoryQueue:
     def nack(self, receipts: Sequence[str], *, delay_seconds: float = 0.0) -> dict[str, str]:
         """Offer messages again after a delay."""
         with self._changed:
-            self._called("nack")
+            self._note_call("nack")
             failures: dict[str, str] = {}
-            for _, row in self._held(receipts, failures):
+            for _, row in self._find_held(receipts, failures):
                 row.receipt = ""
-                row.visible_at_ns = self._in(delay_seconds)
+                row.visible_at_ns = self._add_to_now(delay_seconds)
             self._changed.notify_all()
             return failures
 
     def extend(self, receipts: Sequence[str], seconds: float) -> dict[str, str]:
         """Extend the loans to this many seconds from now."""
         with self._changed:
-            self._called("extend")
+            self._note_call("extend")
             failures: dict[str, str] = {}
-            for _, row in self._held(receipts, failures):
-                row.visible_at_ns = self._in(seconds)
+            for _, row in self._find_held(receipts, failures):
+                row.visible_at_ns = self._add_to_now(seconds)
             return failures
 
     def postpone(self, postponed: Sequence[Postponed]) -> dict[str, str]:
         """Offer messages again later as if they were new; see `protocols.Queue.postpone`."""
         with self._changed:
-            self._called("postpone")
+            self._note_call("postpone")
             failures: dict[str, str] = {}
             by_receipt = {one.message.receipt: one for one in postponed}
-            for receipt, row in self._held(list(by_receipt), failures):
+            for receipt, row in self._find_held(list(by_receipt), failures):
                 one = by_receipt[receipt]
                 # At the end of the order: it is offered as if it was new.
-                self._rows[row.id] = _Row(row.id, row.body, row.sent_at, self._in(one.delay_seconds), kept=one.kept)
+                self._rows[row.id] = _Row(
+                    row.id, row.body, row.sent_at, self._add_to_now(one.delay_seconds), kept=one.kept
+                )
             self._changed.notify_all()
             return failures
 
     def dead_letter(self, burials: Sequence[Burial]) -> dict[str, str]:
         """Move messages with their reasons to the dead letters."""
         with self._changed:
-            self._called("dead_letter")
+            self._note_call("dead_letter")
             failures: dict[str, str] = {}
             by_receipt = {one.message.receipt: one for one in burials}
-            for receipt, row in self._held(list(by_receipt), failures):
+            for receipt, row in self._find_held(list(by_receipt), failures):
                 one = by_receipt[receipt]
                 del self._rows[row.id]
                 now = self._clock.unix_seconds()
@@ -193,7 +195,7 @@ class MemoryQueue:
     def statistics(self) -> QueueStatistics:
         """Return exact counts."""
         with self._changed:
-            self._called("statistics")
+            self._note_call("statistics")
             visible = self._visible()
             lent = [row for row in self._rows.values() if row.receipt and row.visible_at_ns > self._clock.now_ns()]
             oldest = min((row.sent_at for row in visible), default=None)
@@ -208,7 +210,7 @@ class MemoryQueue:
     def peek(self, max_messages: int, *, dead: bool = False) -> list[Message] | list[DeadLetter]:
         """Return messages that could be received now, or dead letters, without touching them."""
         with self._changed:
-            self._called("peek")
+            self._note_call("peek")
             if dead:
                 return [letter for letter, _ in self._dead.values()][:max_messages]
             return [
@@ -219,19 +221,19 @@ class MemoryQueue:
     def redrive(self, max_messages: int | None = None, *, rework: bool = False) -> int:
         """Move dead letters back with a receive count of zero and return how many."""
         with self._changed:
-            self._called("redrive")
+            self._note_call("redrive")
             chosen = list(self._dead)[:max_messages]
             for id_ in chosen:
                 letter, sent_at = self._dead.pop(id_)
                 kept = b"" if rework else letter.kept
-                self._rows[id_] = _Row(id_, letter.body, sent_at, self._in(0), kept=kept)
+                self._rows[id_] = _Row(id_, letter.body, sent_at, self._add_to_now(0), kept=kept)
             self._changed.notify_all()
             return len(chosen)
 
     def purge(self, *, dead: bool = False) -> int:
         """Remove all messages, or all dead letters, and return how many."""
         with self._changed:
-            self._called("purge")
+            self._note_call("purge")
             if dead:
                 count = len(self._dead)
                 self._dead.clear()
@@ -246,12 +248,12 @@ class MemoryQueue:
             self._closed = True
             self._changed.notify_all()
 
-    def _called(self, method: str) -> None:
+    def _note_call(self, method: str) -> None:
         self.calls[method] = self.calls.get(method, 0) + 1
         if self._closed or not self.available:
             raise QueueUnavailable(f"memory://: {'closed' if self._closed else 'the test made it unavailable'}")
 
-    def _in(self, seconds: float) -> int:
+    def _add_to_now(self, seconds: float) -> int:
         return self._clock.now_ns() + round(seconds * 1e9)
 
     def _visible(self) -> list[_Row]:
@@ -269,10 +271,10 @@ class MemoryQueue:
         row.receive_count += 1
         row.receipt = f"{row.id}/{self._num_delivered}"
         twice = self._random.random() < self._lies.duplicate_ratio
-        row.visible_at_ns = self._in(0 if twice else self._visibility_seconds)
+        row.visible_at_ns = self._add_to_now(0 if twice else self._visibility_seconds)
         return Message(row.id, row.body, row.receipt, row.receive_count, row.sent_at, row.kept, row.malformed)
 
-    def _held(
+    def _find_held(
         self, receipts: Sequence[str], failures: dict[str, str], *, stale_is_told: bool = True
     ) -> list[tuple[str, _Row]]:
         """Return the rows that these receipts hold; fill in the failures of the others."""

@@ -78,7 +78,7 @@ class ToxicProxy:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._do(self._shut)
+        self._do(self._close_all)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -87,7 +87,7 @@ class ToxicProxy:
         """Let it go wrong from now on."""
         self._toxic = toxic
         if toxic.kind == "down":
-            self._do(self._shut)
+            self._do(self._close_all)
 
     def heal(self) -> None:
         """Let it go well again."""
@@ -110,7 +110,7 @@ class ToxicProxy:
     async def _listen(self) -> None:
         self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
 
-    async def _shut(self) -> None:
+    async def _close_all(self) -> None:
         if self._listener is not None:
             self._listener.close()
         tasks = list(self._connections.values())

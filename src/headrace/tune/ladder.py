@@ -130,7 +130,7 @@ def climb(
         interrupted=measured.turns.interrupted,
         record=frozen.record,
         warnings=tuple(_warnings(measured)),
-        is_emulated=any(block.is_emulated for block in _all_blocks(measured)),
+        is_emulated=any(block.is_emulated for block in _list_blocks(measured)),
     )
     if ledger:
         try:
@@ -238,7 +238,7 @@ def write_measurements(document: LadderDocument, ledger: Ledger, began: float) -
             ledger.write_measurement(step.prediction_id, step.ratio_first, how, measured_at=began)
 
 
-def _all_blocks(measured: Measured) -> list[Block]:
+def _list_blocks(measured: Measured) -> list[Block]:
     return [block for found in measured.turns.rounds for block in found.values()]
 
 
@@ -247,7 +247,7 @@ def _rates(measured: Measured, name: str) -> list[float]:
 
 
 def _warnings(measured: Measured) -> list[str]:
-    blocks = _all_blocks(measured)
+    blocks = _list_blocks(measured)
     found = [f"{name} was not measured: {why}" for name, why in measured.failures.items()]
     if (rounds := measured.num_whole_rounds) < FEWEST_PAIRS:
         found.append(

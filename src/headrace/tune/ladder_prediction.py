@@ -12,7 +12,7 @@ import msgspec
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.plan import Plan
 from headrace.base.plan_changes import list_changed_settings
-from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, over
+from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, replace_parts
 from headrace.compare.contenders import Blocks, Say, run_block
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.whatif import predict
@@ -105,6 +105,6 @@ def _num_profiled(pipeline: Pipeline, plan: Plan, items: SameItems, blocks: Bloc
 def _profile(pipeline: Pipeline, plan: Plan, items: SameItems, run_folder: Path) -> None:
     # It would switch profiling off for part of what is little enough.
     settings = ProfileSettings(measure_overhead=False)
-    result = profile(over(pipeline, items), plan, output=run_folder, settings=settings)
+    result = profile(replace_parts(pipeline, items), plan, output=run_folder, settings=settings)
     if result.interrupted:
         raise Interrupted(f"interrupted while the sequential Plan was profiled; what ran until then is in {run_folder}")

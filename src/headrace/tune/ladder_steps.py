@@ -70,16 +70,16 @@ def find_steps(pipeline: Pipeline, full: Plan) -> list[Step]:
 
 def _sequential(plan: Plan, pipeline: Pipeline) -> Plan:
     back = {name: _inline(stage) for name, stage in plan.stages.items()}
-    return _with_stages(_one_receiver(plan), _possible(back, plan, pipeline))
+    return _replace_stages(_one_receiver(plan), _possible(back, plan, pipeline))
 
 
-def _no_threads(plan: Plan, pipeline: Pipeline) -> Plan:
+def _remove_threads(plan: Plan, pipeline: Pipeline) -> Plan:
     """Let downloads wait in the one receiver, and deliveries in the worker of the stage before."""
     back = {stage.name: _inline(plan.stages[stage.name]) for stage in pipeline.stages if stage.kind == "io"}
-    return _with_stages(_one_receiver(plan), _possible(back, plan, pipeline))
+    return _replace_stages(_one_receiver(plan), _possible(back, plan, pipeline))
 
 
-def _no_overlap(plan: Plan, pipeline: Pipeline) -> Plan:
+def _remove_overlap(plan: Plan, pipeline: Pipeline) -> Plan:
     """Let one worker do all that does not wait for others: computing and the device take turns."""
     back = {}
     for route in pipeline.routes.values():
@@ -90,29 +90,29 @@ def _no_overlap(plan: Plan, pipeline: Pipeline) -> Plan:
                 continue  # the receiver runs it, and nothing overlaps
             is_first = before is None or before.kind == "io"
             back[stage.name] = (_one_worker if is_first else _inline)(plan.stages[stage.name])
-    return _with_stages(plan, _possible(back, plan, pipeline))
+    return _replace_stages(plan, _possible(back, plan, pipeline))
 
 
 def _is_received(stage: Stage | None, plan: Plan) -> bool:
     return stage is None or plan.stages[stage.name].executor == "inline"
 
 
-def _no_batch(plan: Plan, pipeline: Pipeline) -> Plan:
+def _remove_batch(plan: Plan, pipeline: Pipeline) -> Plan:
     back = {
         stage.name: dataclasses.replace(plan.stages[stage.name], batch=1, max_wait_seconds=0.0)
         for stage in pipeline.stages
         if stage.kind == "device"
     }
-    return _with_stages(plan, back)
+    return _replace_stages(plan, back)
 
 
-def _no_scale(plan: Plan, pipeline: Pipeline) -> Plan:
+def _remove_scale(plan: Plan, pipeline: Pipeline) -> Plan:
     if not any(stage.work == "decode" for stage in pipeline.stages):
         return plan
     return dataclasses.replace(plan, decode=dataclasses.replace(plan.decode, scale="full"))
 
 
-def _no_engine(plan: Plan, pipeline: Pipeline) -> Plan:
+def _remove_engine(plan: Plan, pipeline: Pipeline) -> Plan:
     """Let the default engine run the module's own model with the default threads."""
     models = {task: _default_model(model) for task, model in plan.models.items()}
     return dataclasses.replace(plan, model=_default_model(plan.model), models=models)
@@ -126,11 +126,11 @@ def _default_model(model: ModelPlan) -> ModelPlan:
 
 #: Every step after the sequential one, in the order in which they are climbed.
 _STEPS: tuple[tuple[str, str, _TakeBack], ...] = (
-    ("threads", "downloads and deliveries wait in threads of their own", _no_threads),
-    ("overlap", "every stage has workers of its own: they compute while the device does", _no_overlap),
-    ("batch", "the device takes several items at a time", _no_batch),
-    ("decode at scale", "images are decoded at the smallest scale that covers what the model needs", _no_scale),
-    ("engine", "another engine, model file or number of threads", _no_engine),
+    ("threads", "downloads and deliveries wait in threads of their own", _remove_threads),
+    ("overlap", "every stage has workers of its own: they compute while the device does", _remove_overlap),
+    ("batch", "the device takes several items at a time", _remove_batch),
+    ("decode at scale", "images are decoded at the smallest scale that covers what the model needs", _remove_scale),
+    ("engine", "another engine, model file or number of threads", _remove_engine),
 )
 
 
@@ -157,5 +157,5 @@ def _possible(back: dict[str, StagePlan], plan: Plan, pipeline: Pipeline) -> dic
     return back
 
 
-def _with_stages(plan: Plan, back: Mapping[str, StagePlan]) -> Plan:
+def _replace_stages(plan: Plan, back: Mapping[str, StagePlan]) -> Plan:
     return dataclasses.replace(plan, stages={**plan.stages, **back})

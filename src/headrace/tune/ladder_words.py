@@ -36,11 +36,11 @@ def verdict(step: LadderStep, num_rounds: int) -> str:
     if num_rounds < FEWEST_PAIRS:
         return f"x{ratio.mid:.2f} so far; {pluralize(num_rounds, 'round')} cannot tell more, {FEWEST_PAIRS} can"
     if ratio.low <= 1 <= ratio.high:
-        return f"no change ({written(ratio)} holds 1)"
-    return f"{'faster' if ratio.mid > 1 else 'slower'}, {written(ratio)}"
+        return f"no change ({format_ratio(ratio)} holds 1)"
+    return f"{'faster' if ratio.mid > 1 else 'slower'}, {format_ratio(ratio)}"
 
 
-def written(ratio: Estimate) -> str:
+def format_ratio(ratio: Estimate) -> str:
     """Return a ratio with its interval: `x2.32 (2.28 to 2.36)`."""
     digits = 2 if ratio.mid < 10 else 1
     return f"x{ratio.mid:.{digits}f} ({ratio.low:.{digits}f} to {ratio.high:.{digits}f})"
@@ -51,7 +51,7 @@ def _whole(document: LadderDocument) -> str:
     if first.throughput is None or last.throughput is None or last.ratio_first is None:
         return "Too little was measured to tell the whole."
     return (
-        f"From {first.throughput:.3g}/s to {last.throughput:.3g}/s: {written(last.ratio_first)}, from "
+        f"From {first.throughput:.3g}/s to {last.throughput:.3g}/s: {format_ratio(last.ratio_first)}, from "
         f"{pluralize(document.num_rounds, 'round')} of {document.num_items:,} items, run in turn."
     )
 

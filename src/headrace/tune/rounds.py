@@ -317,7 +317,7 @@ class Rounds:
         wanted = self._effort.block_seconds
         fewest = {id(one): fewest_items(one.contender.plan) for one in entrants}
         # What queues could hold twice over, so that a block is not over before the last stage has begun in earnest.
-        held = max(2 * _held(one.contender.plan) for one in entrants)
+        held = max(2 * _count_held(one.contender.plan) for one in entrants)
         common = max(*fewest.values(), held, math.ceil(wanted * max(rates)))
         return {
             id(one): min(common, max(fewest[id(one)], math.ceil(wanted * MOST_UNEVEN * rate)))
@@ -325,6 +325,6 @@ class Rounds:
         }
 
 
-def _held(plan: Plan) -> int:
+def _count_held(plan: Plan) -> int:
     """Return how many items the queues of a resolved Plan hold."""
     return sum(stage.queue_items or 0 for stage in plan.stages.values() if stage.executor != "inline")

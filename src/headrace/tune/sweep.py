@@ -19,7 +19,7 @@ from typing import Any
 
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import Plan
-from headrace.compare.blocks import SameItems, over
+from headrace.compare.blocks import SameItems, replace_parts
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Measuring, run
 from headrace.runs.formats.tuning import SweepPoint
@@ -80,7 +80,7 @@ def sweep_batches(
     settings = [f'stages.{stage}.executor="thread"', f"stages.{stage}.workers=1", f"stages.{stage}.batch={largest}"]
     try:
         run(
-            over(pipeline, items),
+            replace_parts(pipeline, items),
             plan.with_settings([*settings, "run.warm_up=true"]),
             instruments=[probe],
             measuring=Measuring(brakes=False),

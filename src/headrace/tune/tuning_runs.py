@@ -11,7 +11,7 @@ from pathlib import Path
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.formatting import pluralize
 from headrace.base.plan import Plan, resolve
-from headrace.compare.blocks import Contender, SameItems, over
+from headrace.compare.blocks import Contender, SameItems, replace_parts
 from headrace.compare.contenders import Say, run_block, run_pilot
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.thread_budget import usable_cores
@@ -116,7 +116,7 @@ class TuningRuns:
         expected = self.items.num_items / rate
         self.say(f"profile of {pluralize(self.items.num_items, 'item')}, about {expected:.0f} s, into {folder}")
         began = time.monotonic()
-        pipeline = over(self.pipeline, self.items, self.pipeline.delivery if self.deliver else None)
+        pipeline = replace_parts(self.pipeline, self.items, self.pipeline.delivery if self.deliver else None)
         result = profile(pipeline, self.resolve(settings), output=folder)
         self.seconds += time.monotonic() - began
         self.num_runs += 1

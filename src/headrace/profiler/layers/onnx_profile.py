@@ -150,7 +150,7 @@ class OnnxProfiledModel:
         self._num_calls += 1
         _run(self._profiled, feed, self._artifact)
 
-    def recording(self, kept: Sequence[int]) -> Recording:
+    def read_recording(self, kept: Sequence[int]) -> Recording:
         """End the profile and return what it holds of these calls."""
         session, self._profiled = self._profiled, None
         calls = _calls(_read_profile(session.end_profiling()))

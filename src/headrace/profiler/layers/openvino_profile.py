@@ -107,7 +107,7 @@ class OpenVinoProfiledModel:
         self._num_calls += 1
         self._profiled.infer(feed)
 
-    def recording(self, kept: Sequence[int]) -> Recording:
+    def read_recording(self, kept: Sequence[int]) -> Recording:
         """Return the means of all calls since `describe`; `kept` cannot be heeded."""
         after = {info.node_name: info.real_time.total_seconds() for info in self._list_executed()}
         num_all = NUM_FIRST_CALLS + self._num_calls

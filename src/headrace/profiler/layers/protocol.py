@@ -84,7 +84,7 @@ class ProfiledModel(Protocol):
         """Run the model with the engine's profiler on."""
         ...
 
-    def recording(self, kept: Sequence[int]) -> Recording:
+    def read_recording(self, kept: Sequence[int]) -> Recording:
         """Return what was recorded since `describe`; no calls after it.
 
         Args:

@@ -97,7 +97,7 @@ def measure_layers(
         feed = make_feed(model.inputs, batch_size, inputs)
         model.describe(feed)
         timing = time_calls(model, feed, calls=calls, seconds=seconds)
-        recording = model.recording(timing.kept())
+        recording = model.read_recording(timing.kept())
     finally:
         model.close()
     cross_check, warnings = _cross_check(artifact, feed)

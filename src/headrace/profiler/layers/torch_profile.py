@@ -138,7 +138,7 @@ class TorchProfiledModel:
         with self._torch.profiler.record_function(_CALL):
             self._call(feed)
 
-    def recording(self, kept: Sequence[int]) -> Recording:
+    def read_recording(self, kept: Sequence[int]) -> Recording:
         """Return what the profiler recorded of these calls."""
         self._stop()
         calls = [call for block in self._blocks for call in _calls(block.events())]

@@ -154,7 +154,7 @@ class SamplerProcess:
         """Watch, and return how it went."""
         self._sample()
         began, sampling = time.monotonic(), self._sampling_cpu  # the first sample costs more: caches are cold
-        upkeep, looks, cpu = began + _UPKEEP_SECONDS, 0, self._looking_cpu()
+        upkeep, looks, cpu = began + _UPKEEP_SECONDS, 0, self._measure_looking_cpu()
         while not self._closing:
             self._listen(min(upkeep, self._next_sample(), *((self._next_look,) if self._has_threads else ())))
             now = time.monotonic()
@@ -165,8 +165,8 @@ class SamplerProcess:
             if now >= upkeep:
                 self._writer.flush()
                 share = (self._sampling_cpu - sampling) / (now - began)
-                self._pace.tell(self._looking_cpu() - cpu, self._num_looks - looks, share)
-                upkeep, looks, cpu = now + _UPKEEP_SECONDS, self._num_looks, self._looking_cpu()
+                self._pace.tell(self._measure_looking_cpu() - cpu, self._num_looks - looks, share)
+                upkeep, looks, cpu = now + _UPKEEP_SECONDS, self._num_looks, self._measure_looking_cpu()
                 # Its pipe need not close with it: children that it forked hold the other end too.
                 self._closing = self._closing or os.getppid() != self._parent
         if time.monotonic() - self._sampled >= _SHORTEST_SECONDS:
@@ -208,7 +208,7 @@ class SamplerProcess:
     def _next_sample(self) -> float:
         return self._sampled + self._sample_seconds
 
-    def _looking_cpu(self) -> float:
+    def _measure_looking_cpu(self) -> float:
         """Return the CPU time of everything but reading resources, seconds."""
         return time.process_time() - self._sampling_cpu
 

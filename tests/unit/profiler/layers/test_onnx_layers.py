@@ -86,7 +86,7 @@ def test_known_networks_as_the_runtime_ran_them(tmp_path: Path, models: ModuleTy
     model.describe(feed)
     for _ in range(3):
         model.run_profiled(feed)
-    recording = model.recording([1, 2])
+    recording = model.read_recording([1, 2])
     model.close()
     assert recording.num_calls == 2
     assert recording.num_missing == 0
