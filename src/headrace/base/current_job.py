@@ -1,4 +1,4 @@
-"""Which jobs the calling thread works on: for code of users that needs more of a job than its value.
+"""The jobs that the calling thread works on, for user code that needs more of a job than its value.
 
 How this works: a worker notes the items that it hands to a stage, and drops them when it is through with them. A note is one
 attribute of the thread; whoever asks pays for the list.

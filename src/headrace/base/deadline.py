@@ -34,7 +34,7 @@ def limit_to_deadline(deadline_ns: int) -> Iterator[None]:
 
 
 def seconds_left() -> float | None:
-    """Return how long the job in this thread's hands is still wanted, perhaps less than 0; None: it has no deadline."""
+    """Return the seconds to the deadline of this thread's job, perhaps below 0; None if it has no deadline."""
     deadline_ns = _current.deadline_ns
     return None if deadline_ns is None else (deadline_ns - time.monotonic_ns()) / 1e9
 

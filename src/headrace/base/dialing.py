@@ -82,7 +82,7 @@ class Dialer:
         curl.setopt(pycurl.SOCKOPTFUNCTION, _set_socket_options)
 
     def admit(self, url: str, seconds: float) -> None:
-        """Let the next request go to an address; name look-up may take so many seconds.
+        """Let the next request go to an address, with a time limit for the name look-up in seconds.
 
         Raises:
             Refused: If the rules forbid it.

@@ -19,7 +19,7 @@ def plain(value: Any) -> Any:
     Raises:
         TypeError: If it is something else.
     """
-    # By its method and not its type: whoever writes a small document need not load NumPy.
+    # By its method and not its type, so that writing a small document does not load NumPy.
     to_list = getattr(value, "tolist", None)
     if to_list is None:
         raise TypeError(

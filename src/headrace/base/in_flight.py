@@ -1,4 +1,4 @@
-"""What a worker process has in its hands, in memory that outlives it.
+"""The messages that a worker process has in flight, in memory that outlives it.
 
 How this works: the supervisor makes the table before it forks the worker; both then see the same pages. The worker alone
 writes, from any of its threads, under a lock of its own; the supervisor looks at the counters while the worker lives, and
@@ -52,7 +52,7 @@ class InFlight:
     in_work: bool
     """Whether a stage was working on it."""
     delivered: bool
-    """Whether only the queue was still to be told."""
+    """Whether only the ack was missing."""
 
 
 @dataclass(slots=True)
@@ -108,13 +108,13 @@ class InFlightTable:
                 self._memory[at] = works if works == 255 else max(0, works + change)
 
     def renew(self, place: InFlightPlace, message_id: str, receipt: str, lent_at: float) -> None:
-        """Note that the message was lent anew."""
+        """Note that the message was lent again."""
         with self._lock:
             if place.slot is not None:
                 self._write(place.slot, message_id.encode(errors="surrogateescape"), receipt, lent_at)
 
     def note_delivery(self, place: InFlightPlace) -> None:
-        """Note that the message's result is where it should be, and only the queue does not know."""
+        """Note that the message's result is delivered, and only the ack is missing."""
         with self._lock:
             if place.slot is not None:
                 self._memory[_find_offset(place.slot) + 1] = 1
@@ -156,7 +156,7 @@ class InFlightTable:
         return dict(zip(_KINDS, self._header()[2:], strict=True))
 
     def messages(self) -> list[InFlight]:
-        """Return what is in flight; of a dead worker it is exact but for an entry that it was about to write."""
+        """Return the messages in flight; for a dead worker exact except for an entry that it was writing."""
         return _messages(self._memory, self._num_slots)
 
     def close(self) -> None:
@@ -209,7 +209,7 @@ def read_regular(file: Path, most_bytes: int) -> bytes:
 
 
 def read_table(file: Path) -> list[InFlight]:
-    """Return what was in flight in a process that died.
+    """Return the messages that a dead process had in flight.
 
     Raises:
         OSError: If the file cannot be read.

@@ -1,6 +1,6 @@
 """Who may be contacted on a job's word: the operator's rules, and a judgement that has no side effects.
 
-A job names an address; whoever sent it may be a stranger. `parse_target` takes from the address what will be contacted,
+A job names an address, and its sender may be a stranger. `parse_target` takes from the address what will be contacted,
 `NetworkRules.judge_name` looks at that before a name is resolved, `NetworkRules.judge` at all the addresses it resolves to.
 `headrace.base.dialing` holds the connection to what was judged.
 """
@@ -30,9 +30,9 @@ class NetworkPlan:
     """
 
     allow: list[str] = field(default_factory=list)
-    """What may be contacted although it is private or on another port; with `public = false`, all that may be contacted."""
+    """Targets that may be contacted although they are private or on another port; with `public = false`, the only ones."""
     deny: list[str] = field(default_factory=list)
-    """What may not be contacted, whatever else is said."""
+    """Targets that may never be contacted."""
     public: bool = True
     """Whether the public internet may be contacted beyond what `allow` names."""
     ports: list[int] = field(default_factory=lambda: list(DEFAULT_PORTS))
@@ -86,7 +86,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What an address leads to."""
+    """The target of an address."""
 
     scheme: str
     host: str

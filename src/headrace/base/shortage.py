@@ -1,4 +1,4 @@
-"""What is no job's fault, because something is missing on this machine: a disk's room, memory, file handles, credentials."""
+"""Failures that no job caused, because the machine lacks something: disk space, memory, file handles, credentials."""
 
 from __future__ import annotations
 

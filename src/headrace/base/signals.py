@@ -17,7 +17,7 @@ _OF_THE_PARENT = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def block_signals(*signals: signal.Signals) -> Iterator[None]:
-    """Let signals wait that come to this thread, and to what is started here."""
+    """Block signals to this thread and to processes started here, until the block ends."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield

@@ -80,7 +80,7 @@ class WorkerSlot:
         """Give signs of life from now to the end of the process, and take the news.
 
         From a thread that does nothing else: it stops with the interpreter, and not with a service, a disk or an observer
-        that is slow to answer whoever waits for it.
+        that is slow to answer.
         """
         self.table.beat()
         threading.Thread(target=self._live, name="pulse", daemon=True).start()
@@ -144,8 +144,8 @@ class WorkerSlot:
             record = self.blame.get(message_id)
             if record is None or receive_count > record.deaths:
                 return record
-            # Each death was a delivery. Fewer of them: somebody redrove the message, and its count began anew. Nobody is to
-            # remember, or its later deliveries, which count on from here, would be judged by what it did before.
+            # Each death was a delivery. With fewer deliveries than deaths, somebody redrove the message, and its count began
+            # again. Then its record must go, or later deliveries would be judged by the old deaths.
             self.blame.forget(message_id)
             self._is_changed = True
             self._say(Redriven(message_id))

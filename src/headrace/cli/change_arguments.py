@@ -51,7 +51,7 @@ def add_change_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="STAGE=FILE",
         help="cost curve of a device stage, by batch size: a run folder of another engine, or JSON {size: seconds}",
     )
-    parser.add_argument("--cores", metavar="N", help="so many cores instead of the run's")
+    parser.add_argument("--cores", metavar="N", help="N cores instead of the run's")
     parser.add_argument("--devices", metavar="N", help="N devices side by side instead of 1")
     parser.add_argument(
         "--arrival-rate", metavar="RATE", help="jobs that arrive at random times, such as 100/s, instead of the run's"

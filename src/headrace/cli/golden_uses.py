@@ -1,4 +1,4 @@
-"""Counts that a golden set has judged: what passes after many tries may have passed by luck, whoever asked."""
+"""Counts the uses of a golden set: a variant that passes after many tries may have passed by luck."""
 
 from __future__ import annotations
 

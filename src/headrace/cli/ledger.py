@@ -97,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for action, default in ((listing, 20), (record, 40)):
         action.add_argument(
-            "-n", type=positive, default=default, metavar="N", help=f"at most so many (default {default})"
+            "-n", type=positive, default=default, metavar="N", help=f"show N at most (default {default})"
         )
         action.add_argument("--pipeline", metavar="MODULE:ATTRIBUTE", help="only of this pipeline")
     for action in (listing, show, why_not, replay, rollback, render, export, measured, record):

@@ -86,7 +86,9 @@ def _add_tried(group: argparse._ArgumentGroup) -> None:
         "--budget", type=seconds, metavar="TIME",
         help="begin no new candidate and no training after it, from the start of the command: 10m",
     )  # fmt: skip
-    group.add_argument("--again", action="store_true", help="judge anew what the ledger knows; it keeps both outcomes")
+    group.add_argument(
+        "--again", action="store_true", help="repeat attempts that are in the ledger; it keeps both outcomes"
+    )
 
 
 def _add_pipeline(group: argparse._ArgumentGroup) -> None:

@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--json", action="store_true", help="print JSON (schema headrace.queue/1)")
     for action in (peek, purge):
         action.add_argument("--dead", action="store_true", help="the dead letters instead of the messages")
-    peek.add_argument("-n", type=_positive, default=10, metavar="N", help="at most so many (default 10)")
-    redrive.add_argument("-n", type=_positive, metavar="N", help="at most so many (default all)")
+    peek.add_argument("-n", type=_positive, default=10, metavar="N", help="show N at most (default 10)")
+    redrive.add_argument("-n", type=_positive, metavar="N", help="move N at most (default all)")
     redrive.add_argument("--rework", action="store_true", help="leave kept results behind: work the jobs out again")
     purge.add_argument("--yes", action="store_true", help="do not ask")
 

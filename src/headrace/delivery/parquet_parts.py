@@ -4,7 +4,7 @@ A column's type is known only when values come: the images of the first minutes 
 0.97. So a part that brings a wider type (numbers for an empty list, fractions for whole numbers, a new key) widens the parts
 before it, which are written again and replaced. Types that have no common one become JSON text.
 
-How this works: whoever adds a part locks the folder, so that workers of several processes may share it. All new
+How this works: a worker that adds a part locks the folder, so that workers of several processes may share it. All new
 files are complete before the first one replaces an old one; what a killed process left half replaced is put right when a run
 opens the folder.
 """

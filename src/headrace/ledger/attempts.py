@@ -57,7 +57,7 @@ class Attempts(Entries[Attempt]):
         return found[0] if found else None
 
     def golden_uses(self, golden_sha256: str) -> int:
-        """Return how often a golden set has judged: attempts of a search, validations and replays."""
+        """Return how often a golden set was used: by attempts of a search, validations and replays."""
         with self._using():
             (number,) = self._connection.execute(
                 "SELECT (SELECT count(*) FROM attempts WHERE golden = ?1) + (SELECT count(*) FROM events WHERE golden = ?1)",

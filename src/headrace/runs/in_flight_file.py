@@ -1,8 +1,8 @@
-"""A file that tells, after the end of a process, which items its workers had in hand.
+"""A file that shows, after the end of a process, which items its workers had in flight.
 
 How this works: each thread that works has a slot of its own and overwrites it whenever it takes items: one small write into
 the page cache, which outlives a killed process (and not a power cut, after which nobody is to blame). A slot is not
-cleared: whoever reads them leaves out what was settled.
+cleared: readers leave out settled items.
 """
 
 from __future__ import annotations

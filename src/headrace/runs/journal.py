@@ -4,7 +4,7 @@
     {"began":1763..., ...}     records, in the order of their being written
 
 Each record is one write, so a kill leaves at most the last line unfinished, and that is cut off when the file is opened
-again. To begin anew is to put another file in its place, so that no kill leaves less than was known. After a power cut more
+again. A new journal replaces the old file as a whole, so that a kill loses nothing. After a power cut more
 may be missing or damaged: damaged records are left out, and counted. The lock ends with the process, however it ends.
 """
 

@@ -499,7 +499,7 @@ class _Resources:
         return True
 
     def table(self) -> Any:
-        """Return the rows collected, and begin anew."""
+        """Return the collected rows, and begin an empty batch."""
         import pyarrow as pa
 
         columns, self._columns = self._columns, ([], [], [], [])
@@ -536,7 +536,7 @@ class _States:
         return True
 
     def table(self) -> Any:
-        """Return the rows collected, and begin anew; the threads named last still hold."""
+        """Return the collected rows, and begin an empty batch; the last named threads stay."""
         import pyarrow as pa
 
         self._end_segment()

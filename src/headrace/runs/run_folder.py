@@ -7,7 +7,7 @@
       states.parquet                 what the worker threads did
       errors.jsonl                   deliveries of jobs that did not succeed; see `errors_log`
 
-`run.json` is replaced as a whole, never edited in place: whoever reads it sees the old or the new, not half of one.
+`run.json` is replaced as a whole, never edited in place: a reader sees the old or the new file, never a half.
 """
 
 from __future__ import annotations

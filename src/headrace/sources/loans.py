@@ -362,7 +362,7 @@ class LoanBook:
             outcome = loan.outcome
             assert outcome is not None
             if loan.lost and outcome.kind is not OutcomeKind.DELIVERED:
-                continue  # whoever has the message now decides
+                continue  # its present holder decides
             self._lanes[self._action(loan, outcome)].add(loan, now)
 
     def _action(self, loan: Loan, outcome: Outcome) -> Action:

@@ -20,7 +20,7 @@ Lua script, so it happens wholly or not at all, and time is the server's, so cli
 all keys in one slot of a Redis Cluster; a server that is one of a cluster is asked for the others.
 
 Who waits for a message waits for the token (BLPOP), which wakes one, not for the stream, which would send every entry to
-everybody who waits. Whoever finds as many messages as it can take hands the token on.
+everybody who waits. A receiver that finds as many messages as it can take passes the token on.
 
 How durable a send is, is the server's business: `appendonly yes` with `appendfsync everysec` (the usual choice) may lose
 the last second when the power fails, `always` nothing. `maxmemory-policy` must be `noeviction`; where the memory is

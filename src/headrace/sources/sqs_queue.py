@@ -96,7 +96,7 @@ class _Loan:
     """It was stored elsewhere and is only to be deleted."""
 
 
-#: A message that is sent anew: its further attributes, what is kept with it, and what is kept where that is too large.
+#: A message to send again: its further attributes, its kept result, and the brief one if that is too large.
 _Moved = tuple[Message, dict[str, str], bytes, bytes]
 
 
@@ -246,7 +246,7 @@ class SqsQueue:
         return failures
 
     def postpone(self, postponed: Sequence[Postponed]) -> dict[str, str]:
-        """Send messages anew with their delays, 900 s at most, and delete the old ones; see `protocols.Queue.postpone`."""
+        """Send copies of messages with delays up to 900 s, and delete the originals; see `protocols.Queue.postpone`."""
         return self._move(
             self._url,
             [(one.message, {}, one.kept, one.kept_brief) for one in postponed],
@@ -270,7 +270,7 @@ class SqsQueue:
             raise QueueRefused(f"the dead-letter queue of {self._name} is gone: {error}") from error
 
     def _move(self, url: str, parts: Sequence[_Moved], extra: Sequence[dict[str, Any]]) -> dict[str, str]:
-        """Send messages anew and delete the old ones; return the failures.
+        """Send copies of messages and delete the originals; return the failures.
 
         One that was stored and could not be deleted is not stored again while its loan lasts, and is there twice afterwards.
         """
@@ -762,7 +762,7 @@ def _number(text: object, default: int = 0) -> int:
 
 
 def _identity(message: Message) -> dict[str, str]:
-    """Return the attributes by which a message that is sent anew keeps its id."""
+    """Return the attributes by which the copy of a message keeps its id."""
     return {"headrace.id": message.id, "headrace.digest": _digest(message.id, message.body)}
 
 

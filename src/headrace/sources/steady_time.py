@@ -1,9 +1,9 @@
 """Unix time that does not jump, for processes of one host that share a SQLite file.
 
 How this works: the kernel's boot clock runs on whatever somebody does to the wall clock, and every process of a boot reads
-it alike. Whoever uses the file first after a boot writes down what the wall clock was ahead of it; from then on all add
-that. So when the wall clock is set, loans neither run out at once nor last an hour longer. What the wall clock said at that
-first moment is believed until the next boot, except that time never begins before the last message was sent.
+it alike. The first user of the file after a boot writes down the difference to the wall clock; from then on all add it. So
+when the wall clock is set, loans neither run out at once nor last an hour longer. What the wall clock said at that first
+moment is believed until the next boot, except that time never begins before the last message was sent.
 """
 
 from __future__ import annotations

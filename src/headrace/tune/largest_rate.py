@@ -1,4 +1,4 @@
-"""The largest share of full load at which a latency goal still holds. Plain search; whoever calls it brings the simulation."""
+"""The largest share of full load at which a latency goal still holds. A plain search; the caller brings the simulation."""
 
 from __future__ import annotations
 

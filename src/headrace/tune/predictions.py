@@ -22,7 +22,7 @@ from headrace.tune.space import Limits, Point, build_space
 from headrace.tune.sweep import BatchCosts, scale_to_run
 from headrace.tune.tuning_runs import TuningRuns
 
-#: A search with fewer predictions may take so many times as long.
+#: A search with fewer predictions than the first may take the second times as long.
 _FEWEST_PREDICTED, _PATIENCE = 200, 3.0
 #: Of the machine's memory, or the control group's limit: what a Plan may use.
 _MEMORY_SHARE = 0.8

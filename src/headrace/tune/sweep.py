@@ -229,7 +229,7 @@ def device_stages(stages: Sequence[Any]) -> list[str]:
 
 
 def _forget_peak() -> None:
-    """Let the kernel count the peak of resident memory anew; without the right to, it goes on from the highest so far."""
+    """Reset the kernel's peak of resident memory; without the right to, the highest so far stays."""
     try:
         with open(f"/proc/{os.getpid()}/clear_refs", "w") as file:
             file.write("5")

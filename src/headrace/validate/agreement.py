@@ -15,11 +15,11 @@ from headrace.validate.meaning_choice import DECLARE
 from headrace.validate.meanings import Detections
 from headrace.validate.parity import name_outputs, shape_problems
 
-#: Parts that agree by less are lost, and so many of all may be.
+#: Parts that agree by less are lost; and the share of all parts that may be lost.
 _LOST, _MOST_LOST = 0.5, 0.25
 #: Probability of calling a kind lost that is not, shared among the kinds: one that is rare may be lost a few times by chance.
 _ALPHA = 0.05
-#: From so many on the normal distribution is near enough.
+#: From this number on the normal distribution is a good approximation.
 _MANY = 200
 
 

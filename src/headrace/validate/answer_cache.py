@@ -23,7 +23,7 @@ class AnswerCache:
     """What was asked, by everything that decides it. For one process, in which files do not change; not for threads."""
 
     most_bytes: int = MOST_BYTES
-    """Of what came of one question; what is larger is asked anew each time. 0: nothing is kept.
+    """The most bytes of one kept answer; larger ones are computed again each time. 0: nothing is kept.
 
     A search keeps two that may be large: the outputs that are compared number by number, and what the metric reads.
     """

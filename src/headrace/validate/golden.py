@@ -67,7 +67,7 @@ class Golden:
         """Return (items, ...) as a model of that `input_side` takes them; None: as the module's input says.
 
         Raises:
-            SettingsError: If items are arrays, which nobody can prepare anew.
+            SettingsError: If items are arrays, which cannot be prepared again.
         """
         if side is None:
             return self.inputs
@@ -168,7 +168,7 @@ def fingerprint(
 
 
 def spread(num_items: int, most: int) -> np.ndarray:
-    """Return the places of at most so many items, evenly over a set, which may be sorted by class."""
+    """Return the places of a limited number of items, spread evenly over a set, which may be sorted by class."""
     return np.unique(np.linspace(0, num_items - 1, min(num_items, most)).round().astype(int))
 
 

@@ -124,7 +124,7 @@ def items_planned(margin: float, discordance: float, alpha: float = 0.05) -> int
 
 
 def largest_discordance(margin: float, num_items: int, alpha: float = 0.05) -> float:
-    """Return up to which discordance so many items can show an equal one to be equal; see `items_planned`."""
+    """Return the discordance up to which this number of items can show an equal one to be equal; see `items_planned`."""
     return num_items * margin**2 / _square_quantiles(alpha)
 
 

@@ -27,7 +27,7 @@ class Policy:
     alpha: float = 0.05
     """Probability of accepting a B that drops by more, at most; who tries several shares it among them."""
     retrained: bool = False
-    """Whether B was trained anew: then its numbers are its own, and parity asks for shapes and whole numbers alone."""
+    """Whether B was retrained: then its numbers are its own, and parity compares only shapes and whole numbers."""
     metric: Metric = TOP_1
     """How answers are scored."""
 

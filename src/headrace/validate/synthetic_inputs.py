@@ -2,8 +2,8 @@
 
 A file says the type of each input and the length of some axes. Others are free, and a free axis takes not just any length: a
 detector divides its image by 32, a recogniser of text lines is 48 pixels high, and with a length of 1 some engines crash. So
-lengths are taken from whoever knows them: the caller, another variant of the model, or the file's metadata. Where nobody does,
-plausible ones are tried on the model, in a process of its own (`trials`), until one is answered.
+lengths come from the caller, another variant of the model, or the file's metadata. If none of these knows them, plausible ones
+are tried on the model, in a process of its own (`trials`), until one is answered.
 
 Whole numbers may be indices, so that a large one is out of range: small ones are tried after larger ones. The scalars that
 speech models ask for are known by name.
@@ -65,7 +65,7 @@ class SyntheticInputs:
         )
 
     def feed(self, num_items: int) -> dict[str, np.ndarray]:
-        """Return {input: array} for one call with so many items, the same ones each time."""
+        """Return {input: array} for one call with this number of items, the same ones each time."""
         random = np.random.default_rng(0)
         return {spec.name: self._array(spec, num_items, random) for spec in self.specs}
 

@@ -101,7 +101,7 @@ def test_the_next_items_of_a_worker_that_came_back_are_not_blamed(monkeypatch: p
 
     worker.hand = (1, [SimpleNamespace(id="hung")])  # type: ignore[list-item]
     watch.look(0.0)
-    monkeypatch.setattr(StallPolicy, "stalled", judge_slowly)
+    monkeypatch.setattr(StallPolicy, "find_stalled", judge_slowly)
     watch.look(2.0)
     assert verdicts == [[worker]]
     assert not worker.is_left_behind

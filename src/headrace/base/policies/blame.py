@@ -22,15 +22,15 @@ from dataclasses import dataclass
 
 import msgspec
 
-#: Suspected at once after so many kills from outside.
+#: Kills from outside after which a message is suspected.
 SUSPICIOUS_KILLS = 2
 #: The same for deaths at which nothing was in work.
 SUSPICIOUS_WAITS = 3
-#: Blamed after so many crashes, the last of them alone.
+#: Crashes after which a message is blamed, the last of them alone.
 BLAMED_CRASHES = 2
 #: Deliveries of one message that are excused at most, so that whatever happens its deliveries come to an end.
 MOST_EXCUSED = 100
-#: Messages that are remembered: what some hundred deaths with full buffers leave.
+#: The most messages that are remembered: those of some hundred deaths with full buffers.
 NUM_REMEMBERED = 50_000
 
 
@@ -40,7 +40,7 @@ class Death(msgspec.Struct, frozen=True, tag=True):
     cause: str
     """Such as `SIGSEGV` or `exit code 3`."""
     crashed: bool
-    """It died of what it did; False: it was killed from outside."""
+    """The worker crashed by itself; False: it was killed from outside."""
     in_work: Sequence[str]
     """Ids of the messages that a stage worked on."""
     waiting: Sequence[str]
@@ -48,14 +48,14 @@ class Death(msgspec.Struct, frozen=True, tag=True):
 
 
 class Redriven(msgspec.Struct, frozen=True, tag=True):
-    """A message came with its deliveries counted anew: somebody redrove it, and what was known about it is over."""
+    """A message came with a lower count of deliveries: somebody redrove it, and its record is forgotten."""
 
     id: str
 
 
 @dataclass(slots=True)
 class Record:
-    """What is known about one message."""
+    """The known deaths of workers with one message in flight."""
 
     deaths: int = 0
     """Workers that died with it, whatever it did."""
@@ -76,7 +76,7 @@ class Record:
         self.excused = min(self.excused + 1, MOST_EXCUSED)
 
     def add(self, other: Record) -> None:
-        """Add what somebody else knows."""
+        """Add the record of another process."""
         self.deaths += other.deaths
         self.crashes += other.crashes
         self.kills += other.kills
@@ -105,13 +105,13 @@ class Record:
 
 
 class Known(msgspec.Struct, frozen=True, tag=True):
-    """What processes that died before are known to have had in flight, by the ids of messages."""
+    """Records of the messages that dead processes had in flight, by id."""
 
     records: dict[str, Record]
 
 
 class BlameBook:
-    """What is known about messages that were in flight when workers died. Not thread-safe.
+    """Records of messages that were in flight when workers died. Not thread-safe.
 
     Args:
         num_remembered: The oldest records beyond that are forgotten.
@@ -143,7 +143,7 @@ class BlameBook:
         self._forget_oldest()
 
     def learn(self, records: Mapping[str, Record]) -> None:
-        """Add what a book says that somebody left behind."""
+        """Add the records of a dead process."""
         for message_id, record in records.items():
             self._record(message_id).add(record)
         self._forget_oldest()
@@ -154,11 +154,11 @@ class BlameBook:
         return self._records
 
     def forget(self, message_id: str) -> None:
-        """Forget what was known: somebody has mended what killed workers, or wants to see."""
+        """Forget the record of a message: somebody fixed what killed workers, or wants to try again."""
         self._records.pop(message_id, None)
 
     def get(self, message_id: str) -> Record | None:
-        """Return what is known about a message; None: nothing."""
+        """Return the record of a message; None if there is none."""
         return self._records.get(message_id)
 
     def _forget_oldest(self) -> None:

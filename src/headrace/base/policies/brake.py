@@ -56,9 +56,9 @@ class BrakePolicy:
     most_tried: int = 16
     """Jobs that are tried at once at most, twice as many with each try in vain: behind many bad ones a good one is found."""
     tries: int | None = None
-    """Tries in vain after which it is hopeless; None: never."""
+    """Failed tries after which the run is given up; None: never."""
     disk_seconds: float = 600.0
-    """Time after which a full disk is hopeless, where `tries` is given."""
+    """Time after which a run with a full disk is given up, if `tries` is given."""
 
 
 class Brake:
@@ -110,7 +110,8 @@ class Brake:
             now: Seconds of any clock that does not jump.
 
         Returns:
-            None where it counts as usual; else the job is to be given back, without its counting, after so many seconds.
+            None if the failure counts as usual; else the seconds after which to give the job back, without counting the
+            failure.
         """
         if not self._policy.jobs:
             return None
@@ -133,7 +134,7 @@ class Brake:
         return 1.0 if is_shortage and is_excused else None
 
     def find_limit(self, now: float) -> int | None:
-        """Return how many jobs may be inside; None: any number."""
+        """Return how many jobs may be in flight; None: any number."""
         if not self.is_on:
             return None
         if now < self._try_at or self.is_hopeless:
@@ -143,7 +144,7 @@ class Brake:
         return min(self._policy.most_tried, 1 << min(self.num_tries, 60))
 
     def seconds_to_try(self, now: float) -> float | None:
-        """Return after which time to ask `find_limit` again; None: when a job has ended."""
+        """Return after which time to call `find_limit` again; None: when a job has ended."""
         return self._try_at - now if self.is_on and now < self._try_at else None
 
     def _is_too_much(self) -> bool:

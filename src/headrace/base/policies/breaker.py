@@ -4,7 +4,7 @@ A destination that does not answer costs its callers a timeout each. After a few
 calls for a while, then one caller probes, and its luck decides. The retry budget keeps a destination that fails now and
 then from getting a multiple of its traffic when it can bear it least.
 
-Both are plain objects that take `now`; whoever shares one between threads holds a lock around each call.
+Both are plain objects that take `now`. Threads that share one need a lock around each call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class BreakerState(StrEnum):
-    """What a breaker lets through."""
+    """Which calls a breaker allows."""
 
     CLOSED = "closed"
     """Everything."""
@@ -35,7 +35,7 @@ class BreakerPolicy:
     max_open_seconds: float = 60.0
     """Longest time it stays open: how late a receiver that is back is noticed at most."""
     probe_seconds: float = 60.0
-    """A probe that has told nothing after this long counts as failed: its caller is gone."""
+    """A probe without an answer after this long counts as failed: its caller is gone."""
 
 
 class Breaker:
@@ -60,7 +60,7 @@ class Breaker:
         self._probe_since: float | None = None
 
     def state(self, now: float) -> BreakerState:
-        """Return what it lets through at a time (seconds of any clock that does not jump)."""
+        """Return which calls it allows at a time (seconds of any clock that does not jump)."""
         if self._open_until is None:
             return BreakerState.CLOSED
         return BreakerState.OPEN if now < self._open_until else BreakerState.HALF_OPEN
@@ -98,7 +98,7 @@ class Breaker:
         self._probe_since = None
 
     def seconds_open(self, now: float) -> float:
-        """Return for how long nothing is let through; 0 where something is."""
+        """Return for how long no call is allowed; 0 if calls are."""
         return max(0.0, (self._open_until or now) - now)
 
     def _open(self, now: float) -> None:

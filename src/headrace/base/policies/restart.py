@@ -22,7 +22,7 @@ class RestartPolicy:
     healthy_seconds: float = 10.0
     """A life of this length, or one that delivered a job, makes the next pause a first one again."""
     storm_deaths: int = 5
-    """So many deaths per worker ..."""
+    """Deaths per worker ..."""
     storm_seconds: float = 60.0
     """... within this time, and no job delivered by anybody meanwhile: another start would not help."""
 

@@ -9,7 +9,7 @@ place, and another call may begin in its stead: who waits for one that hangs cos
 whose credit is used up begins in slow places only, until it answers promptly again. While one lane alone has come for a
 while, nothing of this applies: it has all workers, and they wait as long as it takes.
 
-A plain object that takes `now`; whoever shares one between threads holds a lock around each call.
+A plain object that takes `now`. Threads that share one need a lock around each call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When a worker counts as stalled: it has had the same items in hand for longer than the limit."""
+"""When a worker counts as stalled: it has worked on the same items for longer than the limit."""
 
 from __future__ import annotations
 

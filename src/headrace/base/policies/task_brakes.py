@@ -1,4 +1,4 @@
-"""A brake for each task of a run: one of which nothing succeeds is stopped, and the others go on as they did.
+"""A brake for each task of a run: a task whose jobs all fail is stopped, and the others go on.
 
 What is said of a run in `policies.brake` holds for each task: when its brake is put on, what is tried then and when, and when
 it is given up. Only, nobody can receive the jobs of some tasks and not of others. So those of a task whose brake is on are

@@ -5,7 +5,7 @@ lacks work, whoever receives waits, as with one task alone. Where another one la
 instead: its source offers it again later. So that a backlog of a slow task is not carried round and round for the sake of one
 that rarely has work, only so many are turned away for each job of the others that was let in.
 
-A plain object that takes `now`; whoever shares one between threads holds a lock around each call.
+A plain object that takes `now`. Threads that share one need a lock around each call.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How many items a second get done, told as soon as it can be, also where one takes minutes."""
+"""Estimates throughput as early as possible, even if one item takes minutes."""
 
 from __future__ import annotations
 
 from collections import deque
 
-#: So many items tell a rate well enough; older ones are left out then.
+#: Items that suffice for a rate; older ones are then left out.
 _ENOUGH = 8
 _SHORTEST_SECONDS = 1.0
 #: Readings that are kept: the oldest goes when another comes.
@@ -47,7 +47,7 @@ class Throughput:
             self._readings.popleft()
 
     def estimate_rate(self) -> float | None:
-        """Return the rate; None where too little is known to say anything: nothing was done, and less than the horizon ago."""
+        """Return items per second; None if nothing was done yet, and the horizon has not passed."""
         found = self._window()
         if found is None:
             return None

@@ -1,7 +1,7 @@
-"""What commands hand to one another and print with `--json`: typed documents, each with its schema's name and version.
+"""The typed documents that commands pass to one another and print with `--json`, each with its schema and version.
 
 `profile` (the analysis of one run), `profiling` (how a run was watched), `layers` (inside the model), `isolation` (stages
-alone), `comparison` (A against B). Plain data: whoever makes one and whoever draws it share only these records. A document is
+alone), `comparison` (A against B). Plain data: the maker and the reader of a document share only these records. A document is
 encoded by `headrace.base.documents.encode_document` and read back by `msgspec.json.decode(..., type=...)`; None means "not
 measured", never 0.
 """

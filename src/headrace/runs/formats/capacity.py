@@ -60,7 +60,7 @@ class CapacityDocument(msgspec.Struct, frozen=True, kw_only=True):
     options: tuple[CapacityOption, ...]
     """As recorded first, then by what they save."""
     says: tuple[str, ...]
-    """In words, for whoever pays."""
+    """The result in words."""
     warnings: tuple[str, ...] = ()
     record: TrackRecord = TrackRecord(num=0)
     is_emulated: bool = False
