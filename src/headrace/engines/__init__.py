@@ -29,6 +29,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from headrace.base.errors import SettingsError
 from headrace.base.plan import DEFAULT_ENGINE, ModelPlan
 from headrace.base.protocols import Engine, Model, SaysWhyNot
 from headrace.base.registry import Registry
@@ -79,7 +80,9 @@ def traits_of(name: str) -> EngineTraits:
     """
     if name in BUILT_IN:
         return BUILT_IN[name]
-    found: EngineTraits = getattr(ENGINES.load(name), "traits", EngineTraits())
+    found = getattr(ENGINES.load(name), "traits", EngineTraits())
+    if not isinstance(found, EngineTraits):
+        raise SettingsError(f"{ENGINES.group}: {name} has traits = {found!r}; expected a headrace.engines.EngineTraits")
     return found
 
 

@@ -126,9 +126,11 @@ def find_versions(also: Iterable[str] = ()) -> dict[str, str]:
     versions = {}
     for name in sorted({*RELEVANT, *installed_packages(), *also}):
         try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+            version = importlib.metadata.version(name)
+        except Exception:  # not installed; or half removed, and its metadata cannot be read
             continue
+        if version:  # None: its metadata says none
+            versions[name] = version
     return versions
 
 

@@ -103,7 +103,12 @@ def open_queue(url: str, *, visibility_seconds: float | None = None) -> Queue:
     address = parse_address(url)
     if visibility_seconds is not None:
         address = replace(address, visibility_seconds=visibility_seconds)
-    return address.scheme.open(address)
+    queue = address.scheme.open(address)
+    if not callable(getattr(queue, "receive", None)):  # isinstance would read its properties, which may ask a service
+        raise SettingsError(
+            f"{QUEUES.group}: {address.parts.scheme} opened {type(queue).__name__}; expected a headrace.base.protocols.Queue"
+        )
+    return queue
 
 
 def parse_address(url: str) -> Address:

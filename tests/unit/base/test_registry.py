@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import SettingsError
-from headrace.base.registry import Registry
+from headrace.base.registry import Registry, installed_packages
 
 GROUP = "headrace.test_parts"
 
@@ -55,3 +55,38 @@ def test_a_part_that_cannot_be_imported_names_its_package(parts: Registry) -> No
     """The user did not write it, and must know whom to ask."""
     with pytest.raises(SettingsError, match=r"their-package brings it as theirs:Missing"):
         parts.load("a_part")
+
+
+def test_a_part_whose_module_ends_the_process_names_its_package(parts: Registry, tmp_path: Path) -> None:
+    """Whatever the module raises: else one package could end every command without a word."""
+    (tmp_path / "theirs.py").write_text("raise SystemExit(3)\n")
+    with pytest.raises(SettingsError, match=r"their-package brings it as theirs:Part, .* SystemExit: 3") as caught:
+        parts.load("z_part")
+    assert caught.value.origin is not None
+    assert caught.value.origin.place.endswith("theirs.py:1")
+
+
+def test_a_name_that_two_packages_bring_is_refused(parts: Registry, tmp_path: Path) -> None:
+    """The order of the path would decide what a Plan means."""
+    install(tmp_path, "rival", f"[{GROUP}]\nz_part = pathlib:Path\n")
+    with pytest.raises(SettingsError, match=r"'z_part': .* bring a part of this name; remove all but one") as caught:
+        parts.load("z_part")
+    assert all(package in str(caught.value) for package in ("their-package", "rival"))
+
+
+def test_metadata_that_cannot_be_read_hides_no_other(parts: Registry, tmp_path: Path) -> None:
+    """What a half-removed package left, which may have nothing to do with headrace."""
+    install(tmp_path, "foreign", "[console_scripts]\nno equals sign\n")
+    (install(tmp_path, "bytes", "[headrace.queues]\na = b:c\n") / "METADATA").write_bytes(b"\xff\xfe")
+    (install(tmp_path, "removed", "[headrace.queues]\na = b:c\n") / "METADATA").unlink()
+    assert parts.names() == ["path", "a_part", "z_part"]
+    assert {"foreign", "bytes", "removed", None}.isdisjoint(installed_packages())
+
+
+def install(site: Path, name: str, entry_points: str) -> Path:
+    """Make an installed package without a module, and return the folder of its metadata."""
+    metadata = site / f"{name}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(entry_points)
+    return metadata

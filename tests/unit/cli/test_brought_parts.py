@@ -24,6 +24,7 @@ def open_queue(address):
     return queue
 
 
+NOTHING = QueueScheme(open=lambda address: None)
 KAFKA = QueueScheme(open=open_queue, parameters=("sasl_password",), has_several_hosts=True)
 
 
@@ -45,6 +46,7 @@ ENTRY_POINTS = """
 [headrace.queues]
 kafka = brought:KAFKA
 none = brought:Endless
+nothing = brought:NOTHING
 sqlite = brought:KAFKA
 [headrace.sources]
 endless = brought:Endless
@@ -107,6 +109,7 @@ def test_passwords_of_an_unknown_service_are_hidden(headrace: Headrace, tmp_path
             "none://one",
             "headrace.queues: none is <class 'brought.Endless'>; expected a headrace.sources.addresses.QueueScheme",
         ),
+        ("nothing://one", "headrace.queues: nothing opened NoneType; expected a headrace.base.protocols.Queue"),
         ("endless://one", "--drain: endless://one cannot be drained"),
         ("orders.csv", "headrace.sources: .csv failed: RuntimeError: no such column"),
         ("sqlite:///a.db", "a.db does not exist"),

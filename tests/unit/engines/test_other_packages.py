@@ -43,6 +43,10 @@ class ToyEngine:
         return model
 
 
+class OddEngine(ToyEngine):
+    traits = {"reads": (".odd",)}
+
+
 class BareEngine:
     def open(self, artifact, *, threads, options, calls=1):
         return OnnxEngine().open(artifact, threads=threads, options={})
@@ -80,6 +84,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     )
     (metadata / "entry_points.txt").write_text(
         "[headrace.engines]\ntoy = toy_engine:ToyEngine\nbare = toy_engine:BareEngine\ngone = toy_gone:Engine\n"
+        "odd = toy_engine:OddEngine\n"
     )
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]))
@@ -123,7 +128,7 @@ def test_it_is_validated_against_another(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_an_unknown_engine_is_refused_with_all_that_are_known() -> None:
     """Those of other packages among them, in order of the alphabet."""
-    with pytest.raises(SettingsError, match="allowed: onnx, openvino, torch, emulated, bare, gone, toy"):
+    with pytest.raises(SettingsError, match="allowed: onnx, openvino, torch, emulated, bare, gone, odd, toy"):
         engines.check_engine("onyx")
 
 
@@ -154,6 +159,13 @@ def test_one_that_cannot_be_imported_is_told_of(caplog: pytest.LogCaptureFixture
     assert "the engine gone is left out" in caplog.text
     with pytest.raises(SettingsError, match="toy-package brings it as toy_gone:Engine, which cannot be imported"):
         engines.engine("gone")
+
+
+def test_traits_of_another_type_are_refused() -> None:
+    """With the engine's name; whoever did not ask for it goes on without it."""
+    with pytest.raises(SettingsError, match=r"odd has traits = .*; expected a headrace\.engines\.EngineTraits"):
+        engines.traits_of("odd")
+    assert "odd" not in list(engines.file_engines())
 
 
 def test_it_is_among_what_optimize_tries() -> None:
