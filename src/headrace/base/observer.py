@@ -62,7 +62,7 @@ class Observers:
         for listener in tuple(self._listeners[hook]):
             try:
                 listener(*arguments)
-            except Exception:
+            except (Exception, SystemExit):  # which would end the thread that happened to call it, without a word
                 logger.exception("observer %r raised in %s and is detached; the items go on", listener, hook)
                 self._listeners[hook] = [other for other in self._listeners[hook] if other is not listener]
                 self.wants[hook] = bool(self._listeners[hook])

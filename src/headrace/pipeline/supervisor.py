@@ -58,7 +58,7 @@ _MOST_DEATHS = 100
 #: A pipe holds 200 KB or so; this is a fifth.
 _IDS_AT_ONCE, _NEWS_AT_ONCE = 250, 4
 _PR_SET_PDEATHSIG = 1
-_DEFECT, _INTERRUPTED = 70, 130
+_MISUSE, _DEFECT, _INTERRUPTED = 2, 70, 130
 _said = msgspec.msgpack.Decoder(Redriven | Inherited | Ended)
 
 #: Runs in the worker and returns its exit status; raises what the command line knows how to report.
@@ -187,6 +187,7 @@ class Supervisor:
         self._num_signals = 0
         self._first_signal: int | None = None
         self._is_drained = True  # as long as no worker says otherwise
+        self._has_drained = False  # until one does
         self._num_heeded = 0
         self._stopping = False
         self._kill_at: float | None = None
@@ -443,7 +444,9 @@ class Supervisor:
                 status, f"the first worker ended with status {status} before it began; what it said stands above"
             )
         elif status == 0:
-            return
+            self._has_drained = True
+        elif status == _MISUSE and not worker.slot.table.num_beats:
+            self._leave_empty(post, status)
         elif status == _DEFECT and self._restarts.is_storm(self._now()):
             self._end_in_storm()
         else:
@@ -481,6 +484,14 @@ class Supervisor:
             self._end_in_storm()
         else:
             self._again(post, worker, delivered)
+
+    def _leave_empty(self, post: _Post, status: int) -> None:
+        """Start no more workers where settings keep one from beginning, as they would keep the next."""
+        self._tell_people(
+            f"worker {post.number} cannot begin (status {status}; what it said stands above) and is not started again"
+        )
+        if not self._has_drained and not any(other.worker or other.start_at is not None for other in self._posts):
+            self._end_all(status, "no worker is left that can begin; what the last one said stands above")
 
     def _again(self, post: _Post, worker: _Worker, delivered: bool) -> None:
         now = self._now()

@@ -30,10 +30,12 @@ class Listener(Observer):
 class Broken(Listener):
     """Raises in one hook."""
 
+    error: BaseException = RuntimeError("disk full")
+
     def job_received(self, jobs: Sequence[Job]) -> None:
         """Note and raise."""
         super().job_received(jobs)
-        raise RuntimeError("disk full")
+        raise self.error
 
 
 def test_hooks_are_those_of_observer() -> None:
@@ -72,9 +74,11 @@ def test_nobody_listens() -> None:
     observers.notify("job_received", [])
 
 
-def test_an_observer_that_raises_is_detached(caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged once and not called again; the others hear on."""
+@pytest.mark.parametrize("error", [RuntimeError("disk full"), SystemExit("disk full")])
+def test_an_observer_that_raises_is_detached(caplog: pytest.LogCaptureFixture, error: BaseException) -> None:
+    """It is logged once and not called again; the others hear on, and the thread that called it lives."""
     broken, fine = Broken(), Listener()
+    broken.error = error
     observers = Observers([broken, fine])
     with caplog.at_level(logging.ERROR, "headrace"):
         for name in "ab":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 # Forks, so it runs in a process of its own; `hook` may change what the system does.
 PROGRAM = """
 import os, signal, sys, threading, time
@@ -16,7 +18,7 @@ from headrace.base.worker_slot import Ended
 def work(slot):
     {work}
 
-supervisor = Supervisor(1, work, say=print, grace_seconds=1.0, leave_seconds=0.3)
+supervisor = Supervisor({num_workers}, work, say=print, grace_seconds=1.0, leave_seconds=0.3)
 result = supervisor.run()
 print("status", result.status, "restarts", result.restarts)
 """
@@ -35,9 +37,9 @@ os.setpgid = setpgid
 """
 
 
-def supervised(work: str, hook: str = "") -> str:
-    """Run a supervisor with one worker to its end and return what was printed."""
-    program = PROGRAM.format(work=work, hook=hook)
+def supervised(work: str, hook: str = "", num_workers: int = 1) -> str:
+    """Run a supervisor to its end and return what was printed."""
+    program = PROGRAM.format(work=work, hook=hook, num_workers=num_workers)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     return done.stdout + done.stderr
 
@@ -76,6 +78,22 @@ os.fork = fork
 """
 
 
+FIRST_ALONE_BEGINS = """if slot.number or slot.generation > 1:
+        return slot.finish(Ended(2))
+    slot.begin()
+    time.sleep(0.5)
+    {first}
+"""
+
+
+@pytest.mark.parametrize(("first", "status"), [("slot.finish(Ended(0))", 0), ("os._exit(11)", 2)])
+def test_a_worker_that_can_never_begin_is_not_started_again(first: str, status: int) -> None:
+    """Settings that keep the second worker from beginning keep each after it: the first decides how the run ends."""
+    said = supervised(FIRST_ALONE_BEGINS.format(first=first), num_workers=2)
+    assert "worker 1 cannot begin (status 2; what it said stands above) and is not started again" in said
+    assert f"status {status} restarts {int(status > 0)}" in said
+
+
 def test_a_fork_that_fails_is_tried_again() -> None:
     """Where no process is to be had when a worker is started again, that is said, tried later, and ends nobody."""
     work = "slot.begin(); slot.finish(Ended(0)) if slot.generation > 1 else os._exit(11)"
@@ -98,7 +116,7 @@ def test_a_terminal_that_is_gone_ends_no_workers() -> None:
     """What the supervisor has to say may be refused by a closed pipe or a full disk: the workers go on."""
     hook = "import builtins\ndef print_(*a): raise BrokenPipeError\nsaid, print = print, print_"
     work = "slot.begin(); slot.finish(Ended(0)) if slot.generation > 1 else os._exit(11)"
-    program = PROGRAM.replace('print("status"', 'said("status"').format(work=work, hook=hook)
+    program = PROGRAM.replace('print("status"', 'said("status"').format(work=work, hook=hook, num_workers=1)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert "status 0 restarts 1" in done.stdout, done.stderr
 

@@ -50,7 +50,7 @@ class ScriptedModel:
         """Count a profiled call."""
         self.calls += "B"
 
-    def recording(self, kept: Sequence[int]) -> Recording:
+    def read_recording(self, kept: Sequence[int]) -> Recording:
         """Return known times."""
         return Recording(LAYERS, np.array([3e-9, 1e-9, 1e-9]), len(kept))
 
