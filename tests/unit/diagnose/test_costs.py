@@ -164,7 +164,7 @@ def test_what_blocks_do_not_see_is_in_the_figure() -> None:
         "clocks +1.1%",
         "writing spans +10.0%",
         "profiler's thread +1.1%",
-        "helper process with its start +10.0%",
+        "sampler process with its start +10.0%",
     ):
         assert part in estimate.says
     assert (estimate.writer_core_share, estimate.thread_core_share) == pytest.approx((0.045, 0.005))
