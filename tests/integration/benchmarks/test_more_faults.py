@@ -7,7 +7,9 @@ known answers in `tests/unit/benchmarks/test_fault_effects.py`.
 from __future__ import annotations
 
 import gc
+import mmap
 import resource
+import timeit
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -111,13 +113,37 @@ def test_f26_garbage_is_collected_for_each_item(tmp_path: Path) -> None:
     assert collections.count(2) > 0.3 * ran.info.counters.delivered
 
 
+def is_in_memory(folder: Path) -> bool:
+    """Return whether a folder's file system keeps its files in memory."""
+    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    kinds = {Path(fields[4]): fields[fields.index("-") + 1] for fields in mounts}
+    folder = folder.resolve()
+    return next(kinds[place] for place in (folder, *folder.parents) if place in kinds) in {"tmpfs", "ramfs"}
+
+
+def pages_out(folder: Path) -> bool:
+    """Return whether this kernel pages a file's memory out when it is asked to."""
+    file = folder / "pages"
+    file.write_bytes(b"x" * 2**20)
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 0) as mapping:
+        mapping.flush()
+        for _ in range(3):
+            sum(mapping[::4096])
+            mapping.madvise(21)  # MADV_PAGEOUT
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+            sum(mapping[::4096])
+            if resource.getrusage(resource.RUSAGE_SELF).ru_majflt > before:
+                return True
+    return False
+
+
 def test_f27_pages_have_to_be_read_in_again(tmp_path: Path) -> None:
     """The process has major page faults for most items."""
+    if is_in_memory(tmp_path) or not pages_out(tmp_path):
+        pytest.skip("the temporary folder is on a file system in memory, or this kernel pages nothing out on demand")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
     ran = Ran("F27", "python_preprocess", tmp_path / "run")
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt - before
-    if not faults:
-        pytest.skip("the temporary folder is on a file system in memory, or this kernel pages nothing out on demand")
     assert faults > ran.info.counters.delivered  # sixteen for each look, but some pages may still be there
 
 
@@ -129,11 +155,11 @@ def io_bytes(name: str) -> int:
 
 def test_f28_files_are_read_from_the_disk(tmp_path: Path) -> None:
     """At least a chunk of a megabyte for each item, and fetch waits."""
+    if is_in_memory(tmp_path):
+        pytest.skip("the temporary folder is on a file system in memory")
     before = io_bytes("read_bytes")
     ran = Ran("F28", "python_preprocess", tmp_path / "run")
     read = io_bytes("read_bytes") - before
-    if not read:
-        pytest.skip("the temporary folder is on a file system in memory")
     assert read > (1 << 20) * ran.info.counters.delivered
     assert ran.stage("fetch").service.mean > 0.01
 
@@ -165,14 +191,20 @@ def test_f30_every_stage_gets_slower(tmp_path: Path) -> None:
         assert np.median(cpu[-third:]) > 1.5 * np.median(cpu[:third])
 
 
+def seconds_to_widen(value: float) -> float:
+    """Return the least time of five that widening a million numbers of half precision took."""
+    numbers = np.full(1_000_000, value, np.float16)
+    return min(timeit.repeat(lambda: numbers.astype(np.float32), number=1, repeat=5))
+
+
 @pytest.mark.slow
 @pytest.mark.measures
 def test_f31_some_items_cost_many_times_as_much(tmp_path: Path) -> None:
     """The same shape, and a tenth of the calls several times as dear as the median."""
+    if seconds_to_widen(1e-6) < 2 * seconds_to_widen(1.0):
+        pytest.skip("denormal numbers cost this processor nothing")
     ran = Ran("F31", "decode_heavy", tmp_path / "run")
     cpu = np.array([value for value in ran.of("process", "cpu") if value is not None], float)
-    if cpu.max() < 2 * np.median(cpu):
-        pytest.skip("denormal numbers cost this processor nothing")
     assert 0.03 < (cpu > 3 * np.median(cpu)).mean() < 0.25
     assert len(set(ran.of("preprocess", "shape_key"))) == 1
 
@@ -191,11 +223,11 @@ def test_f32_images_grow(tmp_path: Path) -> None:
 
 def test_f33_records_are_written_to_the_disk(tmp_path: Path) -> None:
     """At least a page for each item."""
+    if is_in_memory(tmp_path):
+        pytest.skip("the temporary folder is on a file system in memory")
     before = io_bytes("write_bytes")
     ran = Ran("F33", "python_preprocess", tmp_path / "run")
     written = io_bytes("write_bytes") - before
-    if written < 4096 * ran.info.counters.delivered / 10:
-        pytest.skip("the temporary folder is on a file system in memory")
     assert written > 4096 * ran.info.counters.delivered
 
 
