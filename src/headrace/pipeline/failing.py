@@ -52,7 +52,6 @@ class Failing:
         is_ordered: The Plan's `run.ordered`.
         ends: Whether the source comes to an end, so that trying for ever would keep whoever waits for it.
         end: Ends the run, for a reason.
-        is_busy_beyond: Whether a job is in flight that is of none of these tasks.
 
     Attributes:
         given_up: Why no job of some tasks was tried any more at the end; empty: there are none.
@@ -69,13 +68,11 @@ class Failing:
         is_ordered: bool,
         ends: bool,
         end: Callable[[str], None],
-        is_busy_beyond: Callable[[Collection[str]], bool],
     ) -> None:
         policy = BrakePolicy(jobs=brake_after, jobs_later=4 * brake_after, tries=_MOST_TRIES if ends else None)
         self._brake = Brake(policy)
         self._is_ordered = is_ordered
         self._tasks = TaskBrakes(tasks, policy)
-        self._is_busy_beyond = is_busy_beyond
         self.given_up = ""
         self._keeper = keeper
         self._clock = clock
@@ -153,10 +150,14 @@ class Failing:
             logger.error("task %r is given up for this run; its jobs stay where they are", showable(job.task))
         return delay
 
-    def turned_away(self, job: Job) -> Outcome | None:
+    def turned_away(self, job: Job, is_busy_beyond: Callable[[Collection[str]], bool]) -> Outcome | None:
         """Return how a job ends that was received while nothing of its task succeeds; None: it is to be tried.
 
         Cheap while no task's brake is on.
+
+        Args:
+            job: That was received.
+            is_busy_beyond: Returns whether a job is in flight that is of none of these tasks.
         """
         if not self._tasks.is_any_on or self._brake.is_on:
             return None
@@ -166,7 +167,7 @@ class Failing:
             given_up = self._tasks.list_given_up()
         if seconds is None:
             return None
-        if is_all and not self._is_busy_beyond(given_up):
+        if is_all and not is_busy_beyond(given_up):
             self._end(self.given_up)
         reason = f"brake.task: nothing of task {job.task!r} succeeded of late; it is offered again later"
         return Outcome(OutcomeKind.RETURNED, reason, seconds, excused=True)

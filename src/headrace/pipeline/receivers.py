@@ -163,7 +163,7 @@ class Receivers:
         """Return whether a job goes into the first station; if not, it is on its way already, or back at its source."""
         if self._take_up(item):
             return False
-        verdict = self._failing.turned_away(item.job)
+        verdict = self._failing.turned_away(item.job, self._admission.is_busy_beyond)
         if verdict is not None:
             self._settling.settle(item, verdict)
             return False

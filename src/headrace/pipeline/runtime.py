@@ -128,7 +128,6 @@ class Runtime:
             is_ordered=plan.run.ordered,
             ends=bounds.limit is not None or not source.is_endless,
             end=self.end,
-            is_busy_beyond=lambda tasks: self._admission.is_busy_beyond(tasks),
         )
         shares = TaskShares(
             routes,

@@ -328,7 +328,6 @@ def test_delays_before_the_source_offers_again_are_spread() -> None:
         is_ordered=False,
         ends=True,
         end=lambda reason: None,
-        is_busy_beyond=lambda tasks: False,
     )
     for attempt, limit in ((1, 1.0), (3, 4.0), (60, 60.0)):
         item = Item(Job("1", "x", attempt=attempt), "x", ())
