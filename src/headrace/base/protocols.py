@@ -7,6 +7,7 @@ A new queue implements `Queue` and passes the conformance suite in `headrace.tes
 from __future__ import annotations
 
 import abc
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,26 @@ from headrace.base.records import Burial, DeadLetter, Job, Kept, Message, Postpo
 STALE = "stale"
 #: Prefix of a reason that no further try can change.
 FINAL = "final: "
+
+
+def find_missing_members(part: Any, protocol: type) -> list[str]:
+    """Return what a protocol asks for and an object does not have: attributes, and methods as `open()`."""
+    asked = [*protocol.__annotations__, *(member for member in vars(protocol) if member[0] != "_")]
+    if "__call__" in vars(protocol):
+        asked.append("__call__")
+    return [
+        f"{one}()" if inspect.isfunction(getattr(protocol, one, None)) else one
+        for one in asked
+        if not has_member(part, one)
+    ]
+
+
+def has_member(part: Any, name: str) -> bool:
+    """Return whether an object has a member, whatever happens when it is read."""
+    try:
+        return hasattr(part, name)
+    except Exception:  # a property that is of use only later, such as one that `load` prepares
+        return True
 
 
 @runtime_checkable

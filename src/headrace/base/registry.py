@@ -16,14 +16,22 @@ import importlib.metadata
 import logging
 import pkgutil
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from headrace.base.error_origin import find_origin
-from headrace.base.errors import SettingsError
-from headrace.base.settings import check
+from headrace.base.error_origin import describe, find_origin
+from headrace.base.errors import HeadraceError, SettingsError
+from headrace.base.protocols import find_missing_members
+from headrace.base.settings import check, list_names
 
 logger = logging.getLogger("headrace")
+
+#: What a Plan and the text of a variant can name.
+_NAME = re.compile(r"[a-z0-9][a-z0-9._+-]*")
+#: What an address can begin with (RFC 3986; `urlsplit` makes it lower case), or a file end with.
+SCHEME_OR_SUFFIX = re.compile(r"[a-z][a-z0-9+.-]*|\.[a-z0-9_+-]+")
+#: Characters of a wrong object that are shown.
+_MOST_SHOWN = 80
 
 
 class Registry:
@@ -33,12 +41,14 @@ class Registry:
         group: Entry points that other packages use: "headrace.engines".
         built_in: {name: "module:object"} of what comes with headrace.
         setting: What a wrong name is a value of, for the error: "model.engine".
+        pattern: What names can be written. A part of another package by any other name is left out with a warning.
     """
 
-    def __init__(self, group: str, built_in: Mapping[str, str], setting: str) -> None:
+    def __init__(self, group: str, built_in: Mapping[str, str], setting: str, pattern: re.Pattern[str] = _NAME) -> None:
         self.group = group
         self._built_in = dict(built_in)
         self._setting = setting
+        self._pattern = pattern
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is a part of this name; imports none."""
@@ -56,7 +66,7 @@ class Registry:
             setting: What the error calls it; empty: as the registry does.
         """
         if name not in self:  # else nothing but headrace's own table was looked at
-            check(False, setting or self._setting, name, ", ".join(self.names()))
+            check(False, setting or self._setting, name, list_names(self.names(), name))
 
     def load(self, name: str) -> Any:
         """Import a part and return it.
@@ -75,17 +85,99 @@ class Registry:
         try:
             return entry.load()
         except (Exception, SystemExit) as error:  # another package's code ran
-            package = _package_of(entry)
-            failure = SettingsError(
-                f"{self._setting} = {name!r}: {package} brings it as {entry.value}, which cannot be imported: "
-                f"{type(error).__name__}: {error}; install what {package} needs, or remove it"
-            )
-            failure.origin = find_origin(error)
-            raise failure from error
+            why = f"which cannot be imported; install what {_package_of(entry)} needs, or remove it"
+            raise self._failure(name, why, error) from error
+
+    def call(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *arguments: Any,
+        failure: type[HeadraceError] = SettingsError,
+        **options: Any,
+    ) -> Any:
+        """Return what a function of a part returns.
+
+        Args:
+            name: Of the part.
+            function: Of the part.
+            arguments: For the function.
+            failure: What is raised where the function of another package raises no error of headrace's.
+            options: For the function.
+
+        Raises:
+            HeadraceError: If the part raises one; else `failure`, which names the package that brings the part.
+        """
+        try:
+            return function(*arguments, **options)
+        except HeadraceError:
+            raise
+        except (Exception, SystemExit) as error:
+            if name in self._built_in:
+                raise  # a defect of headrace, and to be reported as one
+            raise self._failure(name, "which failed", error, failure) from error
+
+    def make(self, name: str, protocol: type, *arguments: Any, **options: Any) -> Any:
+        """Call a part and return what it makes.
+
+        Args:
+            name: Of the part.
+            protocol: What it has to make.
+            arguments: For the part.
+            options: For the part.
+
+        Raises:
+            HeadraceError: If the part raises one; as `load` does.
+            SettingsError: If it is of another package, and cannot be called, raises anything else, or makes something else.
+        """
+        part = self.load(name)
+        if not callable(part):
+            raise self.refuse(name, f"is {_show(part)}", f"a function or class that makes a {_place_of(protocol)}")
+        made = self.call(name, part, *arguments, **options)
+        self.check_made(name, "returned", made, protocol)
+        return made
+
+    def check_made(self, name: str, did: str, made: object, protocol: type) -> None:
+        """Raise SettingsError unless a part made what it should, as far as its members show.
+
+        Args:
+            name: Of the part.
+            did: How the part made it: "returned".
+            made: By the part.
+            protocol: What it should have made.
+        """
+        missing = find_missing_members(made, protocol)
+        if missing:
+            lacks = "" if made is None else f", which has no {', '.join(missing)}"
+            raise self.refuse(name, f"{did} {_show(made)}{lacks}", f"a {_place_of(protocol)}")
+
+    def refuse(self, name: str, did: str, expected: str) -> SettingsError:
+        """Return the error for a part that is, or does, something else than expected.
+
+        Args:
+            name: Of the part.
+            did: What it is or did: "is None".
+            expected: What it should be or do.
+        """
+        return SettingsError(f"{self._introduce(name)}, which {did}; expected {expected}")
+
+    def _failure(
+        self, name: str, why: str, error: BaseException, kind: type[HeadraceError] = SettingsError
+    ) -> HeadraceError:
+        origin = find_origin(error)
+        failure = kind(f"{self._introduce(name)}, {why}: {describe(error, origin)}")
+        failure.origin = origin
+        return failure
+
+    def _introduce(self, name: str) -> str:
+        """Return which part it is, and who brings it: whom the user has to ask."""
+        entry = next(iter(self._others.get(name, ())), None)
+        package, place = (_package_of(entry), entry.value) if entry else ("headrace", self._built_in[name])
+        return f"{self._setting} = {name!r}: {package} brings it as {place}"
 
     def with_parts(self, parts: Mapping[str, str]) -> Registry:
         """Return a registry with more parts, or others by the same names: for a test, or a benchmark that plants a defect."""
-        return Registry(self.group, {**self._built_in, **parts}, self._setting)
+        return Registry(self.group, {**self._built_in, **parts}, self._setting, self._pattern)
 
     def packages(self, name: str) -> set[str]:
         """Return the package that brings a part and those that it requires; none for a part of headrace's own."""
@@ -95,8 +187,15 @@ class Registry:
     def _others(self) -> dict[str, list[importlib.metadata.EntryPoint]]:
         found: dict[str, list[importlib.metadata.EntryPoint]] = {}
         for entry in _entry_points():
-            if entry.group == self.group and entry.name not in self._built_in:
+            if entry.group != self.group or entry.name in self._built_in:
+                continue
+            if self._pattern.fullmatch(entry.name):
                 found.setdefault(entry.name, []).append(entry)
+            else:
+                logger.warning(
+                    "%s: %s brings %s by the name %a, which cannot be used: it is left out; a name matches %s",
+                    *(self.group, _package_of(entry), entry.value, entry.name, self._pattern.pattern),
+                )
         return found
 
 
@@ -121,6 +220,15 @@ def _entry_points() -> Iterator[importlib.metadata.EntryPoint]:
 
 def _package_of(entry: importlib.metadata.EntryPoint) -> str:
     return entry.dist.name if entry.dist else "an installed package"
+
+
+def _show(part: object) -> str:
+    text = repr(part)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+def _place_of(protocol: type) -> str:
+    return f"{protocol.__module__}.{protocol.__name__}"
 
 
 def _packages(entry: importlib.metadata.EntryPoint) -> set[str]:

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from headrace.base.errors import SettingsError
@@ -16,6 +16,8 @@ T = TypeVar("T")
 
 #: Longest time that a setting may ask for: what waits for a child process or a server takes no more than 24 days.
 MAX_SECONDS = 1_000_000
+#: Names that an error lists in full, and how many it lists of more.
+_MOST_LISTED, _NEAREST = 30, 5
 
 
 def check(condition: bool, key: str, value: object, allowed: str) -> None:
@@ -24,12 +26,20 @@ def check(condition: bool, key: str, value: object, allowed: str) -> None:
         raise SettingsError(f"{key} = {value!r} is not possible; allowed: {allowed}")
 
 
+def list_names(names: Sequence[str], wanted: str) -> str:
+    """Return the names that are known, for an error: all, or the nearest to the wanted one and how many others there are."""
+    if len(names) <= _MOST_LISTED:
+        return ", ".join(names)
+    near = difflib.get_close_matches(wanted, names, n=_NEAREST, cutoff=0.0)
+    return f"{', '.join(near)} and {len(names) - len(near):,} others"
+
+
 def unknown_key(key: str, where: str, allowed: Iterable[str]) -> SettingsError:
     """Return the error for a key that does not exist, with the nearest that does."""
     names = sorted(allowed)
     near = difflib.get_close_matches(key, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return SettingsError(f"{where}: unknown key {key!r}.{hint} Allowed: {', '.join(names) or 'none'}.")
+    return SettingsError(f"{where}: unknown key {key!r}.{hint} Allowed: {list_names(names, key) or 'none'}.")
 
 
 def refuse_options(options: Mapping[str, Any], stage: str) -> None:

@@ -11,16 +11,18 @@ from types import ModuleType
 from typing import Any
 
 from headrace.base.error_origin import describe, find_origin
-from headrace.base.errors import HeadraceError, SettingsError
+from headrace.base.errors import SettingsError
 from headrace.base.protocols import Delivery, Source
-from headrace.base.registry import Registry
+from headrace.base.registry import SCHEME_OR_SUFFIX, Registry
 from headrace.base.signature import check_takes
 from headrace.pipeline.definition import Pipeline, check_delivery, check_source
-from headrace.sources.addresses import QUEUES, SOURCES, hide_secrets
+from headrace.sources.addresses import QUEUES, SOURCES, hide_secrets, hide_secrets_in_errors
 
 _JSON_LINES = "headrace.delivery.jsonl:JsonLines"
 #: What `--results` writes besides folders of Parquet. {".suffix": called with the file}, {scheme: with the address}.
-DELIVERIES = Registry("headrace.deliveries", {".jsonl": _JSON_LINES, ".ndjson": _JSON_LINES}, "--results")
+DELIVERIES = Registry(
+    "headrace.deliveries", {".jsonl": _JSON_LINES, ".ndjson": _JSON_LINES}, "--results", SCHEME_OR_SUFFIX
+)
 
 
 def load_pipeline(target: str) -> Pipeline:
@@ -145,9 +147,10 @@ def parse_source(text: str, *, drain: bool) -> Source:
         return queue
     scheme, is_address, _ = text.partition("://")
     if is_address:
-        source: Source = _open(SOURCES, scheme.lower(), text, drain=drain)
+        with hide_secrets_in_errors(text):
+            source: Source = SOURCES.make(scheme.lower(), Source, text, drain=drain)
     elif Path(text).is_file() and Path(text).suffix in SOURCES:
-        source = _open(SOURCES, Path(text).suffix, text)
+        source = SOURCES.make(Path(text).suffix, Source, text)
     else:
         from headrace.sources.folder import Folder
 
@@ -170,7 +173,8 @@ def parse_results(text: str) -> Delivery:
         from headrace.delivery.parquet import Parquet
 
         return Parquet(text)
-    delivery: Delivery = _open(DELIVERIES, name, text)
+    with hide_secrets_in_errors(text):
+        delivery: Delivery = DELIVERIES.make(name, Delivery, text)
     check_delivery(delivery)
     return delivery
 
@@ -179,14 +183,3 @@ def _is_queue(text: str) -> bool:
     """Return whether this is the address of a queue; so is one that nobody knows, for the error."""
     scheme, is_address, _ = text.partition("://")
     return bool(is_address) and (scheme.lower() in QUEUES or scheme.lower() not in SOURCES)
-
-
-def _open(registry: Registry, name: str, text: str, **options: bool) -> Any:
-    """Return what a part makes of the text; what breaks in another package is not headrace's."""
-    part = registry.load(name)
-    try:
-        return part(text, **options)
-    except HeadraceError:
-        raise
-    except Exception as error:
-        raise _failure(f"{registry.group}: {name} failed", error) from error

@@ -29,7 +29,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.base.errors import SettingsError
 from headrace.base.plan import DEFAULT_ENGINE, ModelPlan
 from headrace.base.protocols import Engine, Model, SaysWhyNot
 from headrace.base.registry import Registry
@@ -68,7 +67,7 @@ def engine(name: str) -> Engine:
         SettingsError: If there is none, or another package's cannot be imported.
         MissingExtra: If its library is not installed.
     """
-    found: Engine = ENGINES.load(name)()
+    found: Engine = ENGINES.make(name, Engine)
     return found
 
 
@@ -82,7 +81,7 @@ def traits_of(name: str) -> EngineTraits:
         return BUILT_IN[name]
     found = getattr(ENGINES.load(name), "traits", EngineTraits())
     if not isinstance(found, EngineTraits):
-        raise SettingsError(f"{ENGINES.group}: {name} has traits = {found!r}; expected a headrace.engines.EngineTraits")
+        raise ENGINES.refuse(name, f"has traits = {found!r}", "a headrace.engines.EngineTraits")
     return found
 
 
@@ -152,4 +151,7 @@ def open_model(plan: ModelPlan, default: str | None, threads: int, calls: int = 
     artifact = None if name is None else Path(name)
     if artifact is not None:
         check_trust(artifact, plan.sha256)
-    return engine(plan.engine).open(artifact, threads=plan.threads or threads, options=plan.options, calls=calls)
+    opener = engine(plan.engine)
+    model = opener.open(artifact, threads=plan.threads or threads, options=plan.options, calls=calls)
+    ENGINES.check_made(plan.engine, "opened", model, Model)
+    return model

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace.base.errors import SettingsError
-from headrace.base.protocols import Addressed, Delivery, Source
+from headrace.base.protocols import Addressed, Delivery, Source, find_missing_members, has_member
 from headrace.base.records import Job
 from headrace.base.signature import check_takes
 from headrace.delivery.collect import Collect
@@ -149,28 +148,19 @@ def check_delivery(delivery: Any) -> None:
 
 
 def _check_is(part: Any, name: str, method: str, expected: str) -> None:
-    if isinstance(part, type) or not _has(part, method):
+    if isinstance(part, type) or not has_member(part, method):
         got = f"the class {part.__name__}" if isinstance(part, type) else repr(part)
         raise SettingsError(f"{name} is {got}; expected {expected}")
 
 
-def _has(part: Any, name: str) -> bool:
-    try:
-        return hasattr(part, name)
-    except Exception:  # a property that is of use only later, such as one that `load` prepares
-        return True
-
-
 def _check_members(name: str, part: Any, protocol: type) -> None:
     """Raise SettingsError unless a part has everything that its protocol asks for; names all that is missing."""
-    asked = [*protocol.__annotations__, *(member for member in vars(protocol) if member[0] != "_")]
-    missing = [member for member in asked if not _has(part, member)]
+    missing = find_missing_members(part, protocol)
     if missing:
-        shown = ", ".join(f"{one}()" if inspect.isfunction(getattr(protocol, one, None)) else one for one in missing)
         hint = "; a class that derives from it has them" if protocol is Source else ""
         raise SettingsError(
-            f"{name} is {part!r}, which has no {shown}; expected all that headrace.base.protocols.{protocol.__name__} names"
-            f"{hint}"
+            f"{name} is {part!r}, which has no {', '.join(missing)}; expected all that "
+            f"headrace.base.protocols.{protocol.__name__} names{hint}"
         )
 
 

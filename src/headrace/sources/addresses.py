@@ -6,23 +6,27 @@ Other packages bring theirs in the entry points `headrace.queues`. A source that
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, unquote_plus, urlsplit
 
-from headrace.base.errors import SettingsError
+from headrace.base.errors import HeadraceError, SettingsError, SourceError
 from headrace.base.protocols import Queue
-from headrace.base.registry import Registry
-from headrace.base.settings import check, unknown_key
+from headrace.base.registry import SCHEME_OR_SUFFIX, Registry
+from headrace.base.settings import check, list_names, unknown_key
 from headrace.base.units import parse_duration
 
 T = TypeVar("T")
 
 #: Loans of a queue of which nobody says how long they last.
 DEFAULT_VISIBILITY_SECONDS = 30.0
+#: User and password of an address, and parameters that are called like a secret.
+_USER = re.compile(r"://([^/?#]*)@")
+_SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:password|secret|token)[^=&]*=)([^&#]*)", re.IGNORECASE)
 #: Every scheme takes it.
 _VISIBILITY = "visibility"
 
@@ -40,10 +44,11 @@ QUEUES = Registry(
         "redis+sentinel": f"{_SCHEMES}:SENTINELS",
     },
     "a queue's scheme",
+    SCHEME_OR_SUFFIX,
 )
 _LIST = "headrace.sources.urls:UrlList"
 #: What `--source` opens beside queues and folders. {scheme: called with the address and `drain`}, {".suffix": with the file}.
-SOURCES = Registry("headrace.sources", {".txt": _LIST, ".lst": _LIST, ".urls": _LIST}, "--source")
+SOURCES = Registry("headrace.sources", {".txt": _LIST, ".lst": _LIST, ".urls": _LIST}, "--source", SCHEME_OR_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,17 +102,17 @@ def open_queue(url: str, *, visibility_seconds: float | None = None) -> Queue:
     Raises:
         SettingsError: If the address cannot be understood.
         MissingExtra: If the service's package is not installed.
-        SourceError: If the queue does not exist or is something else.
+        SourceError: If the queue does not exist or is something else, or another package's code fails.
         QueueUnavailable: If the service does not answer.
     """
     address = parse_address(url)
     if visibility_seconds is not None:
         address = replace(address, visibility_seconds=visibility_seconds)
-    queue = address.scheme.open(address)
-    if not callable(getattr(queue, "receive", None)):  # isinstance would read its properties, which may ask a service
-        raise SettingsError(
-            f"{QUEUES.group}: {address.parts.scheme} opened {type(queue).__name__}; expected a headrace.base.protocols.Queue"
-        )
+    name = address.parts.scheme
+    with hide_secrets_in_errors(url):
+        queue: Queue = QUEUES.call(name, address.scheme.open, address, failure=SourceError)
+    if not callable(getattr(queue, "receive", None)):  # not by the protocol: its properties may ask a service
+        raise QUEUES.refuse(name, f"opened a {type(queue).__name__}", "a headrace.base.protocols.Queue")
     return queue
 
 
@@ -126,15 +131,40 @@ def parse_address(url: str) -> Address:
     if parts.fragment:
         raise SettingsError("the queue's address has a part after #, which means nothing here; write %23 for the sign")
     if scheme.check:
-        scheme.check(parts)
+        with hide_secrets_in_errors(url):
+            QUEUES.call(parts.scheme, scheme.check, parts)
     visibility = parameters.pop(_VISIBILITY, None)
     return Address(scheme, parts, parameters, None if visibility is None else _seconds(visibility))
 
 
 def hide_secrets(address: str) -> str:
     """Return an address without user and password, and without the values of parameters that are called like a secret."""
-    shown = re.sub(r"://[^/?#]*@", "://...@", address)
-    return re.sub(r"([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&#]*", r"\1...", shown, flags=re.IGNORECASE)
+    return _SECRET_PARAMETER.sub(r"\1...", _USER.sub("://...@", address))
+
+
+@contextlib.contextmanager
+def hide_secrets_in_errors(address: str) -> Iterator[None]:
+    """Take the secrets of an address out of the message of an error that is raised within: a package's text may quote it."""
+    try:
+        yield
+    except HeadraceError as error:
+        message = str(error)
+        hidden = _hide_secrets_of(address, message)
+        if hidden == message:
+            raise
+        error.args = (hidden,)
+        raise error from None  # what it was made from quotes the secret, too
+
+
+def _hide_secrets_of(address: str, text: str) -> str:
+    """Return a text without the secrets of an address, in the ways in which they may be written."""
+    user, _, password = "".join(_USER.findall(address)).partition(":")
+    found = {password or user, *(value for _, value in _SECRET_PARAMETER.findall(address))} - {""}
+    found |= {read(secret) for secret in found for read in (unquote, unquote_plus)}
+    found |= {quote(secret, safe="") for secret in found} | {repr(secret)[1:-1] for secret in found}
+    for secret in sorted(found, key=len, reverse=True):
+        text = text.replace(secret, "...")
+    return text
 
 
 def _read(read: Callable[[str], T], text: str) -> T:
@@ -164,12 +194,12 @@ def _read_parameters(parts: SplitResult, allowed: Sequence[str]) -> dict[str, st
 
 def _find_scheme(name: str) -> QueueScheme:
     if name not in QUEUES:
-        known = ", ".join(f"{one}://" for one in QUEUES.names())
+        known = list_names([f"{one}://" for one in QUEUES.names()], f"{name}://")
         hint = f"{name}:// is a source, for --source" if name in SOURCES else "a file is sqlite:///jobs.db"
         raise SettingsError(f"a queue's address starts with one of {known}, got {name!r}; {hint}")
     scheme = QUEUES.load(name)
     if not isinstance(scheme, QueueScheme):
-        raise SettingsError(f"{QUEUES.group}: {name} is {scheme!r}; expected a headrace.sources.addresses.QueueScheme")
+        raise QUEUES.refuse(name, f"is {scheme!r}", "a headrace.sources.addresses.QueueScheme")
     return scheme
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from headrace.base.errors import SettingsError
 from headrace.base.formatting import pluralize
+from headrace.base.settings import list_names
 from headrace.engines import traits_of
 from headrace.engines.model_files import check_trust
 from headrace.profiler.layers.table import PROFILERS, measure_layers
@@ -51,7 +52,7 @@ def check_can_tell(spec: VariantSpec) -> None:
     """Raise SettingsError if a variant's engine does not tell of its layers."""
     if spec.model.artifact is None or spec.model.engine not in PROFILERS:
         raise SettingsError(
-            f"{spec.text}: the engine tells nothing of its layers; expected {', '.join(PROFILERS.names())}"
+            f"{spec.text}: the engine tells nothing of its layers; expected {list_names(PROFILERS.names(), spec.model.engine)}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import SettingsError
-from headrace.base.registry import Registry, installed_packages
+from headrace.base.protocols import Engine
+from headrace.base.registry import SCHEME_OR_SUFFIX, Registry, installed_packages
 
 GROUP = "headrace.test_parts"
 
@@ -81,6 +83,46 @@ def test_metadata_that_cannot_be_read_hides_no_other(parts: Registry, tmp_path: 
     (install(tmp_path, "removed", "[headrace.queues]\na = b:c\n") / "METADATA").unlink()
     assert parts.names() == ["path", "a_part", "z_part"]
     assert {"foreign", "bytes", "removed", None}.isdisjoint(installed_packages())
+
+
+@pytest.mark.parametrize("name", ["Kafka", "my_queue", "zürich", "1st", ".CSV", ".tar.gz"])
+def test_a_name_that_cannot_be_written_is_left_out(
+    parts: Registry, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """With a warning that names the package: only its author can change the name."""
+    install(tmp_path, "shouting", f"[{GROUP}]\n{name} = theirs:Part\n")
+    registry = Registry(GROUP, {}, "--source", SCHEME_OR_SUFFIX)
+    with caplog.at_level(logging.WARNING, "headrace"):
+        assert name not in registry.names()
+    assert f"shouting brings theirs:Part by the name {name!a}, which cannot be used" in caplog.text
+
+
+def test_of_very_many_names_the_nearest_are_shown(parts: Registry) -> None:
+    """And how many others there are: nobody reads a thousand."""
+    many = parts.with_parts({f"engine{number}": "pathlib:Path" for number in range(1000)})
+    with pytest.raises(SettingsError, match=r"allowed: engine77, .* and 998 others$") as caught:
+        many.load("engin77")
+    assert len(str(caught.value)) < 150
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("Part = None", "which is None; expected a function or class that makes a headrace.base.protocols.Engine"),
+        ("def Part(): pass", "which returned None; expected a headrace.base.protocols.Engine"),
+        ("def Part(): return 3", "which returned 3, which has no open(); expected a headrace.base.protocols.Engine"),
+        ("def Part(one): pass", "which failed: TypeError: Part() missing 1 required positional argument"),
+        ("def Part(): raise SystemExit(3)", "which failed: SystemExit: 3 ("),
+    ],
+)
+def test_a_part_that_makes_nothing_useful_names_its_package(
+    parts: Registry, tmp_path: Path, code: str, said: str
+) -> None:
+    """With what it gave and what was expected: the user's own line is not to blame."""
+    (tmp_path / "theirs.py").write_text(f"{code}\n")
+    with pytest.raises(SettingsError) as caught:
+        parts.make("z_part", Engine)
+    assert f"model.engine = 'z_part': their-package brings it as theirs:Part, {said}" in str(caught.value)
 
 
 def install(site: Path, name: str, entry_points: str) -> Path:

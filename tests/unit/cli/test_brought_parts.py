@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 PARTS = """
+from urllib.parse import unquote
+
 from headrace.base.protocols import Source
 from headrace.sources.addresses import QueueScheme
 from headrace.sources.jobs import encode_job
@@ -24,7 +26,14 @@ def open_queue(address):
     return queue
 
 
+def fail(address):
+    raise ConnectionError(f"cannot reach {address.parts.geturl()}")
+
+
+NONE = None
 NOTHING = QueueScheme(open=lambda address: None)
+BROKEN = QueueScheme(open=fail)
+UNOPENED = QueueScheme(open=None)
 KAFKA = QueueScheme(open=open_queue, parameters=("sasl_password",), has_several_hosts=True)
 
 
@@ -38,6 +47,11 @@ class Endless(Source):
         return None
 
 
+def read_nothing(address, drain=False):
+    if "@" in address:
+        raise ConnectionError(f"{address} is {unquote(address)}")
+
+
 class Rows:
     def __init__(self, path):
         raise RuntimeError("no such column")
@@ -47,12 +61,18 @@ ENTRY_POINTS = """
 kafka = brought:KAFKA
 none = brought:Endless
 nothing = brought:NOTHING
+broken = brought:BROKEN
+unopened = brought:UNOPENED
+Shouting = brought:KAFKA
 sqlite = brought:KAFKA
 [headrace.sources]
 endless = brought:Endless
+unread = brought:read_nothing
 .csv = brought:Rows
 [headrace.deliveries]
 .list = builtins:list
+.none = brought:NONE
+.unread = brought:read_nothing
 """
 JOBS = """
 import headrace as hr
@@ -107,11 +127,13 @@ def test_passwords_of_an_unknown_service_are_hidden(headrace: Headrace, tmp_path
         ("kafka://one/topic?group=a", "unknown key 'group'. Allowed: sasl_password, visibility."),
         (
             "none://one",
-            "headrace.queues: none is <class 'brought.Endless'>; expected a headrace.sources.addresses.QueueScheme",
+            "brings it as brought:Endless, which is <class 'brought.Endless'>; expected a headrace.sources.",
         ),
-        ("nothing://one", "headrace.queues: nothing opened NoneType; expected a headrace.base.protocols.Queue"),
+        ("nothing://one", "brings it as brought:NOTHING, which opened a NoneType; expected a headrace.base.protocols."),
+        ("unread://one", "brings it as brought:read_nothing, which returned None; expected a headrace.base.protocols."),
+        ("shouting://one", "brings brought:KAFKA by the name 'Shouting', which cannot be used"),
         ("endless://one", "--drain: endless://one cannot be drained"),
-        ("orders.csv", "headrace.sources: .csv failed: RuntimeError: no such column"),
+        ("orders.csv", "brought brings it as brought:Rows, which failed: RuntimeError: no such column"),
         ("sqlite:///a.db", "a.db does not exist"),
     ],
 )
@@ -121,7 +143,37 @@ def test_what_is_wrong_with_a_source_is_said(headrace: Headrace, source: str, sa
     assert (ran.returncode, said in ran.stderr) == (2, True), ran.stderr
 
 
-def test_what_is_no_delivery_is_refused(headrace: Headrace) -> None:
-    """Before the run, with what it lacks."""
-    ran = headrace("run", "brought_jobs.py", "--source", ".", "--results", "out.list")
-    assert (ran.returncode, "delivery is ['o', 'u', 't'," in ran.stderr) == (2, True), ran.stderr
+@pytest.mark.parametrize(
+    ("results", "said"),
+    [
+        ("out.list", "which returned ['o', 'u', 't', '.', 'l', 'i', 's', 't'], which has no flush_items,"),
+        ("out.none", "brings it as brought:NONE, which is None; expected a function or class that makes a headrace."),
+        ("out.unread", "brings it as brought:read_nothing, which returned None; expected a headrace.base.protocols."),
+    ],
+)
+def test_what_is_no_delivery_is_refused(headrace: Headrace, results: str, said: str) -> None:
+    """Before the run, with the package and what it gave."""
+    ran = headrace("run", "brought_jobs.py", "--source", ".", "--results", results)
+    assert (ran.returncode, said in ran.stderr) == (2, True), ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "said"),
+    [
+        (
+            "broken://me:ge%20heim@one/a",
+            3,
+            "ConnectionError: cannot reach broken://me:...@one/a (installed/brought.py:",
+        ),
+        (
+            "unopened://me:ge%20heim@one/a",
+            3,
+            "brings it as brought:UNOPENED, which failed: TypeError: 'NoneType' object",
+        ),
+        ("unread://me:ge%20heim@one/a", 2, "unread://me:...@one/a is unread://me:...@one/a (installed/brought.py:"),
+    ],
+)
+def test_the_text_of_a_package_shows_no_password(headrace: Headrace, source: str, status: int, said: str) -> None:
+    """Errors of opening a queue or source name the package, and quote no secret of the address, however it is written."""
+    ran = headrace("run", "brought_jobs.py", "--source", source, "--results", "r.jsonl")
+    assert (ran.returncode, said in ran.stderr, "heim" in ran.stderr) == (status, True, False), ran.stderr

@@ -47,6 +47,18 @@ class OddEngine(ToyEngine):
     traits = {"reads": (".odd",)}
 
 
+NOTHING = None
+
+
+def return_nothing():
+    pass
+
+
+class OpensNothing:
+    def open(self, artifact, *, threads, options, calls=1):
+        pass
+
+
 class BareEngine:
     def open(self, artifact, *, threads, options, calls=1):
         return OnnxEngine().open(artifact, threads=threads, options={})
@@ -84,7 +96,8 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     )
     (metadata / "entry_points.txt").write_text(
         "[headrace.engines]\ntoy = toy_engine:ToyEngine\nbare = toy_engine:BareEngine\ngone = toy_gone:Engine\n"
-        "odd = toy_engine:OddEngine\n"
+        "odd = toy_engine:OddEngine\nnone = toy_engine:NOTHING\nreturns = toy_engine:return_nothing\n"
+        "opens = toy_engine:OpensNothing\n"
     )
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]))
@@ -128,7 +141,9 @@ def test_it_is_validated_against_another(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_an_unknown_engine_is_refused_with_all_that_are_known() -> None:
     """Those of other packages among them, in order of the alphabet."""
-    with pytest.raises(SettingsError, match="allowed: onnx, openvino, torch, emulated, bare, gone, odd, toy"):
+    with pytest.raises(
+        SettingsError, match="allowed: onnx, openvino, torch, emulated, bare, gone, none, odd, opens, returns, toy"
+    ):
         engines.check_engine("onyx")
 
 
@@ -163,9 +178,28 @@ def test_one_that_cannot_be_imported_is_told_of(caplog: pytest.LogCaptureFixture
 
 def test_traits_of_another_type_are_refused() -> None:
     """With the engine's name; whoever did not ask for it goes on without it."""
-    with pytest.raises(SettingsError, match=r"odd has traits = .*; expected a headrace\.engines\.EngineTraits"):
+    with pytest.raises(
+        SettingsError, match=r"'odd': toy-package .* has traits = .*; expected a headrace\.engines\.EngineTraits"
+    ):
         engines.traits_of("odd")
     assert "odd" not in list(engines.file_engines())
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ("none", "NOTHING, which is None; expected a function or class that makes a headrace.base.protocols.Engine"),
+        ("returns", "return_nothing, which returned None; expected a headrace.base.protocols.Engine"),
+        ("opens", "OpensNothing, which opened None; expected a headrace.base.protocols.Model"),
+    ],
+)
+@pytest.mark.usefixtures("folder")
+def test_an_engine_that_gives_nothing_names_its_package(
+    capsys: pytest.CaptureFixture[str], engine: str, said: str
+) -> None:
+    """Not the line of the user's stage that asked for the model."""
+    assert main(["run", "toy_jobs.py", "--set", f"model.engine={engine}"]) == 2
+    assert f"model.engine = {engine!r}: toy-package brings it as toy_engine:{said}" in capsys.readouterr().err
 
 
 def test_it_is_among_what_optimize_tries() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from headrace.base.errors import EngineError, HeadraceError, SettingsError
 from headrace.base.plan import DEFAULT_ENGINE
 from headrace.base.registry import Registry
+from headrace.base.settings import list_names
 from headrace.engines import ONNX, OPENVINO, TORCH
 from headrace.profiler.layers.doubts import find_doubts
 from headrace.profiler.layers.feeds import make_feed
@@ -123,9 +124,10 @@ def measure_layers(
 def _profiler(engine: str) -> LayerProfiler:
     if engine not in PROFILERS:
         raise SettingsError(
-            f"layers of the engine {engine!r} cannot be measured; they can for: {', '.join(sorted(PROFILERS.names()))}"
+            f"layers of the engine {engine!r} cannot be measured; they can for: "
+            f"{list_names(sorted(PROFILERS.names()), engine)}"
         )
-    profiler: LayerProfiler = PROFILERS.load(engine)()
+    profiler: LayerProfiler = PROFILERS.make(engine, LayerProfiler)
     return profiler
 
 
