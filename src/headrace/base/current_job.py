@@ -14,16 +14,20 @@ from headrace.base.errors import SettingsError
 from headrace.base.records import Job
 
 
-class _Worked(Protocol):
+class Worked(Protocol):
+    """What is noted: an item, as far as it is asked for here."""
+
     placement: Any
     """Of its image in what the model takes; None where nothing was decoded."""
 
     @property
-    def job(self) -> Job: ...
+    def job(self) -> Job:
+        """The job that it belongs to."""
+        ...
 
 
 class _Hands(threading.local):
-    items: Sequence[_Worked] = ()
+    items: Sequence[Worked] = ()
 
 
 #: Of each thread; workers alone write it.

@@ -9,24 +9,20 @@ a packet is sent. A second answer of the name server therefore has no effect.
 from __future__ import annotations
 
 import os
-import queue
 import socket
-import threading
 import time
 from typing import Any, NamedTuple
 
 import pycurl
 
 from headrace.base.address_ranges import Address
+from headrace.base.look_ups import look_up
 from headrace.base.network_rules import NOT_PLAIN, NetworkRules, Refusal, Target, origin, parse_addresses, parse_target
 
 #: How long a judgement holds; libcurl's own default for what it has resolved.
 JUDGED_SECONDS = 60
 #: Origins remembered by one client.
 _MOST_ORIGINS = 1024
-#: Look-ups at a time; one that hangs keeps its thread until the system's resolver gives up.
-_MOST_LOOK_UPS = 128
-_look_ups = threading.BoundedSemaphore(_MOST_LOOK_UPS)
 _STRAYED = Refusal("ssrf.pin", "the connection would have gone to another address than the one judged")
 
 
@@ -41,10 +37,6 @@ class Refused(Exception):
 def _heed(refusal: Refusal | None) -> None:
     if refusal is not None:
         raise Refused(refusal)
-
-
-class Unresolved(Exception):
-    """The name has no address for now."""
 
 
 class _Resolved(NamedTuple):
@@ -158,42 +150,6 @@ class _Gate:
         """Close what libcurl has made copies of."""
         while self._sockets:
             self._sockets.pop().close()
-
-
-def look_up(host: str, port: int, seconds: float) -> tuple[Address, ...]:
-    """Return every address of a host, by the system's resolver, which knows no time limit of its own.
-
-    Raises:
-        Unresolved: If there is none, or none in time, or no thread to wait for it.
-    """
-    answer: queue.SimpleQueue[tuple[Address, ...] | Exception] = queue.SimpleQueue()
-    seconds = max(seconds, 0.001)
-
-    def ask() -> None:
-        try:
-            rows = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM)
-            answer.put(parse_addresses(str(row[4][0]) for row in rows))
-        except (OSError, ValueError) as error:
-            answer.put(error)
-        finally:
-            _look_ups.release()
-
-    if not _look_ups.acquire(timeout=seconds):
-        raise Unresolved(f"its name was not looked up: {_MOST_LOOK_UPS} others hang")
-    try:
-        threading.Thread(target=ask, name="headrace-lookup", daemon=True).start()
-    except RuntimeError as error:
-        # The thread that gives the place back does not exist: without this, a shortage of threads would end all look-ups.
-        _look_ups.release()
-        raise Unresolved(f"its name was not looked up: {error}") from None
-    try:
-        found = answer.get(timeout=seconds)
-    except queue.Empty:
-        raise Unresolved(f"its name was not resolved within {seconds:g} s") from None
-    if isinstance(found, Exception) or not found:
-        why = found.strerror if isinstance(found, OSError) else "no address"
-        raise Unresolved(f"its name cannot be resolved: {why}")
-    return found
 
 
 def _resolve_entry(target: Target, addresses: tuple[Address, ...]) -> str:

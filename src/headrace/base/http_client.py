@@ -24,9 +24,10 @@ import pycurl
 
 from headrace import __version__
 from headrace.base.deadline import seconds_left
-from headrace.base.dialing import Dialer, Refused, Unresolved
+from headrace.base.dialing import Dialer, Refused
 from headrace.base.errors import DeadlinePassed, SettingsError
 from headrace.base.http_answer import FirstBytes, is_switching, is_whole, retry_after_seconds
+from headrace.base.look_ups import Unresolved
 from headrace.base.network_rules import NetworkPlan, NetworkRules
 from headrace.base.settings import check
 

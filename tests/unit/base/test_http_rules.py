@@ -444,9 +444,9 @@ def test_look_ups_leave_no_thread(server: Any, make_client: Any) -> None:
 
 def test_a_look_up_without_a_thread_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """While no thread can be started names are not resolved, and as soon as one can, they are again."""
-    from headrace.base import dialing
+    from headrace.base import look_ups
 
-    monkeypatch.setattr(dialing, "_look_ups", threading.BoundedSemaphore(1))
+    monkeypatch.setattr(look_ups, "_places", threading.BoundedSemaphore(1))
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
@@ -456,22 +456,22 @@ def test_a_look_up_without_a_thread_leaves_its_place(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     for _ in range(3):
-        with pytest.raises(dialing.Unresolved, match="can't start new thread"):
-            dialing.look_up("localhost", 80, 5.0)
+        with pytest.raises(look_ups.Unresolved, match="can't start new thread"):
+            look_ups.look_up("localhost", 80, 5.0)
     monkeypatch.setattr(threading.Thread, "start", start)
-    assert dialing.look_up("localhost", 80, 5.0)
+    assert look_ups.look_up("localhost", 80, 5.0)
 
 
 def test_look_ups_that_hang_are_bounded(make_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """When as many look-ups hang as may, a name is told so within the time for it, and no thread is added."""
-    from headrace.base import dialing
+    from headrace.base import look_ups
 
-    monkeypatch.setattr(dialing, "_look_ups", threading.BoundedSemaphore(1))
-    dialing._look_ups.acquire()
+    monkeypatch.setattr(look_ups, "_places", threading.BoundedSemaphore(1))
+    look_ups._places.acquire()
     client = make_client(NetworkPlan(allow=["localhost"]), connect_timeout_seconds=0.05)
     with pytest.raises(HttpError, match=r"^http\.resolve: .*others hang"):
         client.get("http://localhost:1/")
-    dialing._look_ups.release()
+    look_ups._places.release()
     with pytest.raises(HttpError, match=r"^http\.(connect|resolve|timeout): "):
         client.get("http://localhost:1/")
 

@@ -1,0 +1,88 @@
+"""Calls that wait on the outside, written once and driven in two ways.
+
+How this works: a call is a generator. It yields what it waits for, and is resumed with the answer; a failure of the wait is
+thrown into it. Who drives it decides how to wait: `run_call` waits in the calling thread, a `Carrier`
+(`headrace.base.carrier`) lets one thread wait for hundreds of calls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from headrace.base.address_ranges import Address
+from headrace.base.look_ups import look_up
+
+T = TypeVar("T")
+
+
+class Wait(Protocol):
+    """What a call can wait for: one of the classes below, which a carrier tells apart."""
+
+    def block(self) -> Any:
+        """Wait in this thread and return the answer; raises what is to be thrown into the call."""
+        ...
+
+
+#: A call that ends with a T.
+Call = Generator[Wait, Any, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait for a time; the answer is None."""
+
+    seconds: float
+
+    def block(self) -> None:
+        """Sleep."""
+        time.sleep(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Wait for the addresses of a host; `look_ups.Unresolved` is thrown in if there are none in time."""
+
+    host: str
+    port: int
+    seconds: float
+
+    def block(self) -> tuple[Address, ...]:
+        """Look the host up."""
+        return look_up(self.host, self.port, self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Wait for a request of libcurl; the answer is None, and `pycurl.error` is thrown in if it fails."""
+
+    curl: Any
+    """The handle, with the request set; nobody touches it until the wait is over."""
+    connections: object
+    """Transfers with the same one (hashable) may use one another's connections; others never."""
+    on_socket: Any
+    """Its attribute `opened` is called with each descriptor that the handle opens, before libcurl uses it."""
+    has_pulse: bool = False
+    """Whether libcurl is to ask the handle's XFERINFOFUNCTION once a second even while nothing moves."""
+
+    def block(self) -> None:
+        """Run the request."""
+        self.curl.perform()
+
+
+def run_call(call: Call[T]) -> T:
+    """Return what a call ends with, waiting in this thread; raises what the call raises."""
+    try:
+        wait = next(call)
+        while True:
+            try:
+                answer = wait.block()
+            except BaseException as error:  # also Ctrl-C: the call has its own to put away
+                wait = call.throw(error)
+            else:
+                wait = call.send(answer)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
