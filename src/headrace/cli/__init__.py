@@ -89,7 +89,9 @@ def run_reporting(command: Callable[[], int]) -> int:
         # The reader (head, less) has seen enough; Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
-    except (Exception, KeyboardInterrupt) as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        if isinstance(error, SystemExit) and not is_of_user(error):
+            raise  # argparse has said what there is to say
         if _is_ctrl_c(error) and not isinstance(error, Interrupted):
             say("headrace: interrupted")
             return EXIT_INTERRUPTED

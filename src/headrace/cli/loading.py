@@ -47,7 +47,7 @@ def load_pipeline(target: str) -> Pipeline:
         check_takes(found, (), target)
         try:
             found = found()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _failure(f"{target} failed", error) from error
     if not isinstance(found, Pipeline):
         raise SettingsError(f"{target} is a {type(found).__name__}, expected a headrace.Pipeline")
@@ -88,11 +88,11 @@ def _import(name: str, folder: str) -> ModuleType:
         if error.name and f"{name}.".startswith(f"{error.name}."):
             raise SettingsError(f"there is no module {name!r} here or installed; expected MODULE:ATTRIBUTE") from None
         raise _failure(f"{name} cannot be imported", error) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _failure(f"{name} cannot be imported", error) from error
 
 
-def _failure(what: str, error: Exception) -> SettingsError:
+def _failure(what: str, error: BaseException) -> SettingsError:
     """Return what a user's code raised, and where; a SyntaxError's own message says that."""
     origin = None if isinstance(error, SyntaxError) else find_origin(error)
     failure = SettingsError(f"{what}: {describe(error, origin)}")

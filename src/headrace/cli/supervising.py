@@ -55,7 +55,7 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
 
         try:
             status = run_reporting(run)
-        except BaseException:  # such as SystemExit in the user's module
+        except BaseException:  # such as a second Ctrl-C while the first is reported
             slot.finish(Ended())
             raise
         slot.finish(msgspec.structs.replace(ended, status=status))

@@ -125,7 +125,9 @@ def opening_error(stage: str, error: BaseException) -> HeadraceError:
         return error
     origin = find_origin(error)
     failure = HeadraceError(f"stage {stage} could not be opened: {describe(error, origin)}")
-    failure.__cause__, failure.origin = error, origin
+    # A KeyboardInterrupt that the user's code raises is no Ctrl-C, and whoever looks for one among the causes must not find it.
+    failure.__cause__ = None if isinstance(error, KeyboardInterrupt) else error
+    failure.origin = origin
     return failure
 
 

@@ -1,4 +1,7 @@
-"""What a user's code may raise or return beyond what is expected: it ends one item and never the run."""
+"""What a user's code may raise or return beyond what is expected.
+
+In work it ends one item and never the run; while a stage is opened it ends the run, with an error that names the place.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,11 @@ from headrace.stages.module import check_results
 
 
 def raise_if_of_the_run(error: BaseException) -> None:
-    """Raise a Ctrl-C again, which concerns the run. All else that a user's code raises concerns an item, `SystemExit` too."""
+    """Raise a Ctrl-C again: it ends the run, wherever it came.
+
+    Python raises it in the main thread alone, and not while a run counts the signals (`EndSignals`). Any other
+    KeyboardInterrupt was raised by the user's code, and is an error of that code as `SystemExit` is.
+    """
     if (
         isinstance(error, KeyboardInterrupt)
         and threading.current_thread() is threading.main_thread()

@@ -11,6 +11,7 @@ from headrace.pipeline.opening import opening_error
 from headrace.pipeline.station import Station, Worker
 from headrace.pipeline.thread_budget import limit_library_threads
 from headrace.pipeline.threads import start_thread
+from headrace.pipeline.users_code import raise_if_of_the_run
 
 logger = logging.getLogger("headrace")
 
@@ -88,7 +89,8 @@ class Workers:
         """Open a worker's stages; None where they cannot be opened, which ends the run if it needs this worker."""
         try:
             return station.open_worker(number)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            raise_if_of_the_run(error)
             failure = opening_error(station.name, error)
         if number < station.num_workers:
             self._guard.note(failure)

@@ -162,7 +162,7 @@ def _foreign(body: bytes, parse: Parser) -> _WireJob:
         fields = parse(body)
     except BadMessage:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         origin = find_origin(error)
         refused = BadMessage(
             f"message.parse: parse raised {describe_error(error)}{f' ({origin.place})' if origin else ''}"

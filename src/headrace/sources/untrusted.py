@@ -31,7 +31,7 @@ def read_guarded(raw: Raw, read: Callable[[Raw], Read], read_malformed: Callable
         return read_malformed(raw, f"message.malformed: it cannot be read from the queue: {describe_error(error)}")
 
 
-def describe_error(error: Exception) -> str:
+def describe_error(error: BaseException) -> str:
     """Return type and text of an error, shortened; works even if `str(error)` raises."""
     try:
         text = str(error)

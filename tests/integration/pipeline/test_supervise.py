@@ -171,13 +171,14 @@ def test_a_redriven_job_is_judged_by_what_it_does_now(tmp_path: Path) -> None:
 
 
 def test_a_module_that_leaves_at_once_ends_all(tmp_path: Path) -> None:
-    """Where the first of several workers ends with status 0 before it begins, the supervisor ends too and says so."""
+    """Where the first of several workers ends before it begins, the supervisor ends too and says so, with the place."""
     with service(tmp_path) as made:
         (tmp_path / "app.py").write_text("raise SystemExit(0)\n")
         process = made.start(workers=2)
         _, said = process.communicate(timeout=90)
-        assert process.returncode == 0
-        assert "ended with status 0 before it began" in said
+        assert process.returncode == 2
+        assert "app cannot be imported: SystemExit: 0 (app.py:1)" in said
+        assert "ended with status 2 before it began" in said
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 90.0) -> None:

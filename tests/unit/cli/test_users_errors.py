@@ -50,6 +50,24 @@ def made(where):
     return hr.Pipeline(hr.folder("photos"), module=module, delivery=hr.jsonl("results.jsonl"))
 
 
+class Leaving(hr.Stage):
+    kind = "cpu"
+
+    def open(self, context):
+        raise KeyboardInterrupt
+
+
+class LeavingDelivery(type(hr.collect())):
+    def open(self, context):
+        raise SystemExit(0)
+
+
+def leave():
+    raise SystemExit(0)
+
+
+at_open = hr.Pipeline(hr.folder("photos"), stages=[Leaving("leaving")])
+at_delivery = hr.Pipeline(hr.folder("photos"), stages=[hr.fetch("fetch")], delivery=LeavingDelivery())
 preprocess, process, postprocess, text, load = map(made, ("preprocess", "process", "postprocess", "text", "load"))
 '''
 LINE = next(number for number, line in enumerate(JOBS.splitlines(), 1) if "return value.scale" in line)
@@ -72,6 +90,26 @@ def ran(where: str, *arguments: str) -> list[ErrorLine]:
     """Return the lines of `errors.jsonl` of a run whose code fails in one place."""
     main(["run", f"faulty_jobs:{where}", "-o", "out", "--set", "source.max_receives=1", *arguments])
     return read_run(Path("out")).errors()
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("target", "status", "said"),
+    [
+        ("at_open", 3, "stage leaving could not be opened: KeyboardInterrupt (faulty_jobs.py:"),
+        ("at_delivery", 3, "the run was ended by code of yours"),
+        ("leave", 2, "faulty_jobs:leave failed: SystemExit: 0 (faulty_jobs.py:"),
+    ],
+)
+def test_code_that_would_leave_is_an_error_with_its_place(
+    capfd: pytest.CaptureFixture[str], target: str, status: int, said: str
+) -> None:
+    """Neither an interruption, which nobody asked for, nor an end without a word that looks like success."""
+    assert main(["run", f"faulty_jobs:{target}"]) == status
+    shown = capfd.readouterr().err
+    assert said in shown
+    assert "faulty_jobs.py" in shown
+    assert "interrupted" not in shown
 
 
 @pytest.mark.full

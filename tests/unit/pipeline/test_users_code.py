@@ -91,6 +91,31 @@ def test_a_fan_whose_members_are_others(run: Run) -> None:
     assert "no members" in ran.reason("0")
 
 
+class Leaves(hr.Stage):
+    """Cannot be opened."""
+
+    kind = "cpu"
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__("work")
+        self.error = error
+
+    def open(self, context: Any) -> Any:
+        """Raise the error."""
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+@pytest.mark.parametrize("executor", ["thread", "inline"])
+def test_what_it_raises_when_it_is_opened(run: Run, error: BaseException, executor: str) -> None:
+    """The run ends with an error that names the place: no job was received, and nobody pressed Ctrl-C."""
+    with pytest.raises(hr.HeadraceError, match=f"stage work could not be opened: {type(error).__name__}") as caught:
+        run([Leaves(error)], range(3), {"stages": {"work": {"executor": executor}}})
+    assert caught.value.origin is not None
+    assert caught.value.origin.place.endswith(f"test_users_code.py:{Leaves.open.__code__.co_firstlineno + 2}")
+    assert not isinstance(caught.value.__cause__ or caught.value.__context__, KeyboardInterrupt)
+
+
 def test_leaving_in_the_setup_is_an_error_of_the_stage(run: Run) -> None:
     """A module that calls `sys.exit` when it is set up ends the run with an error that names the stage."""
 

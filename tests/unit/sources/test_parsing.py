@@ -110,13 +110,14 @@ def test_what_is_no_job_is_refused(parse: str | Parser, body: object, code: str)
     assert refused.value.code == code
 
 
-def test_an_error_in_a_parser_names_its_line() -> None:
-    """As one in a stage does."""
+@pytest.mark.parametrize("error", [KeyError("photo"), SystemExit("photo")], ids=repr)
+def test_an_error_in_a_parser_names_its_line(error: BaseException) -> None:
+    """As one in a stage does; one that would end the process ends one message."""
 
     def parse(body: bytes) -> Mapping[str, Any]:
-        raise KeyError("photo")
+        raise error
 
-    with pytest.raises(BadMessage, match=r"parse raised KeyError: 'photo' \(.*test_parsing.py:\d+\)"):
+    with pytest.raises(BadMessage, match=rf"parse raised {type(error).__name__}: '?photo'? \(.*test_parsing.py:\d+\)"):
         job(b"", parse)
 
 
