@@ -1,19 +1,22 @@
 """The queue before a station: bounded in items and bytes, so that a slow stage holds back those before it.
 
-How this works: one lock and two conditions. Consumers take as soon as there is something. Producers that found the queue
-full are woken together once it has fallen to half of its bound: a wake per item would cost a context switch per item, which
-at thousands of items per second is the larger part of a runtime's cost. `close` wakes everybody; what is in the queue then
-is still handed out.
+How this works: one lock and two places to wait. A wake-up per item would cost two context switches per item, which at
+thousands of items per second is the larger part of a runtime's cost. So as many consumers are called as the items are worth,
+one at least, and those that were called and have not come yet count as well. Who takes items looks whether what it leaves
+is worth another consumer: no item waits while nobody is called for it. Producers that found the queue full are called
+together once it has fallen to half of its bound. `close` calls everybody; what is in the queue then is still handed out.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace.base.clock import Clock
+from headrace.base.parking import Parking
 from headrace.base.policies.batching import BatchingPolicy, Release, ReleaseReason, Waiting
 from headrace.pipeline.item import Item
 
@@ -37,9 +40,13 @@ class BoundedQueue:
         capacity: Bound in items, >= 1.
         capacity_bytes: Bound in bytes; one larger item passes alone.
         clock: Stamps arrivals.
+
+    Attributes:
+        items_per_call: Items whose work is worth waking one more consumer, >= 1; set by who knows how long they take.
     """
 
     def __init__(self, capacity: int, capacity_bytes: int, clock: Clock) -> None:
+        self.items_per_call = 1
         self._capacity = capacity
         self._capacity_bytes = capacity_bytes
         self._now_ns = clock.now_ns
@@ -48,11 +55,9 @@ class BoundedQueue:
         self._peak = 0
         self._closed = False
         lock = threading.Lock()
-        self._not_empty = threading.Condition(lock)
-        self._not_full = threading.Condition(lock)
+        self._consumers = Parking(lock)
+        self._producers = Parking(lock)
         self._lock = lock
-        self._waiting_producers = 0
-        self._waiting_consumers = 0
 
     def put(self, items: Sequence[Item], *, force: bool = False) -> list[int]:
         """Add items in order, waiting while the queue is full, and return when each was taken in (ns).
@@ -61,27 +66,24 @@ class BoundedQueue:
             items: What to add.
             force: Do not wait: for items that were in this queue before (retries) and must not wait on themselves.
         """
-        stamps: list[int] = []
         with self._lock:
+            if force or self._closed or self._has_room_for(items):
+                stamp = self._add(items)
+                self._call_consumers(len(items))
+                return [stamp] * len(items)
+            stamps: list[int] = []
             for item in items:
-                while self._is_full(item) and not force and not self._closed:
-                    self._wait_for_room(len(stamps))
-                item.arrived = stamp = self._now_ns()
-                item.queue_depth = len(self._items)
-                self._items.append(item)
-                self._bytes += item.num_bytes
-                stamps.append(stamp)
-            self._note_peak()
-            self._wake_consumers(len(items))
+                while self._is_full(item) and not self._closed:
+                    self._wait_for_room(len(items))
+                stamps.append(self._add([item]))
+            self._call_consumers(len(items))
         return stamps
 
     def wait_for_room(self) -> None:
         """Wait while the queue is full; whoever then adds without waiting keeps it about as full as its bounds say."""
         with self._lock:
             while not self._closed and self._items and self._is_full(self._items[-1]):
-                self._waiting_producers += 1
-                self._not_full.wait()
-                self._waiting_producers -= 1
+                self._producers.wait()
 
     def take(self, limit: int, share: int = 1) -> list[Item]:
         """Return 1 to limit items, waiting for the first; [] once the queue is closed and empty.
@@ -94,9 +96,12 @@ class BoundedQueue:
             while not self._items:
                 if self._closed:
                     return []
-                self._wait_for_items(None)
-            count = min(limit, -(-len(self._items) // share))
-            return self._pop(count)
+                self._consumers.wait()
+            # A part that is not worth waking another for is no use to the others.
+            fair = max(-(-len(self._items) // share), self.items_per_call)
+            items = self._pop(min(limit, fair, len(self._items)))
+            self._call_consumers(len(self._items))
+            return items
 
     def take_batch(
         self, policy: BatchingPolicy, is_draining: Callable[[], bool]
@@ -108,13 +113,14 @@ class BoundedQueue:
                     waiting = self._look(policy.max_size, is_draining)
                     decision = policy.decide(self._now_ns(), waiting)
                     if isinstance(decision, Release):
-                        now = self._now_ns()
-                        return self._pop(decision.size), decision.reason, now - waiting.oldest_arrived_ns
-                    self._wait_for_items(max(0, decision.until_ns - self._now_ns()) / 1e9)
+                        items = self._pop(decision.size)
+                        self._call_consumers(len(self._items))
+                        return items, decision.reason, self._now_ns() - waiting.oldest_arrived_ns
+                    self._consumers.wait(max(0, decision.until_ns - self._now_ns()) / 1e9)
                 elif self._closed:
                     return [], ReleaseReason.DRAIN, 0
                 else:
-                    self._wait_for_items(None)
+                    self._consumers.wait()
 
     def remove_newest(self, count: int, may_go: Callable[[Item], bool]) -> list[Item]:
         """Take out at most so many of those that may go, the newest first, and return them."""
@@ -138,13 +144,13 @@ class BoundedQueue:
         """Let consumers finish what is in the queue and then stop."""
         with self._lock:
             self._closed = True
-            self._not_empty.notify_all()
-            self._not_full.notify_all()
+            self._consumers.call_all()
+            self._producers.call_all()
 
     def wake(self) -> None:
         """Make waiting consumers look again: no more items will come, so a batch need not wait for company."""
         with self._lock:
-            self._not_empty.notify_all()
+            self._consumers.call_all()
 
     @property
     def num_bytes(self) -> int:
@@ -163,8 +169,8 @@ class BoundedQueue:
                 len(self._items),
                 self._bytes,
                 self._capacity,
-                self._waiting_producers,
-                self._waiting_consumers,
+                len(self._producers),
+                len(self._consumers),
                 self._peak,
             )
 
@@ -173,17 +179,28 @@ class BoundedQueue:
             return True
         return bool(self._items) and self._bytes + item.num_bytes > self._capacity_bytes
 
-    def _note_peak(self) -> None:
-        if len(self._items) > self._peak:
-            self._peak = len(self._items)
+    def _has_room_for(self, items: Sequence[Item]) -> bool:
+        num_bytes = sum([item.num_bytes for item in items])
+        return len(self._items) + len(items) <= self._capacity and self._bytes + num_bytes <= self._capacity_bytes
+
+    def _add(self, items: Sequence[Item]) -> int:
+        """Add items without a look at the bounds, and return when (ns)."""
+        stamp, depth = self._now_ns(), len(self._items)
+        for item in items:
+            item.arrived = stamp
+            item.queue_depth = depth
+            depth += 1
+            self._bytes += item.num_bytes
+        self._items.extend(items)
+        self._peak = max(self._peak, depth)
+        return stamp
 
     def _look(self, max_size: int, is_draining: Callable[[], bool]) -> Waiting:
         # A batch is a run of items of one shape from the head: order is kept, and the first never starves.
-        first = self._items[0]
-        count = 1
-        closed_by_shape = False
-        while count < max_size and count < len(self._items):
-            if self._items[count].shape_key != first.shape_key:
+        first, count = self._items[0], 1
+        shape_key, closed_by_shape = first.shape_key, False
+        for item in itertools.islice(self._items, 1, max_size):
+            if item.shape_key != shape_key:
                 closed_by_shape = True
                 break
             count += 1
@@ -200,25 +217,17 @@ class BoundedQueue:
         self._make_room()
 
     def _make_room(self) -> None:
-        if (
-            self._waiting_producers
-            and len(self._items) <= self._capacity // 2
-            and self._bytes <= self._capacity_bytes // 2
+        if len(self._producers) and (
+            len(self._items) <= self._capacity // 2 and self._bytes <= self._capacity_bytes // 2
         ):
-            self._not_full.notify_all()
+            self._producers.call_all()
 
-    def _wait_for_room(self, num_added: int) -> None:
-        self._note_peak()
-        self._wake_consumers(num_added)
-        self._waiting_producers += 1
-        self._not_full.wait()
-        self._waiting_producers -= 1
+    def _wait_for_room(self, num_new: int) -> None:
+        self._call_consumers(num_new)
+        self._producers.wait()
 
-    def _wait_for_items(self, seconds: float | None) -> None:
-        self._waiting_consumers += 1
-        self._not_empty.wait(seconds)
-        self._waiting_consumers -= 1
-
-    def _wake_consumers(self, count: int) -> None:
-        if self._waiting_consumers and count:
-            self._not_empty.notify(count)
+    def _call_consumers(self, num_new: int) -> None:
+        """Call as many consumers as the items are worth that wait, but not more than there are new ones."""
+        if num_new and len(self._consumers):
+            wanted = -(-len(self._items) // self.items_per_call)
+            self._consumers.call(min(num_new, wanted - self._consumers.num_called))

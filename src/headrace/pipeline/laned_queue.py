@@ -110,6 +110,7 @@ class LanedQueue(BoundedQueue):
     def put(self, items: Sequence[Item], *, force: bool = False) -> list[int]:
         """Add items in order, waiting while the queue is full; see `BoundedQueue.put`. Some may be turned away instead."""
         stamps: list[int] = []
+        num_new = 0
         turned_away: list[tuple[Item, float]] = []
         addressed = [(item, *self._goes_to(item)) for item in items]
         with self._lock:
@@ -124,7 +125,8 @@ class LanedQueue(BoundedQueue):
                         break
                     if not self._is_full(item):
                         break
-                    self._wait_for_room(len(stamps))
+                    self._wait_for_room(num_new)
+                    num_new = 0
                     now = self._now_ns() / 1e9
                 item.arrived = stamp = self._now_ns()
                 stamps.append(stamp)
@@ -133,8 +135,9 @@ class LanedQueue(BoundedQueue):
                 item.queue_depth = len(self._lanes)
                 self._lanes.add(lane, key, item)
                 self._bytes += item.num_bytes
-            self._note_peak()
-            self._wake_consumers(len(items))
+                self._peak = max(self._peak, len(self._lanes))
+                num_new += 1
+            self._call_consumers(num_new)
         for item, seconds in turned_away:
             self._turn_away(item, seconds)
         return stamps
@@ -159,11 +162,11 @@ class LanedQueue(BoundedQueue):
                     key, items = self._lanes.pop_from(lane, min(limit, fair))
                     self._note_taken(items)
                     if len(self._lanes):
-                        self._wake_consumers(1)  # what this call ended, or what time has changed, may let another begin
+                        self._consumers.call()  # what this call ended, or what time has changed, may let another begin
                     return items, self._shares.begin(lane, key, now)
                 if self._closed and not len(self._lanes):
                     return [], None
-                self._wait_for_items(None)
+                self._consumers.wait()
 
     def remove_newest(self, count: int, may_go: Callable[[Item], bool]) -> list[Item]:
         """Take out at most so many of those that may go, the newest first, and return them."""
@@ -177,14 +180,14 @@ class LanedQueue(BoundedQueue):
         """Take back the place of a call whose worker was left behind."""
         with self._lock:
             self._shares.end(call, self._now_ns() / 1e9)
-            self._wake_consumers(1)
+            self._consumers.call()
 
     def look(self) -> None:
         """See which calls turn out to take long, and let a worker see what may begin; to be called often."""
         with self._lock:
             self._shares.look(self._now_ns() / 1e9)
             if len(self._lanes):
-                self._wake_consumers(1)
+                self._consumers.call()
 
     def limit_parked(self, most: int) -> None:
         """Let slow lanes have no more than so many items waiting, and as many in hand, of those that may be in flight."""

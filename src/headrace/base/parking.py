@@ -1,0 +1,77 @@
+"""Where threads wait until another one calls them, like `threading.Condition` without a lock made for each wait.
+
+How this works: each thread has one lock of its own, which it holds. To wait, it adds this lock to the list, gives up the
+guard, and takes its own lock a second time, which blocks. Who calls it takes it off the list and releases its lock. Both
+happen under the guard, so a call cannot fall between a look and the wait that follows. A thread waits in one place at a time,
+so one lock is enough for all its waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+
+class _Own(threading.local):
+    """The lock of each thread, which it holds but for the moment in which it is called."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+
+_own = _Own()
+
+
+class Parking:
+    """Threads that wait for something; every method is called with the guard held. Not for signal handlers.
+
+    Args:
+        guard: The lock that guards what they wait for; several places may share it.
+
+    Attributes:
+        num_called: Threads that were called and have not come to look yet.
+    """
+
+    def __init__(self, guard: threading.Lock) -> None:
+        self._guard = guard
+        self._parked: deque[threading.Lock] = deque()
+        self.num_called = 0
+
+    def __len__(self) -> int:
+        """Return how many threads wait that nobody has called."""
+        return len(self._parked)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Give up the guard until called, take it again, and return whether somebody called.
+
+        Args:
+            seconds: Wait no longer than this, >= 0; None: until called.
+        """
+        lock, is_called = _own.lock, False
+        self._parked.append(lock)
+        self._guard.release()
+        try:
+            is_called = lock.acquire(timeout=-1 if seconds is None else seconds)
+        finally:
+            self._guard.acquire()
+            if not is_called and lock in self._parked:
+                self._parked.remove(lock)
+            else:
+                if not is_called:  # the call came just after the time was over
+                    lock.acquire()
+                    is_called = True
+                self.num_called -= 1
+        return is_called
+
+    def call(self, most: int = 1) -> None:
+        """Wake this many threads, or as many as wait; those that have waited longest first."""
+        parked = self._parked
+        while most > 0 and parked:
+            self.num_called += 1
+            parked.popleft().release()
+            most -= 1
+
+    def call_all(self) -> None:
+        """Wake every thread that waits."""
+        self.call(len(self._parked))
