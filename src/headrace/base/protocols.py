@@ -273,7 +273,11 @@ class Delivery(Protocol):
         ...
 
     def flush(self) -> None:
-        """Make everything delivered so far durable."""
+        """Make everything delivered so far durable.
+
+        Whatever it raises, the results stay undelivered and it is called again a second later, for as long as the run lasts: a
+        disk or service may come back. Refuse a result that can never be written in `deliver`.
+        """
         ...
 
     def close(self) -> None:

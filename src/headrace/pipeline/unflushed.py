@@ -7,9 +7,12 @@ import threading
 from collections.abc import Callable
 
 from headrace.base.clock import Clock
+from headrace.base.error_origin import text_of
 from headrace.base.errors import DeliveryFailed
+from headrace.base.formatting import pluralize
 from headrace.base.protocols import Delivery
 from headrace.pipeline.item import Item
+from headrace.pipeline.users_code import raise_if_of_the_run
 
 logger = logging.getLogger("headrace")
 
@@ -36,6 +39,8 @@ class UnflushedResults:
         self._items: list[Item] = []
         self._oldest_ns = 0
         self._said_ns: int | None = None
+        self._stuck_since_ns = 0
+        self._num_failed = 0
         self.is_stuck = False
         """The last flush failed: results are kept, and no more should come than the queues hold."""
 
@@ -62,19 +67,33 @@ class UnflushedResults:
                 return True
             try:
                 self._delivery.flush()
-            except Exception as error:
+            except BaseException as error:
                 # Not only DeliveryFailed: a defect of somebody's delivery must not end the thread that happened to flush.
-                self._oldest_ns = now = self._clock.now_ns()
-                if self._said_ns is None or now - self._said_ns >= _SILENT_SECONDS * 1e9:
-                    self._said_ns = now
-                    known = isinstance(error, DeliveryFailed)
-                    logger.warning("results are kept and will be written later: %s", error, exc_info=not known)
-                self.is_stuck = True
+                raise_if_of_the_run(error)
+                self._note_failure(error)
                 return False
             self.is_stuck = False
             items, self._items = self._items, []
         self._delivered(items)
         return True
+
+    def _note_failure(self, error: BaseException) -> None:
+        self._oldest_ns = now = self._clock.now_ns()
+        if not self.is_stuck:
+            self.is_stuck, self._stuck_since_ns, self._num_failed = True, now, 0
+        self._num_failed += 1
+        if self._said_ns is not None and now - self._said_ns < _SILENT_SECONDS * 1e9:
+            return
+        self._said_ns = now
+        text = f"results are kept and will be written later: {text_of(error)}"
+        seconds = (now - self._stuck_since_ns) / 1e9
+        if seconds >= _SILENT_SECONDS:
+            text += (
+                f"; the flush of {type(self._delivery).__name__} has failed {self._num_failed} times in {seconds:.0f} s, and "
+                f"the jobs of {pluralize(len(self._items), 'result')} wait for it: unless a disk or service is to come back, stop the run "
+                "and correct the delivery"
+            )
+        logger.warning("%s", text, exc_info=None if isinstance(error, DeliveryFailed) else error)
 
     def abandon(self) -> list[Item]:
         """Return what is not durable and forget it."""

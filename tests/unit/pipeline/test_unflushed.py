@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -40,7 +41,7 @@ class Buffering:
     def __init__(self) -> None:
         self.kept: list[str] = []
         self.durable: list[str] = []
-        self.errors: list[Exception] = []
+        self.errors: list[BaseException] = []
         self.lock = threading.Lock()
 
     def open(self, context: Any) -> None:
@@ -105,6 +106,29 @@ def test_a_full_disk_is_not_asked_for_each_result() -> None:
     clock.advance(1)
     box.flush_if_due()
     assert len(delivered) == 10
+
+
+def test_a_flush_that_never_succeeds_is_said_again(caplog: pytest.LogCaptureFixture) -> None:
+    """At once, and after a minute with how long it has failed and what to do: it may be a defect, not a full disk."""
+    box, delivery, clock, _ = unflushed()
+    delivery.errors = [ValueError("not a number") for _ in range(70)]
+    put(box, delivery, "a")
+    with caplog.at_level(logging.WARNING, "headrace"):
+        for _ in range(70):
+            clock.advance(1)
+            box.flush()
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first == "results are kept and will be written later: ValueError: not a number"
+    assert "the flush of Buffering has failed 61 times in 60 s, and the jobs of 1 result wait for it" in second
+
+
+def test_a_flush_that_would_leave_keeps_the_results() -> None:
+    """As any other error of a delivery does: no thread of the run ends."""
+    box, delivery, _, delivered = unflushed()
+    delivery.errors = [SystemExit(3)]
+    put(box, delivery, "a")
+    assert (box.flush(), delivered) == (False, [])
+    assert (box.flush(), delivered) == (True, ["a"])
 
 
 def test_flush_when_full() -> None:
