@@ -88,10 +88,11 @@ class UnflushedResults:
         text = f"results are kept and will be written later: {text_of(error)}"
         seconds = (now - self._stuck_since_ns) / 1e9
         if seconds >= _SILENT_SECONDS:
+            waiting = pluralize(len(self._items), "result")
             text += (
                 f"; the flush of {type(self._delivery).__name__} has failed {self._num_failed} times in {seconds:.0f} s, and "
-                f"the jobs of {pluralize(len(self._items), 'result')} wait for it: unless a disk or service is to come back, stop the run "
-                "and correct the delivery"
+                f"the jobs of {waiting} wait for it: unless a disk or service is to come back, stop the run and correct the "
+                "delivery"
             )
         logger.warning("%s", text, exc_info=None if isinstance(error, DeliveryFailed) else error)
 
