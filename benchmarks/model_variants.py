@@ -169,11 +169,11 @@ def _variant(attempt: Mapping[str, Any], document: Mapping[str, Any]) -> dict[st
         "speedup": attempt["speedup"], "right": [accuracy["a"], accuracy["b"]],
         "accuracy_change_points": -100 * accuracy["drop"],
         "accuracy_change_by_photograph": sorted(-100 * end for end in source if end is not None),
-        "two_threads": _at_two_threads(document["baseline"]["name"], attempt["candidate"]),
+        "two_threads": race_at_two_threads(document["baseline"]["name"], attempt["candidate"]),
     }  # fmt: skip
 
 
-def _at_two_threads(first: str, second: str) -> dict[str, float | None] | None:
+def race_at_two_threads(first: str, second: str) -> dict[str, float | None] | None:
     """Return how much faster the second variant is with two threads, both."""
     a, b = (parse_variant(text.replace("threads=1", "threads=2"), 2) for text in (first, second))
     items = read_golden_folder(make_items("train", CALIBRATION_ITEMS, CALIBRATION_SEED), Classifier(), labelled=False)

@@ -19,13 +19,13 @@ _VISIBILITY_SECONDS = 0.24
 
 
 @functools.cache
-def _capacity(shape: str) -> float:
+def measure_capacity(shape: str) -> float:
     """Return how many jobs per second a healthy pipeline of this shape does here; measured once."""
     return throughput(replace(SHAPES[shape](), seconds=_CAPACITY_SECONDS))
 
 
 def _few_arrivals(case: Case, dose: float) -> Case:
-    return case.with_broker(rate_per_second=_capacity(case.shape) / (1 + dose))
+    return case.with_broker(rate_per_second=measure_capacity(case.shape) / (1 + dose))
 
 
 def _far_broker(case: Case, dose: float) -> Case:

@@ -26,7 +26,7 @@ _CALIBRATED_TURNS = 20_000
 
 def burn(cpu_seconds: float) -> None:
     """Keep one core busy in C, without the GIL, for about so much CPU time."""
-    num_bytes = round(cpu_seconds * _bytes_per_second())
+    num_bytes = round(cpu_seconds * measure_bytes_per_second())
     while num_bytes > 0:
         hashlib.sha256(_BUFFER[:num_bytes])
         num_bytes -= len(_BUFFER)
@@ -34,26 +34,26 @@ def burn(cpu_seconds: float) -> None:
 
 def spin(cpu_seconds: float) -> None:
     """Run a loop of pure Python, which holds the GIL, for about so much CPU time."""
-    _turn(round(cpu_seconds * _turns_per_second()))
+    turn(round(cpu_seconds * measure_turns_per_second()))
 
 
 def calibrate() -> None:
     """Find out how fast this machine is, so that the first item does not have to."""
-    _bytes_per_second()
-    _turns_per_second()
+    measure_bytes_per_second()
+    measure_turns_per_second()
 
 
 @functools.cache
-def _bytes_per_second() -> float:
+def measure_bytes_per_second() -> float:
     return _CALIBRATED_BYTES / _least_cpu_seconds(lambda: hashlib.sha256(_BUFFER))
 
 
 @functools.cache
-def _turns_per_second() -> float:
-    return _CALIBRATED_TURNS / _least_cpu_seconds(lambda: _turn(_CALIBRATED_TURNS))
+def measure_turns_per_second() -> float:
+    return _CALIBRATED_TURNS / _least_cpu_seconds(lambda: turn(_CALIBRATED_TURNS))
 
 
-def _turn(turns: int) -> int:
+def turn(turns: int) -> int:
     total = 0
     for number in range(turns):
         total = (total + number * 7) & 0xFFFF

@@ -39,7 +39,7 @@ MESSAGES: dict[str, dict[int, str]] = {
 _DIMS, _TYPE, _NAME, _EXTERNAL_DATA = 1, 2, 8, 13  # of TensorProto
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types; 3 and 4 are groups, which ONNX never had
 #: A large language model has some millions; more is an attempt to keep the reader busy.
-_MOST_FIELDS = 10_000_000
+MOST_FIELDS = 10_000_000
 #: As which a tensor with a reference counts: it takes as long to read and to check. A mixture of experts has some 50,000.
 _FIELDS_OF_A_TENSOR = 20
 _MOST_DIMS = 64
@@ -94,7 +94,7 @@ def _read(data: mmap.mmap) -> list[ExternalTensor]:
     if data.find(_KEY) < 0:
         return []
     found = []
-    left = _MOST_FIELDS
+    left = MOST_FIELDS
     waiting = [("ModelProto", 0, len(data))]
     while waiting:
         kind, start, end = waiting.pop()
@@ -104,7 +104,7 @@ def _read(data: mmap.mmap) -> list[ExternalTensor]:
                 found.append(tensor)
                 left -= _FIELDS_OF_A_TENSOR
             if left < 0:
-                raise _Malformed(f"it has more than {_MOST_FIELDS:,} parts")
+                raise _Malformed(f"it has more than {MOST_FIELDS:,} parts")
             continue
         inside = MESSAGES[kind]
         for number, wire, begin, stop in _fields(data, start, end):
@@ -112,7 +112,7 @@ def _read(data: mmap.mmap) -> list[ExternalTensor]:
             if number in inside and wire == _BYTES:
                 waiting.append((inside[number], begin, stop))
         if left < 0:
-            raise _Malformed(f"it has more than {_MOST_FIELDS:,} parts")
+            raise _Malformed(f"it has more than {MOST_FIELDS:,} parts")
     return found
 
 

@@ -63,7 +63,7 @@ def test_a_healthy_shape_delivers_what_it_receives(shape: str) -> None:
 
 def test_f1_jobs_arrive_at_a_share_of_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     """At 90/s and dose 2 thirty a second arrive, however fast the pipeline could be."""
-    monkeypatch.setattr(source_faults, "_capacity", lambda shape: 90.0)
+    monkeypatch.setattr(source_faults, "measure_capacity", lambda shape: 90.0)
     started = time.monotonic()
     result, _ = ran(faulty("F1", "python_preprocess"))
     assert 0 < result.counters.received <= 30 * (time.monotonic() - started) + 1

@@ -87,10 +87,10 @@ def test_what_was_confirmed_survives_a_kill(tmp_path: Path) -> None:
 _KILLED_INSIDE = """
 import os, signal, sys
 from headrace.ledger import database
-from headrace.ledger.ledger import Ledger
-ledger = Ledger(sys.argv[1])
-with database.transaction(ledger._connection):
-    ledger._connection.execute("INSERT INTO predictions VALUES (NULL, 1, '', '', '', '', '{}', '', 1, 1, 1, '', '{}')")
+from pathlib import Path
+connection = database.connect(Path(sys.argv[1]))
+with database.transaction(connection):
+    connection.execute("INSERT INTO predictions VALUES (NULL, 1, '', '', '', '', '{}', '', 1, 1, 1, '', '{}')")
     os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -218,7 +218,7 @@ def test_only_runs_what_was_asked_for() -> None:
 
 def test_every_case_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the full plan; healthy ones get their share of what the base did."""
-    monkeypatch.setattr(source_faults, "_capacity", lambda shape: 100.0)
+    monkeypatch.setattr(source_faults, "measure_capacity", lambda shape: 100.0)
     capacity = dict.fromkeys(SHAPES, 100.0)
     for planned in set(plan_runs(wanted(False, []))):
         case = make_case(planned, capacity)

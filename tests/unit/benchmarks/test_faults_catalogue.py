@@ -19,7 +19,7 @@ DELIVER = StageDefaults(name="deliver", kind="io")
 
 @pytest.fixture(autouse=True)
 def _known_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_faults, "_capacity", lambda shape: 100.0)
+    monkeypatch.setattr(source_faults, "measure_capacity", lambda shape: 100.0)
 
 
 def cases(fault: Fault) -> Iterator[Case]:

@@ -30,7 +30,7 @@ def a_case(**changes: Any) -> Case:
 def test_burn_hashes_what_the_calibration_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """At 1 MB a second, 2.5 s are 2.5 MB, in pieces of the buffer."""
     sizes: list[int] = []
-    monkeypatch.setattr(work, "_bytes_per_second", lambda: 1e6)
+    monkeypatch.setattr(work, "measure_bytes_per_second", lambda: 1e6)
     monkeypatch.setattr(hashlib, "sha256", lambda data: sizes.append(len(data)))
     work.burn(2.5)
     assert sum(sizes) == 2_500_000
@@ -40,8 +40,8 @@ def test_burn_hashes_what_the_calibration_asks_for(monkeypatch: pytest.MonkeyPat
 def test_spin_turns_as_often_as_the_calibration_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """At 1,000 turns a second, half a second is 500 turns."""
     turns: list[int] = []
-    monkeypatch.setattr(work, "_turns_per_second", lambda: 1e3)
-    monkeypatch.setattr(work, "_turn", turns.append)
+    monkeypatch.setattr(work, "measure_turns_per_second", lambda: 1e3)
+    monkeypatch.setattr(work, "turn", turns.append)
     work.spin(0.5)
     assert turns == [500]
 

@@ -24,7 +24,7 @@ def attempt(technique: str, kind: str, speed: float, verdict: str = "accept") ->
 def figures(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Figures of four attempts; nothing is timed."""
     monkeypatch.setattr(
-        model_variants, "_at_two_threads", lambda first, second: {"low": 1.0, "ratio": 2.0, "high": 3.0}
+        model_variants, "race_at_two_threads", lambda first, second: {"low": 1.0, "ratio": 2.0, "high": 3.0}
     )
     document = {
         "attempts": [
@@ -48,7 +48,7 @@ def test_the_fastest_accepted_counts_without_training_and_with(figures: dict[str
 
 def test_a_smaller_input_needs_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers otherwise and is judged as what was trained is; a pruned network on a smaller input was trained."""
-    monkeypatch.setattr(model_variants, "_at_two_threads", lambda first, second: None)
+    monkeypatch.setattr(model_variants, "race_at_two_threads", lambda first, second: None)
     attempts = [
         attempt("int8", "lossy", 3.0), attempt("input-160-int8", "trained", 5.0),
         attempt("pruned-1-input-160-int8", "trained", 6.0),

@@ -218,7 +218,7 @@ def test_shared_weights_load_and_overlapping_ones_do_not(folder: Path) -> None:
 
 def test_a_file_of_references_keeps_nobody_busy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each tensor with a reference counts as what it costs: a file of nothing else is refused long before its end."""
-    monkeypatch.setattr(onnx_references, "_MOST_FIELDS", 2_000)
+    monkeypatch.setattr(onnx_references, "MOST_FIELDS", 2_000)
     few, many = (
         model_of(*(external(f"t{number}", location="w.bin", length=48) for number in range(count)))
         for count in (50, 150)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,17 @@ def make() -> Any:
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small() -> Iterator[None]:
     """A registered network, alone."""
-    monkeypatch.setattr(networks, "_networks", {})
+    others = {name: networks.registered(name) for name in networks.names()}
+    for name in others:
+        networks.unregister(name)
     networks.register("small", make, example=EXAMPLE)
+    yield
+    for name in networks.names():
+        networks.unregister(name)
+    for name, network in others.items():
+        networks.register(name, network.make, example=network.example)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -197,8 +198,9 @@ def test_an_older_file_is_brought_up_to_date(
     for _ in range(2):
         with Ledger(path) as ledger:
             assert [entry.id for entry in ledger.predictions()] == ["p1"]
-            assert ledger._connection.execute("SELECT count(*) FROM variants").fetchone() == (0,)
-            assert ledger._connection.execute("PRAGMA user_version").fetchone() == (len(database.MIGRATIONS),)
+        with contextlib.closing(database.connect(path)) as connection:
+            assert connection.execute("SELECT count(*) FROM variants").fetchone() == (0,)
+            assert connection.execute("PRAGMA user_version").fetchone() == (len(database.MIGRATIONS),)
 
 
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,10 +212,11 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pyt
         patch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, bad))
         with pytest.raises(LedgerError):
             Ledger(path)
-    with Ledger(path) as ledger:
-        names = [name for (name,) in ledger._connection.execute("SELECT name FROM sqlite_master")]
-        assert "half" not in names
-        assert "predictions" in names
+    Ledger(path).close()
+    with contextlib.closing(database.connect(path)) as connection:
+        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master")]
+    assert "half" not in names
+    assert "predictions" in names
 
 
 def test_a_damaged_file_is_named(tmp_path: Path, make_document: Make) -> None:

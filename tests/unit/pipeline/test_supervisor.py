@@ -13,12 +13,13 @@ import os, signal, sys, threading, time
 from headrace.pipeline.supervisor import Supervisor
 from headrace.base.worker_slot import Ended
 
+options = {{}}
 {hook}
 
 def work(slot):
     {work}
 
-supervisor = Supervisor({num_workers}, work, say=print, grace_seconds=1.0, leave_seconds=0.3)
+supervisor = Supervisor({num_workers}, work, say=print, grace_seconds=1.0, leave_seconds=0.3, **options)
 result = supervisor.run()
 print("status", result.status, "restarts", result.restarts)
 """
@@ -125,11 +126,12 @@ def test_how_far_it_is_is_said_and_noted() -> None:
     """At once and then every ten seconds of its clock: who looks on sees that workers live, and what came of the jobs."""
     hook = """
 from headrace.testing import FakeClock
-clock = FakeClock()
-Supervisor.__init__.__kwdefaults__.update(
-    clock=clock, progress=lambda text: print("progress:", text), note=lambda so_far: print("noted:", dict(so_far.outcomes)))
-listen = Supervisor._listen
-Supervisor._listen = lambda self: (clock.advance(4.0), listen(self))
+class Hurried(FakeClock):
+    def now_ns(self):
+        self.advance(1.0)
+        return super().now_ns()
+options = dict(
+    clock=Hurried(), progress=lambda text: print("progress:", text), note=lambda so_far: print("noted:", dict(so_far.outcomes)))
 """
     work = """slot.begin()
     from headrace.base.records import OutcomeKind

@@ -1,5 +1,7 @@
 """The SQLite queue's time goes on whatever is done to the wall clock."""
 
+import contextlib
+import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,8 +39,9 @@ def test_time_does_not_begin_before_the_last_message(tmp_path: Path, monkeypatch
     """On a machine that boots with its clock at 1970, what was sent before can be received."""
     queue = SqliteQueue(tmp_path / "jobs.db")
     queue.send([b"before the boot"])
-    queue._connection.execute("DELETE FROM boots")
     queue.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as connection, connection:
+        connection.execute("DELETE FROM boots")
     monkeypatch.setattr(time, "time", lambda: 0.0)
     queue = SqliteQueue(tmp_path / "jobs.db")
     assert [message.body for message in queue.receive(1)] == [b"before the boot"]
