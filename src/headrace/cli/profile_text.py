@@ -32,7 +32,7 @@ def as_text(document: ProfileDocument) -> str:
     parts = [wrap_lines(_head(document))]
     if document.stages:
         parts += [_times(document.stages), _work(document.stages)]
-    below = (_cpu(document), _overhead(document), _checks(document), _missing(document))
+    below = (_cpu(document), _runtime(document), _overhead(document), _checks(document), _missing(document))
     parts += [wrap_lines(part) for part in below if part]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
@@ -173,6 +173,10 @@ def _cpu(document: ProfileDocument) -> list[str]:
         f"CPU of all processes: {cpu.total_seconds:.1f} s, {of}:",
         "  " + ", ".join(f"{line.name} {line.share:.0%}" for line in lines if abs(line.share) >= 0.005),
     ]
+
+
+def _runtime(document: ProfileDocument) -> list[str]:
+    return [f"runtime: {document.runtime.says}"] if document.runtime is not None else []
 
 
 def _overhead(document: ProfileDocument) -> list[str]:

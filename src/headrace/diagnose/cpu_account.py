@@ -1,8 +1,9 @@
 """Where the CPU time of the run's processes went: stages, the rest of their workers, headrace's own threads, native pools.
 
-How this works: a stage's line is its mean CPU per item, from spans, times its exact number of passages. Workers' threads and
-worker processes have clocks of their own, which also count what is not in a span: handing on, waiting, bookkeeping; that is a
-line by itself, and no explanation. What has no line is the last one, `unattributed`.
+How this works: a stage's line is its mean CPU per item, from spans, times its exact number of passages. Where a stage does
+next to nothing that mean is mostly reading the clocks, which only recorded passages do: it is taken off, and has a line of its
+own. Workers' threads and worker processes have clocks of their own, which also count what is not in a span: handing on,
+waiting, bookkeeping; that is a line by itself, and no explanation. What has no line is the last one, `unattributed`.
 
 References:
     M. Kuchnik et al., "Plumber", MLSys 2022: measured CPU time that a model of the pipeline does not explain is to be shown.
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from headrace.diagnose.accounting import cpu_demand
+from headrace.diagnose.clock_cost import clock_seconds
 from headrace.diagnose.evidence import Evidence, StageFacts
 from headrace.runs.formats.profile import CpuAccount, CpuLine
 
@@ -28,7 +30,12 @@ WORKERS = "workers"
 PROCESSES = "worker processes"
 #: Role of threads: line for what they used beside the stages.
 OUTSIDE = {WORKERS: "workers, outside stages", PROCESSES: "worker processes, outside stages"}
+#: Roles of threads that take jobs in, and hand results on for a device.
+RECEIVING, FINISHING = "receiving", "finishing batches"
+#: Lines that each job adds to: taking it, handing it on, settling it.
+HANDING_ON = {*OUTSIDE.values(), RECEIVING, FINISHING}
 WARM_UP = "warming up models"
+CLOCKS = "reading clocks"
 NATIVE = "native threads"
 UNATTRIBUTED = "unattributed"
 
@@ -39,9 +46,13 @@ def cpu_account(evidence: Evidence) -> CpuAccount | None:
     if profile is None or (profile.process_cpu_seconds or 0.0) < _LEAST_CPU_SECONDS:
         return None
     total = profile.process_cpu_seconds or 0.0
-    stages = {stage.name: _stage_seconds(evidence, stage) for stage in evidence.stages}
+    clocks = {stage.name: clock_seconds(evidence, stage.name) for stage in evidence.stages}
+    stages = {stage.name: _stage_seconds(evidence, stage, clocks[stage.name]) for stage in evidence.stages}
     lines = [_line(name, "stage", seconds, total) for name, seconds in stages.items() if seconds is not None]
-    own = _outside_stages(evidence, stages, profile.thread_cpu_seconds)
+    reading = {stage.name: clocks[stage.name] * _num_metered(evidence, stage) for stage in evidence.stages}
+    measured = {name: None if seconds is None else seconds + reading[name] for name, seconds in stages.items()}
+    own = _outside_stages(evidence, measured, profile.thread_cpu_seconds)
+    own[CLOCKS] = sum(reading.values())
     own.update((role, value) for role, value in profile.thread_cpu_seconds.items() if role not in OUTSIDE)
     lines += [_line(name, "headrace", seconds, total) for name, seconds in own.items() if seconds > 0]
     if profile.native_cpu_seconds:
@@ -58,6 +69,7 @@ def cpu_account(evidence: Evidence) -> CpuAccount | None:
         lines=tuple(lines),
         explained_share=(named - outside) / total,
         uncertain_share=sum(_uncertain_seconds(evidence, stage) for stage in evidence.stages) / total,
+        unread_seconds=sum(clocks[stage.name] * stage.items - reading[stage.name] for stage in evidence.stages),
     )
 
 
@@ -75,10 +87,14 @@ def _line(name: str, kind: str, seconds: float, total: float) -> CpuLine:
     return CpuLine(name=name, kind=kind, seconds=seconds, share=seconds / total)  # type: ignore[arg-type]
 
 
-def _stage_seconds(evidence: Evidence, stage: StageFacts) -> float | None:
+def _stage_seconds(evidence: Evidence, stage: StageFacts, clocks: float) -> float | None:
     own = evidence.stage_rows(stage.name)
     demand = cpu_demand(evidence.spans, np.arange(own.start, own.stop))
-    return None if demand is None else demand * stage.items
+    return None if demand is None else max(0.0, demand - clocks) * stage.items
+
+
+def _num_metered(evidence: Evidence, stage: StageFacts) -> int:
+    return int(np.isfinite(evidence.spans.cpu[evidence.stage_rows(stage.name)]).sum())
 
 
 def _uncertain_seconds(evidence: Evidence, stage: StageFacts) -> float:

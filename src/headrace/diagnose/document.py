@@ -16,6 +16,7 @@ from headrace.diagnose.estimates import PERCENTS, distribution
 from headrace.diagnose.evidence import Evidence, collect, hot_spots
 from headrace.diagnose.memory_growth import memory_growth
 from headrace.diagnose.overhead import overhead_estimate
+from headrace.diagnose.runtime_cost import runtime_cost
 from headrace.diagnose.series import all_series
 from headrace.diagnose.slow_item import slow_item
 from headrace.diagnose.steady_state import Completions, completions, find_window
@@ -80,6 +81,7 @@ def document_of(evidence: Evidence) -> ProfileDocument:
         latency=latency,
         stages=stages,
         cpu=cpu,
+        runtime=runtime_cost(evidence, cpu),
         series=all_series(evidence, delivered),
         not_measured=not_measured,
         memory_growth=None if isinstance(growth, str) else growth,

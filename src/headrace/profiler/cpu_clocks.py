@@ -6,6 +6,7 @@ Linux gives every thread and process a CPU clock that others may read (`base.met
 from __future__ import annotations
 
 import re
+import resource
 import threading
 import time
 from collections import defaultdict
@@ -16,6 +17,8 @@ from headrace.pipeline.station import RECEIVER, WorkerThread
 
 WORKERS = "workers"
 PROCESSES = "worker processes"
+RECEIVING = "receiving"
+FINISHING = "finishing batches"
 OTHER = "other Python threads"
 
 #: Roles of headrace's own threads, by their names.
@@ -44,8 +47,9 @@ class CpuClocks:
         self._roles: dict[int, str] = {}
         self._last: dict[int, float] = {}
         self._began = self._ended = 0.0
+        self._switches_began = self._switches = (0, 0)
         self.read(workers)
-        self._began = self._ended
+        self._began, self._switches_began = self._ended, self._switches
         self._first = dict(self._last)
 
     def read(self, workers: Sequence[WorkerThread], ended: Mapping[int, float] | None = None) -> None:
@@ -70,6 +74,8 @@ class CpuClocks:
             if number in self._last:
                 self._last[number] = seconds
         self._ended = time.process_time()
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        self._switches = usage.ru_nvcsw, usage.ru_nivcsw
 
     def sum_by_role(self) -> dict[str, float]:
         """Return {role: CPU seconds} up to the last look."""
@@ -82,6 +88,11 @@ class CpuClocks:
         """Return the CPU seconds of this process and the worker processes up to the last look."""
         return self._ended - self._began + self.sum_by_role().get(PROCESSES, 0.0)
 
+    def count_switches(self) -> tuple[int, int]:
+        """Return how often this process's threads went to sleep, and how often they lost their core, up to the last look."""
+        (asleep, lost), (asleep_before, lost_before) = self._switches, self._switches_began
+        return asleep - asleep_before, lost - lost_before
+
     def native(self) -> float:
         """Return the CPU seconds of threads of this process that Python does not know: pools of models and libraries."""
         python = sum(seconds for role, seconds in self.sum_by_role().items() if role != PROCESSES)
@@ -89,6 +100,8 @@ class CpuClocks:
 
 
 def _role(name: str, is_worker: bool) -> str:
-    if is_worker or name.endswith(_FINISHER) or re.fullmatch(rf"{RECEIVER}-\d+", name):
+    if is_worker:  # a receiver too, where it runs the first stages itself
         return WORKERS
-    return _ROLES.get(name, OTHER)
+    if name.endswith(_FINISHER):
+        return FINISHING
+    return RECEIVING if re.fullmatch(rf"{RECEIVER}-\d+", name) else _ROLES.get(name, OTHER)

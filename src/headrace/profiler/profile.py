@@ -373,6 +373,7 @@ class Profiler:
         self._info.thread_cpu_seconds = self._clocks.sum_by_role()
         self._info.process_cpu_seconds = self._clocks.total()
         self._info.native_cpu_seconds = self._clocks.native()
+        self._info.voluntary_switches, self._info.involuntary_switches = self._clocks.count_switches()
         self._info.warm_up_cpu_seconds = sum(curve.cpu_seconds for curve in self._run.warm_ups)
         self._info.elapsed_seconds = self._ended - self._began
 

@@ -9,7 +9,14 @@ import msgspec
 
 from headrace.cli.profile_text import as_text
 from headrace.diagnose import profile_document
-from headrace.runs.formats.profile import BlockedSplit, Check, Distribution, ProfileDocument, StageAccount
+from headrace.runs.formats.profile import (
+    BlockedSplit,
+    Check,
+    Distribution,
+    ProfileDocument,
+    RuntimeCost,
+    StageAccount,
+)
 from headrace.runs.reader import read_run
 from headrace.runs.run_folder import RunFolder
 
@@ -54,3 +61,19 @@ def test_what_was_found_and_has_no_name_is_not_unknown(tmp_path: Path) -> None:
     assert "other 100%" in as_text(document(tmp_path, stages=(other,)))
     unknown = account(blocked=0.01, blocked_split=BlockedSplit(unknown=0.01))
     assert "unknown" in as_text(document(tmp_path, stages=(unknown,)))
+
+
+def test_the_runtimes_cost_has_a_line_of_its_own(tmp_path: Path) -> None:
+    """What headrace itself took for an item; no line where it is not known."""
+    runtime = RuntimeCost(
+        seconds=1.0,
+        seconds_per_item=25e-6,
+        share=0.5,
+        core_share=0.25,
+        parts={"making spans": 25e-6},
+        voluntary_switches_per_item=2.0,
+        involuntary_switches_per_item=None,
+        says="25.0 us of CPU time per item",
+    )
+    assert "\nruntime: 25.0 us of CPU time per item\n" in as_text(document(tmp_path, runtime=runtime))
+    assert "runtime:" not in as_text(document(tmp_path))

@@ -13,6 +13,7 @@ from headrace.diagnose.estimates import bootstrap_mean
 from headrace.diagnose.overhead import log_ratios, overhead_estimate
 from headrace.runs.formats.profiling import OverheadBlock, ProfilingInfo
 from headrace.runs.hardware import Hardware
+from headrace.runs.reader import read_run
 
 AT = np.arange(1000) * 0.01
 
@@ -201,6 +202,80 @@ def test_the_clocks_own_cost_is_not_counted_twice(builder: Any) -> None:
     assert document.cpu is not None
     assert document.cpu.uncertain_share == pytest.approx(99_000 * 2e-6 / 0.21, rel=1e-3)
     assert not [reason for reason in document.distrust if reason.startswith("explained_cpu")]
+
+
+def with_clocks_off_and_on(builder: Any, *, work: float, reading: float, every: int = 1) -> None:
+    """Fill in a thousand passages of a stage; the clocks were off in every second one, and one in `every` is recorded."""
+    on = np.arange(len(AT)) % 2 == 0
+    builder.stage("work").stage("deliver")
+    builder.spans(
+        "work",
+        arrived=AT,
+        ended=AT + work + np.where(on, reading, 0.0),
+        cpu=np.where(on, work + reading, np.nan),
+        weight=every,
+    )
+
+
+def test_reading_the_clocks_is_no_work_of_a_stage(builder: Any) -> None:
+    """A stage of 1 us whose clocks take 9: one line for the stage, one for the 500 readings."""
+    with_clocks_off_and_on(builder, work=1e-6, reading=9e-6, every=100)
+    builder.profiling(process_cpu_seconds=2.0, thread_cpu_seconds={"workers": 1.5})
+    run = builder.finish(summary_changes={"work": {"items": 100_000, "failed": 0}})
+    account = profile_document(run).cpu
+    assert account is not None
+    found = {line.name: line.seconds for line in account.lines}
+    assert found["work"] == pytest.approx(0.1)
+    assert found["reading clocks"] == pytest.approx(500 * 9e-6)
+    assert found["workers, outside stages"] == pytest.approx(1.5 - 0.1 - 0.0045)
+    # What the stage's mean times its items says too much.
+    assert account.unread_seconds == pytest.approx(99_500 * 9e-6)
+
+
+def test_beside_real_work_a_reading_is_lost(builder: Any) -> None:
+    """Of a stage that works for longer than readings matter nothing is taken off."""
+    with_clocks_off_and_on(builder, work=0.004, reading=9e-6)
+    builder.profiling(process_cpu_seconds=10.0, thread_cpu_seconds={"workers": 5.0})
+    found, account = lines(builder)
+    assert found["work"] == pytest.approx(4.009)
+    assert "reading clocks" not in found
+    assert account.unread_seconds == 0
+
+
+def test_the_runtimes_own_cost_is_what_no_stage_used(builder: Any) -> None:
+    """Handing on, receiving, spans and heartbeats; not the profiler, nor what warming up took, nor native threads."""
+    builder.stage("work").stage("deliver")
+    builder.spans("work", arrived=AT, ended=AT + 0.008, cpu=AT * 0 + 0.004)
+    roles = {"workers": 5.5, "receiving": 0.5, "making spans": 1.0, "heartbeats": 0.25, "profiling": 0.125}
+    builder.profiling(
+        process_cpu_seconds=10.0,
+        elapsed_seconds=10.0,
+        thread_cpu_seconds=roles,
+        warm_up_cpu_seconds=0.5,
+        native_cpu_seconds=1.0,
+        voluntary_switches=3000,
+        involuntary_switches=500,
+    )
+    runtime = profile_document(builder.finish(hardware=Hardware(num_cores=2))).runtime
+    assert runtime is not None
+    assert runtime.seconds == pytest.approx(1.0 + 0.5 + 1.0 + 0.25)
+    assert runtime.seconds_per_item == pytest.approx(2.75e-3)
+    assert (runtime.share, runtime.core_share) == pytest.approx((0.275, 0.1375))
+    assert next(iter(runtime.parts)) in ("workers, outside stages", "making spans")
+    assert runtime.voluntary_switches_per_item == pytest.approx(3.0)
+    assert runtime.involuntary_switches_per_item == pytest.approx(0.5)
+
+
+def test_without_cpu_clocks_the_runtimes_cost_is_not_known(builder: Any) -> None:
+    """A run that was not profiled has no figure; one of an older profile has no switches."""
+    builder.stage("deliver").spans("deliver", arrived=AT, ended=AT + 0.004, cpu=AT * 0 + 0.004)
+    builder.profiling(process_cpu_seconds=10.0, elapsed_seconds=10.0, thread_cpu_seconds={"workers": 5.0})
+    run = builder.finish()
+    runtime = profile_document(run).runtime
+    assert runtime is not None
+    assert runtime.voluntary_switches_per_item is None
+    (run.path / "profiling.json").unlink()
+    assert profile_document(read_run(run.path)).runtime is None
 
 
 def test_hardly_any_cpu_time_is_not_shared_out(builder: Any) -> None:

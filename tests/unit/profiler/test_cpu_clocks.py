@@ -13,8 +13,10 @@ import pytest
 from headrace.base.metering import process_cpu_seconds, thread_cpu_seconds
 from headrace.pipeline.station import WorkerThread
 from headrace.profiler.cpu_clocks import (
+    FINISHING,
     OTHER,
     PROCESSES,
+    RECEIVING,
     WORKERS,
     CpuClocks,
 )
@@ -71,8 +73,9 @@ def test_what_does_not_exist_has_no_clock() -> None:
     ("name", "is_worker", "role"),
     [
         ("decode-0", True, WORKERS),
-        ("process-0-finisher", False, WORKERS),
-        ("receiver-3", False, WORKERS),
+        ("process-0-finisher", False, FINISHING),
+        ("receiver-3", False, RECEIVING),
+        ("receiver-3", True, WORKERS),
         ("heartbeat", False, "heartbeats"),
         ("headrace-span-writer", False, "writing spans"),
         ("somebody", False, OTHER),
@@ -146,9 +149,19 @@ def test_a_thread_that_noted_its_time_at_its_end_counts_whole() -> None:
     """What a thread did between the last look and its end is not lost where it told; others' numbers mean nothing."""
     clocks = CpuClocks()
     in_thread("receiver-0", 0.01, clocks)
-    (number,) = (number for number, role in clocks._roles.items() if role == WORKERS)
+    (number,) = (number for number, role in clocks._roles.items() if role == RECEIVING)
     clocks.read([], ended={number: 7.0, 2**22 + 1: 5.0})
-    assert clocks.sum_by_role()[WORKERS] == 7.0
+    assert clocks.sum_by_role()[RECEIVING] == 7.0
+
+
+def test_switches_count_from_its_making_on() -> None:
+    """A thread that sleeps twenty times goes to sleep at least so often, and what was before does not count."""
+    clocks = CpuClocks()
+    assert clocks.count_switches() == (0, 0)
+    for _ in range(20):
+        time.sleep(0.0001)
+    clocks.read([])
+    assert clocks.count_switches()[0] >= 20
 
 
 def test_a_worker_that_ran_before_counts_from_then_on() -> None:

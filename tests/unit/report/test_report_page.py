@@ -124,6 +124,8 @@ def test_tables_hold_the_numbers_of_the_document(documents: ModuleType, read_pag
     document, comparison = documents.full_document(), documents.comparison_document()
     values = set(read_page(render_report(document, comparison)).values)
     expected = {document.throughput, document.elapsed_seconds, document.cpu.total_seconds, document.cpu.explained_share}
+    runtime = document.runtime
+    expected |= {runtime.seconds_per_item, runtime.share, runtime.core_share, runtime.voluntary_switches_per_item}
     expected |= {getattr(stage, field) for stage in document.stages for field in SHOWN["stages"]}
     expected |= {stage.service.mean for stage in document.stages} | {stage.queue_wait.mean for stage in document.stages}
     expected |= {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.diagnose.cpu_account import OUTSIDE
+from headrace.diagnose.cpu_account import HANDING_ON
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.replay.demands import Demands
 from headrace.diagnose.replay.structure import MOST_TAKEN, Machine
@@ -54,5 +54,7 @@ def _overhead(document: ProfileDocument, demands: Demands) -> float:
     usual = _OVERHEAD_SECONDS * sum(len(stage.cpu) for stage in demands.stages) / demands.num_jobs
     if document.cpu is None or jobs < 1:
         return usual
-    seconds = sum(line.seconds for line in document.cpu.lines if line.name in OUTSIDE.values())
+    # A stage's own demand holds a reading of the clocks for each passage, read or not: it must not count here as well.
+    handing_on = sum(line.seconds for line in document.cpu.lines if line.name in HANDING_ON)
+    seconds = handing_on - document.cpu.unread_seconds
     return min(max(seconds, 0.0) / jobs, _MOST_OVERHEADS * usual)

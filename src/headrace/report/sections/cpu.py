@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from headrace.report.charts import horizontal_bars
 from headrace.report.markup import DASH, note, table
-from headrace.report.numbers import ratio, seconds
+from headrace.report.numbers import data, ratio, seconds
 from headrace.report.section import Section
-from headrace.runs.formats.profile import CpuAccount, CpuLine, ProfileDocument
+from headrace.runs.formats.profile import CpuAccount, CpuLine, ProfileDocument, RuntimeCost
 
 _COLORS = {
     "stage": "var(--cpu)",
@@ -40,7 +40,12 @@ def cpu(document: ProfileDocument) -> Section | None:
     return Section(
         anchor="cpu",
         title="CPU account",
-        parts=[note(*_says(account)), chart.element(), table(*_rows(account, lines), text_columns=2)],
+        parts=[
+            note(*_says(account)),
+            *([note(*_of_runtime(document.runtime))] if document.runtime else []),
+            chart.element(),
+            table(*_rows(account, lines), text_columns=2),
+        ],
         charts=[chart],
     )
 
@@ -51,6 +56,15 @@ def _says(account: CpuAccount) -> list[str | None]:
     return [
         seconds(account.total_seconds), " of CPU time in ", seconds(account.elapsed_seconds),
         f" on {account.num_cores:g} cores (", used or DASH, " of them). Explained: ", ratio(account.explained_share), ".",
+    ]  # fmt: skip
+
+
+def _of_runtime(cost: RuntimeCost) -> list[str | None]:
+    switches = cost.voluntary_switches_per_item
+    sleeping = [] if switches is None else ["; threads go to sleep ", data(switches, ""), " times per item"]
+    return [
+        "The runtime itself takes ", seconds(cost.seconds_per_item), " of CPU time per item, ", ratio(cost.share),
+        " of the CPU time and ", ratio(cost.core_share), " of the cores", *sleeping, ".",
     ]  # fmt: skip
 
 

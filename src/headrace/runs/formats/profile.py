@@ -186,6 +186,30 @@ class CpuAccount(msgspec.Struct, frozen=True, kw_only=True):
     """Lines that say what the time was for: neither workers outside stages nor `unattributed`."""
     uncertain_share: float = 0.0
     """By how much the stages' lines may be too high, because not every passage was measured."""
+    unread_seconds: float = 0.0
+    """How much more the stages' `cpu_demand` times `items` comes to than their lines and that of the clocks: the clocks are not
+    read in every passage."""
+
+
+class RuntimeCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What headrace itself used: CPU time that went into no stage, without profiling, progress view and warm-up."""
+
+    seconds: float
+    """CPU time of the run."""
+    seconds_per_item: float
+    """The same per job received."""
+    share: float
+    """Of the CPU time of all processes, 0 to 1."""
+    core_share: float
+    """Of the cores that the run may use, 0 to 1."""
+    parts: dict[str, float]
+    """{line of the CPU account: seconds per item}, the largest first."""
+    voluntary_switches_per_item: float | None
+    """How often a thread of the run's process went to sleep, stages included; None in profiles of before 2026-11-23."""
+    involuntary_switches_per_item: float | None
+    """How often one lost its core while it had work."""
+    says: str
+    """One sentence."""
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
@@ -323,6 +347,7 @@ class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Arrival of a job to its settlement."""
     stages: tuple[StageAccount, ...]
     cpu: CpuAccount | None
+    runtime: RuntimeCost | None = None
     series: tuple[Series, ...]
     not_measured: dict[str, str]
     """{what: why}."""

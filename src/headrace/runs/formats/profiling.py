@@ -59,8 +59,13 @@ class ProfilingInfo(msgspec.Struct, kw_only=True):
     span_limit_per_second: float | None = None
     thread_cpu_seconds: dict[str, float] = {}
     """{role of threads: CPU seconds}, see `headrace.profiler.cpu_clocks`: `workers` (stages and handing on),
-    `worker processes`, `heartbeats`, `making spans`, `writing results`, `writing spans`, `profiling`, `progress view`,
-    `main thread`, `other Python threads`."""
+    `worker processes`, `receiving`, `finishing batches`, `heartbeats`, `making spans`, `writing results`, `writing spans`,
+    `profiling`, `progress view`, `main thread`, `other Python threads`. Before 2026-11-23 `workers` held `receiving` and
+    `finishing batches`."""
+    voluntary_switches: int | None = None
+    """Times that a thread of the run's process went to sleep, in the same time; None in profiles of before 2026-11-23."""
+    involuntary_switches: int | None = None
+    """Times that one lost its core while it had work."""
     warm_up_cpu_seconds: float | None = None
     """CPU of the model's warm-up, which is within `workers`."""
     process_cpu_seconds: float | None = None
