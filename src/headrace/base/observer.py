@@ -17,7 +17,13 @@ logger = logging.getLogger("headrace")
 
 
 class Observer:
-    """Typed hooks that do nothing."""
+    """Typed hooks that do nothing.
+
+    Attributes:
+        recorded_only: Whether `stage_finished` needs only the spans that a run folder keeps, those with a weight above 0.
+    """
+
+    recorded_only = False
 
     def job_received(self, jobs: Sequence[Job]) -> None:
         """Jobs came from the source, before any stage."""
@@ -43,6 +49,7 @@ class Observers:
 
     Attributes:
         wants: For each hook, whether anybody listens; the pipeline asks before it builds arguments.
+        wants_unrecorded: Whether somebody listens who needs the spans of all items.
     """
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
@@ -56,6 +63,9 @@ class Observers:
             for hook in HOOKS
         }
         self.wants = {hook: bool(listeners) for hook, listeners in self._listeners.items()}
+        self.wants_unrecorded = not all(
+            observer.recorded_only or type(observer).stage_finished is Observer.stage_finished for observer in every
+        )
 
     def notify(self, hook: str, *arguments: Any) -> None:
         """Call one hook of everybody who listens; one that raises is logged and detached."""

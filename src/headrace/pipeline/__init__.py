@@ -32,13 +32,13 @@ The way of one item:
 
 Beside the items:
 
-    bookkeeping.py      the thread that makes spans; work_notes.py: what it makes them of
+    bookkeeping.py      the thread that makes spans; work_notes.py: what it makes them of; span_limit.py: how many are kept
     punctuality.py      whether acks and heartbeats are in time
     prefetch.py         how many jobs may be in flight, by the measured throughput
     task_shares.py      keeps a slow task from holding up the others
     stall_watch.py      workers that hang; guard.py: threads of the run that break; end_signals.py: SIGTERM and Ctrl-C
     garbage.py          when the garbage collector runs
-    watching.py         what may live beside a run; summary.py: its counts, rates and percentiles
+    watching.py         what may live beside a run; summary.py: its counts, rates and percentiles, stage_totals.py: of one stage
     failure_log.py      failures on the log; reasons.py: failures counted; failure_limit.py: `--max-failed`
 
 Other ways to run:

@@ -1,9 +1,10 @@
-"""The thread that makes spans of what workers did and gives them to those who watch.
+"""The thread that counts what workers did and makes spans of it for those who watch.
 
-How this works: a worker leaves a `WorkNote` here, which costs it an append, and the bookkeeper makes spans of it. Only so many
-may wait: where workers leave more than one thread can write down, each waits a moment before it goes on, so that memory stays
-constant and every span is made. That wait is bounded, because an observer of a user's may hang. Acks and heartbeats are another
-thread's: they come on time however many spans there are.
+How this works: a worker leaves a `WorkNote` here, which costs it an append. The bookkeeper gives it to the run's summary, and
+makes spans of it only if somebody wants them; where that is the run folder alone, only of recorded items. Only so many may
+wait: where workers leave more than one thread can write down, each waits a moment before it goes on, so that memory stays
+constant and nothing is left out. That wait is bounded, because an observer of a user's may hang. Acks and heartbeats are
+another thread's: they come on time however many spans there are.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import threading
 import time
 from collections import deque
 
-from headrace.base.records import Span
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.work_notes import WorkNote
 
@@ -70,11 +70,18 @@ class Bookkeeper:
         return not self._passages
 
     def _report_some(self) -> None:
-        spans: list[Span] = []
-        num_passages = 0
-        while self._passages and len(spans) < _SPANS_AT_ONCE:
-            spans.extend(self._passages.popleft().spans(self._context.plan_id))
-            num_passages += 1
-        self._spans_per_passage += 0.1 * (len(spans) / num_passages - self._spans_per_passage)
+        context, observers = self._context, self._context.observers
+        notes: list[WorkNote] = []
+        num_spans = 0
+        while self._passages and num_spans < _SPANS_AT_ONCE:
+            note = self._passages.popleft()
+            notes.append(note)
+            num_spans += len(note.arrivals) * len(note.stages)
+        self._spans_per_passage += 0.1 * (num_spans / len(notes) - self._spans_per_passage)
         self._most = max(1, int(_MOST_SPANS / max(1.0, self._spans_per_passage)))
-        self._context.observers.notify("stage_finished", spans)
+        context.read_notes(notes)
+        if observers.wants["stage_finished"]:
+            only = not observers.wants_unrecorded
+            spans = [span for note in notes for span in note.spans(context.plan_id, recorded_only=only)]
+            if spans:
+                observers.notify("stage_finished", spans)

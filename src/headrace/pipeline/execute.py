@@ -35,6 +35,7 @@ from headrace.pipeline.resuming import keeping, open_checkpoint
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.runtime import Bounds, Runtime
 from headrace.pipeline.shadow import Shadow
+from headrace.pipeline.span_limit import SpanLimit
 from headrace.pipeline.summary import Summary
 from headrace.pipeline.thread_budget import ThreadBudget, budget, usable_cores
 from headrace.pipeline.warm_up import WarmUp
@@ -189,7 +190,6 @@ def run(
         Equipment(threads, instruments, warm_up, slots),
         Bounds(limit=limit, first_alone=measuring.first_alone, brakes=measuring.brakes),
         signals=EndSignals([signal.SIGINT] if slot else [signal.SIGINT, signal.SIGTERM], stop),
-        tick=summary.digest,
     )
     if slot is not None:
         runtime.before_receiving.append(slot.begin)
@@ -203,6 +203,7 @@ def run(
             if not kept.left:
                 return running.result()
         running.record = _Record.create(output, pipeline, runtime, force=force, resumed=resume)
+        runtime.tick = running.look
         running.tell(observers, slot)
         follower = PlanFollower(follow, slots, context.plan, running.switched) if follow and slots else None
         with provide_own_slot(pipeline.source, slot):
@@ -215,6 +216,7 @@ class _Record:
 
     folder: RunFolder | None = None
     spans: SpanWriter | None = None
+    span_limit: SpanLimit | None = None
     writers: Sequence[SpanWriter | ErrorLog] = ()
 
     @classmethod
@@ -236,7 +238,8 @@ class _Record:
         folder = RunFolder.create(output, pipeline=name, options=options, plans=plans, force=force, resumed=resumed)
         folder.update(stages=_stage_infos(runtime, pipeline))
         spans = SpanWriter(folder.spans)
-        return cls(folder, spans, [spans, ErrorLog(folder.path / "errors.jsonl")])
+        limit = SpanLimit(runtime.context.metering, runtime.context.clock.now_ns())
+        return cls(folder, spans, limit, [spans, ErrorLog(folder.path / "errors.jsonl")])
 
     def add_plan(self, plan: Plan) -> None:
         """Note another Plan that is in force from now on."""
@@ -286,11 +289,21 @@ class _Run:
         self.runtime.context.observers = Observers(
             [self.summary, self.failures, *self.record.writers, *beside, *observers]
         )
+        self.runtime.context.read_notes = self.summary.read_notes
         if isinstance(self.pipeline.source, TellsBacklog):
             self.summary.ask_source = self.pipeline.source.backlog
         self.summary.workers.update(
             (stage.name, station.num_workers) for station in self.runtime.stations for stage in station.stages
         )
+
+    def look(self) -> None:
+        """Count what happened, and record fewer jobs where there are too many; called by the bookkeeper."""
+        self.summary.digest()
+        if self.record.span_limit is not None:
+            # What is received is known at once; passages are counted later, and too late where the cores are busy.
+            received = self.runtime.context.counters.received * len(self.pipeline.stages)
+            now_ns = self.runtime.context.clock.now_ns()
+            self.record.span_limit.look(now_ns, max(self.summary.num_passages, received))
 
     def switched(self, plan: Plan) -> None:
         """Note that another Plan is in force: spans carry its id from now on."""
@@ -340,6 +353,7 @@ class _Run:
             pipeline=self.pipeline,
             plan=context.plan,
             spans=self.record.spans,
+            span_limit=self.record.span_limit,
             begun=runtime.begun,
             before_closing=runtime.before_closing,
             receivers_cpu_seconds=runtime.receivers_cpu_seconds,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.base.clock import Clock, SystemClock
@@ -12,6 +12,7 @@ from headrace.base.observer import Observers
 from headrace.base.plan import Plan
 from headrace.base.records import Counters
 from headrace.pipeline.warm_up import CostCurve
+from headrace.pipeline.work_notes import WorkNote
 
 
 @dataclass(slots=True)
@@ -24,6 +25,8 @@ class RunContext:
     """Stamps everything."""
     observers: Observers = field(default_factory=Observers)
     """Who is notified; may be replaced until the run begins."""
+    read_notes: Callable[[Sequence[WorkNote]], object] = lambda notes: None
+    """Counts what workers did, before spans are made of it; may be replaced until the run begins."""
     counters: Counters = field(default_factory=Counters)
     metering: Metering = field(default_factory=Metering)
     """Whether workers read what passages cost, and for which jobs; whoever profiles changes it during the run."""

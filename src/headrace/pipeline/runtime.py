@@ -79,9 +79,9 @@ class Runtime:
         equipment: What workers open their stages with.
         bounds: How much is received.
         signals: What ends the run before its source does.
-        tick: Called by the bookkeeper every few tens of milliseconds, for views.
 
     Attributes:
+        tick: Called by the bookkeeper every few tens of milliseconds, for views; may be replaced until the run begins.
         interrupted: Whether a signal or `stop` ended it.
         ended_because: Why it ended before its source did, without a signal; empty: it did not.
         before_receiving: Called by the thread that called `run` when the workers have opened their stages; may raise.
@@ -96,7 +96,6 @@ class Runtime:
         bounds: Bounds | None = None,
         *,
         signals: EndSignals | None = None,
-        tick: Callable[[], object] | None = None,
     ) -> None:
         bounds = bounds or Bounds()
         self.context = context
@@ -106,7 +105,7 @@ class Runtime:
         self.before_receiving: list[Callable[[], object]] = []
         self.before_closing: list[Callable[[], object]] = []
         self._pipeline = pipeline
-        self._tick = tick
+        self.tick: Callable[[], object] = lambda: None
         self._slots = equipment.slots
         self._punctuality = Punctuality()
         self._closing = threading.Event()
@@ -394,8 +393,7 @@ class Runtime:
         growth = GrowthWatch()
         while not self._closing.is_set():
             is_done = self._bookkeeper.report()
-            if self._tick:
-                self._tick()
+            self.tick()
             now = self.context.seconds()
             self._stalls.look(now)
             self._prefetch.look(now)

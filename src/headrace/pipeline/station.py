@@ -334,10 +334,9 @@ class Station:
         for item in items:
             item.timings = []
         stamps = self._links.hand_on(items, self)
-        if self._context.observers.wants["stage_finished"]:
-            self._links.note(
-                WorkNote(self.stages, worker.name, served.process_id, served.dequeued, served.arrivals, timings, stamps)
-            )
+        self._links.note(
+            WorkNote(self.stages, worker.name, served.process_id, served.dequeued, served.arrivals, timings, stamps)
+        )
 
     def statistics(self) -> StageStatistics:
         """Return queue and workers as they are now."""

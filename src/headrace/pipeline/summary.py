@@ -1,9 +1,10 @@
 """What a run looks like in numbers, while it goes on and when it is over; kept in bounded memory.
 
-How this works: the hooks, called by the threads that do the work, only append to deques. The bookkeeper calls `digest`
-every few tens of milliseconds; it works in slices until its budget of time is spent and leaves the rest for the next call,
-so it never keeps the GIL for long. Counts and sums are exact; percentiles are of a uniform random sample of at most
-`RESERVOIR_SIZE` values for each stage and quantity. One lock orders `digest` and those who read (live view, `as_dict`).
+How this works: the hooks, called by the threads that do the work, only append to deques. The bookkeeper brings what workers
+did (`read_notes`) and calls `digest` every few tens of milliseconds; it works in slices until its budget of time is spent and
+leaves the rest for the next call, so it never keeps the GIL for long. Counts and sums are exact; percentiles are of a uniform
+random sample of at most `RESERVOIR_SIZE` values for each stage and quantity. One lock orders `digest` and those who read (live
+view, `as_dict`).
 
 `as_dict` is the document that `headrace run --json` prints, schema `headrace.run/1` (the command adds Plan and settings):
 
@@ -38,13 +39,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
 import threading
 import time
-from array import array
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,10 +51,12 @@ import numpy as np
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.formatting import align_columns
 from headrace.base.observer import Observer
-from headrace.base.records import BatchFormed, Counters, Job, Outcome, OutcomeKind, QueueStatistics, Span
+from headrace.base.records import BatchFormed, Counters, Job, Outcome, OutcomeKind, QueueStatistics
 from headrace.base.statistics import percentile, samples_needed, utilization
 from headrace.base.units import format_duration, format_rate
 from headrace.pipeline.reasons import Failure, Reasons, failure_of, shown_reasons
+from headrace.pipeline.stage_totals import Reservoir, StageTotals, Window
+from headrace.pipeline.work_notes import WorkNote
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -65,12 +66,13 @@ SCHEMA = "headrace.run/1"
 #: Values kept for each stage and quantity: half a megabyte.
 RESERVOIR_SIZE = 65_536
 
-#: Spans or jobs digested before the clock is looked at again: about a quarter of a millisecond.
+#: Jobs digested before the clock is looked at again, about a quarter of a millisecond, and passages that are offered to the
+#: samples at once.
 SLICE_SIZE = 256
 
-#: Notes that may wait beyond the time given to a digest: lists of spans, some thousand spans in all, and other notes. With more
-#: of them a busy machine would leave more behind at each turn than it digests, and they are memory.
-MOST_SPAN_LISTS, MOST_NOTES = 100, 5_000
+#: Notes of the hooks that may wait beyond the time given to a digest. With more of them a busy machine would leave more behind
+#: at each turn than it digests, and they are memory.
+MOST_NOTES = 5_000
 #: So much longer a digest takes while that many wait.
 _CATCH_UP_SECONDS = 0.05
 
@@ -78,83 +80,6 @@ _PERCENTILES = (50, 90, 99)
 # Two tables, so that each fits a terminal of 80 columns.
 _WORK = ("stage", "workers", "items", "failed", "rate", "busy", "blocked", "batch")
 _TIMES = ("stage", "service: p50", "p90", "p99", "mean", "wait: p50", "p90")
-
-
-class Reservoir:
-    """A uniform random sample of whole numbers from a stream of unknown length.
-
-    References:
-        Algorithm L; K.-H. Li, "Reservoir-sampling algorithms of time complexity O(n(1 + log(N/n)))", 1994. It draws how
-        many values to skip, so that a value that is not kept costs nothing.
-    """
-
-    def __init__(self, size: int, seed: int) -> None:
-        self.count = 0
-        self.total = 0
-        self._size = size
-        self._random = random.Random(seed)
-        self._kept = array("q")
-        self._next = -1
-        self._weight = 1.0
-
-    def extend(self, values: list[int]) -> None:
-        """Offer values to the sample."""
-        first, self.count, self.total = self.count, self.count + len(values), self.total + sum(values)
-        room = self._size - len(self._kept)
-        if room > 0:
-            self._kept.extend(values[:room])
-            if len(self._kept) == self._size:
-                self._next = self._size - 1
-                self._skip()
-        while 0 <= self._next < self.count:
-            self._kept[self._random.randrange(self._size)] = values[self._next - first]
-            self._skip()
-
-    def _skip(self) -> None:
-        # random() may be 0, and 1 - random() cannot.
-        self._weight *= math.exp(math.log(1 - self._random.random()) / self._size)
-        self._next += 1 + int(math.log(1 - self._random.random()) / math.log1p(-self._weight))
-
-    def sample(self) -> np.ndarray:
-        """Return a copy of the sample: int64, (kept,)."""
-        return np.array(self._kept, dtype=np.int64)
-
-    def mean(self) -> float | None:
-        """Return the exact mean of all values; None without any."""
-        return self.total / self.count if self.count else None
-
-
-@dataclass(slots=True)
-class _Stage:
-    name: str
-    service: Reservoir
-    queue_wait: Reservoir
-    items: int = 0
-    failed: int = 0
-    busy_ns: float = 0.0
-    blocked_ns: int = 0
-    handing_on: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By worker: when its last item was ended and put, until its next item tells how much of that it was blocked."""
-    first_start_ns: int | None = None
-    last_start_ns: int = 0
-    num_last_started: int = 0
-    num_batches: int = 0
-    num_batched: int = 0
-    release_reasons: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """What a stage did between the first and the last start of its work, so that filling and draining do not count."""
-
-    items: int
-    """Items whose work began before the last start."""
-    seconds: float
-
-    @property
-    def throughput(self) -> float:
-        """Items per second."""
-        return self.items / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +112,7 @@ class Summary(Observer):
 
     Attributes:
         workers: {stage: number of workers}, for utilization; whoever starts workers fills it in, and changes it with them.
+        num_passages: Items that went through a stage so far, summed over the stages.
     """
 
     def __init__(
@@ -212,19 +138,20 @@ class Summary(Observer):
         clock = clock or SystemClock()
         self._now = clock.now_ns
         self._seed = seed
+        self.num_passages = 0
         self.done_before = 0
         self.left: int | None = None
         self.ask_source: Callable[[], QueueStatistics] | None = None  # what waits in a queue; it may take its time
         self._lock = threading.Lock()
         self._received: deque[tuple[int, Sequence[Job]]] = deque()
         self._settled: deque[tuple[int, str, int, OutcomeKind, Failure | None]] = deque()
-        self._spans: deque[Sequence[Span]] = deque()
         self._formed: deque[BatchFormed] = deque()
-        self._rest: list[Span] = []
         self._arrivals: dict[tuple[str, int], int] = {}
         self._reasons = Reasons()
         self._latency = Reservoir(RESERVOIR_SIZE, seed)
-        self._stages: dict[str, _Stage] = {}
+        self._stages: dict[str, StageTotals] = {}
+        self._groups: dict[str, list[StageTotals]] = {}
+        """The stages of each station, by the name of the first."""
         self._first_ns: int | None = None
         self._last_ns = 0
 
@@ -236,9 +163,11 @@ class Summary(Observer):
         """Note the arrival of jobs."""
         self._received.append((self._now(), jobs))
 
-    def stage_finished(self, spans: Sequence[Span]) -> None:
-        """Note passages through stages."""
-        self._spans.append(spans)
+    def read_notes(self, notes: Sequence[WorkNote]) -> None:
+        """Count passages through stages; called by one thread."""
+        with self._lock:
+            for note in notes:
+                self._read_note(note)
 
     def batch_formed(self, batch: BatchFormed) -> None:
         """Note a batch."""
@@ -264,7 +193,7 @@ class Summary(Observer):
             while self._waiting():
                 self._digest_slice()
                 now = time.thread_time()
-                if now >= end and (now >= end + _CATCH_UP_SECONDS or not self._is_behind()):
+                if now >= end and (now >= end + _CATCH_UP_SECONDS or self._waiting() <= MOST_NOTES):
                     break
 
     def backlog(self) -> int:
@@ -300,7 +229,7 @@ class Summary(Observer):
         """
         with self._lock:
             found = self._stages.get(stage)
-            return _window(found) if found else None
+            return found.window() if found else None
 
     def efficiency(self, stage: str, limit_per_second: float) -> float | None:
         """Return a stage's throughput over the most its device can do at the batch size used; None without a window.
@@ -361,10 +290,7 @@ class Summary(Observer):
         return Group(*parts)
 
     def _waiting(self) -> int:
-        return len(self._received) + len(self._settled) + len(self._spans) + len(self._formed) + len(self._rest)
-
-    def _is_behind(self) -> bool:
-        return len(self._spans) > MOST_SPAN_LISTS or self._waiting() > MOST_NOTES
+        return len(self._received) + len(self._settled) + len(self._formed)
 
     def _digest_slice(self) -> None:
         """Digest at most SLICE_SIZE notes of each kind."""
@@ -378,11 +304,6 @@ class Summary(Observer):
             self._latency.extend([latency for latency in latencies if latency is not None])
         for _ in range(min(len(self._formed), SLICE_SIZE)):
             self._digest_batch(self._formed.popleft())
-        spans = self._rest
-        while len(spans) < SLICE_SIZE and self._spans:
-            spans.extend(self._spans.popleft())
-        self._rest = spans[SLICE_SIZE:]
-        self._digest_spans(spans[:SLICE_SIZE])
 
     def _digest_received(self, now: int, jobs: Sequence[Job]) -> None:
         self._counted.received += len(jobs)
@@ -417,49 +338,55 @@ class Summary(Observer):
         stage.num_batched += batch.size
         stage.release_reasons[str(batch.reason)] = stage.release_reasons.get(str(batch.reason), 0) + 1
 
-    def _digest_spans(self, spans: list[Span]) -> None:
-        by_stage: defaultdict[str, list[Span]] = defaultdict(list)
-        for span in spans:
-            by_stage[span.stage].append(span)
-        for name, group in by_stage.items():
-            self._digest_passages(self._stage(name), group)
+    def _read_note(self, note: WorkNote) -> None:
+        stages = self._groups.get(note.stages[0].name) or self._group(note)
+        num_passages = 0
+        for (_, arrived, _), timings in zip(note.arrivals, note.timings, strict=True):
+            wait_ns = note.dequeued - arrived
+            for timing in timings:
+                stage = stages[timing.stage]
+                stage.starts.append(timing.started)
+                stage.ends.append(timing.ended)
+                stage.waits.append(wait_ns)
+                wait_ns = 0  # an inline stage has no queue
+                if timing.batch_size is not None:
+                    stage.count_share(timing.ended - timing.started, timing.batch_size)
+                if timing.outcome != "ok":
+                    stage.failed += 1
+                num_passages += 1
+        self.num_passages += num_passages
+        left = max(note.left)
+        self._saw(note.arrivals[0][1], left)
+        if num_passages:
+            last = note.timings[-1][-1]
+            stages[last.stage].count_blocked(note.worker, note.timings[0][0].started, last.ended, left)
+        for stage in stages:
+            if len(stage.starts) >= SLICE_SIZE:
+                stage.sort_in()
 
-    def _digest_passages(self, stage: _Stage, spans: list[Span]) -> None:
-        service = [span.ended - span.started for span in spans]
-        stage.items += len(spans)
-        stage.failed += len(spans) - [span.outcome for span in spans].count("ok")
-        stage.service.extend(service)
-        stage.queue_wait.extend([span.dequeued - span.arrived for span in spans])
-        # Each item of a batch has a span with the batch's times: a share each, so that together they count once.
-        sizes = [span.batch_size for span in spans]
-        if sizes.count(None) == len(sizes):
-            stage.busy_ns += sum(service)
-        else:
-            stage.busy_ns += sum([value / (size or 1) for value, size in zip(service, sizes, strict=True)])
-        _add_blocked(stage, spans)
-        starts = [span.started for span in spans]
-        first, last = min(starts), max(starts)
-        stage.first_start_ns = first if stage.first_start_ns is None else min(first, stage.first_start_ns)
-        if last > stage.last_start_ns:
-            stage.last_start_ns, stage.num_last_started = last, 0
-        stage.num_last_started += starts.count(stage.last_start_ns)
-        self._saw(min([span.arrived for span in spans]), max([span.put for span in spans]))
+    def _group(self, note: WorkNote) -> list[StageTotals]:
+        group = [self._stage(stage.name) for stage in note.stages]
+        self._groups[group[0].name] = group
+        return group
 
     def _saw(self, first: int, last: int) -> None:
         if self._first_ns is None or first < self._first_ns:
             self._first_ns = first
         self._last_ns = max(self._last_ns, last)
 
-    def _stage(self, name: str) -> _Stage:
+    def _stage(self, name: str) -> StageTotals:
         stage = self._stages.get(name)
         if stage is None:
             seed = self._seed + 2 * len(self._stages) + 1
-            stage = _Stage(name, Reservoir(RESERVOIR_SIZE, seed), Reservoir(RESERVOIR_SIZE, seed + 1))
+            stage = StageTotals(name, Reservoir(RESERVOIR_SIZE, seed), Reservoir(RESERVOIR_SIZE, seed + 1))
             self._stages[name] = stage
         return stage
 
-    def _in_order(self) -> list[_Stage]:
-        return sorted(self._stages.values(), key=lambda stage: stage.first_start_ns or 0)
+    def _in_order(self) -> list[StageTotals]:
+        for stage in self._stages.values():
+            stage.sort_in()
+        with_work = [stage for stage in self._stages.values() if stage.items]
+        return sorted(with_work, key=lambda stage: stage.first_start_ns or 0)
 
     def _elapsed_seconds(self) -> float:
         return (self._last_ns - self._first_ns) / 1e9 if self._first_ns is not None else 0.0
@@ -469,7 +396,7 @@ class Summary(Observer):
         elapsed, delivered = self._elapsed_seconds(), self._counted.delivered
         return delivered / elapsed if delivered > 1 and elapsed > 0 else None
 
-    def _stage_row(self, stage: _Stage, elapsed: float) -> dict[str, Any]:
+    def _stage_row(self, stage: StageTotals, elapsed: float) -> dict[str, Any]:
         workers = self.workers.get(stage.name)
         known = bool(workers) and elapsed > 0
         return {
@@ -479,7 +406,7 @@ class Summary(Observer):
             "failed": stage.failed,
             "busy_seconds": stage.busy_ns / 1e9,
             "utilization_ratio": utilization(stage.busy_ns / 1e9, elapsed, workers or 1) if known else None,
-            "blocked_ratio": utilization(_blocked_seconds(stage), elapsed, workers or 1) if known else None,
+            "blocked_ratio": utilization(stage.blocked_seconds(), elapsed, workers or 1) if known else None,
             "throughput_per_second": stage.items / elapsed if elapsed > 0 else None,
             "batches": {
                 "count": stage.num_batches,
@@ -511,34 +438,6 @@ class _Values:
             "num_samples": len(self.sample),
             "num_needed": {name: value.num_needed for name, value in found.items()},
         }
-
-
-def _add_blocked(stage: _Stage, spans: list[Span]) -> None:
-    """Add the time in which workers were blocked.
-
-    Put - ended is an item's blocked time, and not its worker's: a worker that took several items puts them all when the
-    last is done, and those of a batch end together. A worker is blocked from an item's end until it is put or until the
-    worker starts on the next, whichever is first.
-    """
-    handing_on, blocked = stage.handing_on, 0
-    for span in spans:
-        started, worker = span.started, span.thread
-        ended, put = handing_on.get(worker, (0, 0))
-        until = put if put < started else started  # noqa: FURB136 - min() costs three times as much
-        if until > ended:
-            blocked += until - ended
-        handing_on[worker] = (span.ended, span.put)
-    stage.blocked_ns += blocked
-
-
-def _blocked_seconds(stage: _Stage) -> float:
-    return (stage.blocked_ns + sum(put - ended for ended, put in stage.handing_on.values())) / 1e9
-
-
-def _window(stage: _Stage) -> Window | None:
-    if stage.first_start_ns is None or stage.last_start_ns <= stage.first_start_ns:
-        return None
-    return Window(stage.items - stage.num_last_started, (stage.last_start_ns - stage.first_start_ns) / 1e9)
 
 
 def _readable(document: Mapping[str, Any]) -> list[list[Any]]:

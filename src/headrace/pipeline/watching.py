@@ -17,6 +17,7 @@ from headrace.base.metering import Metering
 from headrace.base.plan import Plan
 from headrace.base.records import Counters, StageStatistics
 from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.span_limit import SpanLimit
 from headrace.pipeline.station import WorkerThread
 from headrace.pipeline.summary import Summary
 from headrace.pipeline.warm_up import CostCurve
@@ -44,6 +45,8 @@ class RunInProgress:
     """Resolved."""
     spans: SpanWriter | None
     """Writes the spans; None without a folder."""
+    span_limit: SpanLimit | None
+    """Keeps their number below a limit, which may be changed until the run begins; None without a folder."""
     begun: threading.Event
     """Set when the first job has come, before it goes anywhere."""
     before_closing: list[Callable[[], object]]

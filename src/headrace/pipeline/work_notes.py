@@ -31,10 +31,12 @@ class WorkNote:
     left: Sequence[int]
     """For each item when the next queue took it, or when it was settled, ns."""
 
-    def spans(self, plan_id: str) -> list[Span]:
-        """Return one span for each item and stage."""
+    def spans(self, plan_id: str, *, recorded_only: bool = False) -> list[Span]:
+        """Return one span for each stage and item, or for each recorded item."""
         spans: list[Span] = []
         for (item, arrived, queue_depth), timings, left in zip(self.arrivals, self.timings, self.left, strict=True):
+            if recorded_only and not item.weight:
+                continue
             parent_id = item.parent.id if item.parent else None
             dequeued = self.dequeued
             for timing in timings:

@@ -2,8 +2,8 @@
 
 How this works: the profiler watches a run like any other. It switches the workers' meters on (`base.metering`), starts the
 process that samples resources and thread states (`sampler`), and has one thread of its own, which five times a second
-notes queue depths and CPU clocks, tells the sampler of new workers, keeps the number of spans below its limit (`sampling`)
-and switches the meters off and on to measure what they cost (`blocks`). The CPU clocks are read first when the first job has
+notes queue depths and CPU clocks, tells the sampler of new workers, and switches
+the meters off and on to measure what they cost (`blocks`). The CPU clocks are read first when the first job has
 come, and last when every job has been settled and the workers are still there, by the thread that is about to end them: a
 thread that has ended cannot be asked any more. All goes into the run folder; nothing is analysed here
 (`headrace.diagnose` does that). Whatever of this fails is noted under `not_measured`, and the run goes on.
@@ -30,6 +30,7 @@ from headrace.base.plan import Plan
 from headrace.base.protocols import Instrument
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Measuring, Result, run
+from headrace.pipeline.span_limit import SPAN_LIMIT_PER_SECOND
 from headrace.pipeline.watching import RunInProgress, Watch, watch_together
 from headrace.profiler.backlog import BacklogGauge
 from headrace.profiler.blocks import BlockSchedule, Reading
@@ -38,7 +39,6 @@ from headrace.profiler.cpu_clocks import CpuClocks
 from headrace.profiler.hot_spots import StageSampler
 from headrace.profiler.nvtx import GpuInstruments, gpu_instruments
 from headrace.profiler.sampler.control import Permission, Sampler
-from headrace.profiler.sampling import SPAN_LIMIT_PER_SECOND, RateLimit
 from headrace.profiler.stage_bench.page_cache import residency
 from headrace.runs.formats import profiling
 from headrace.runs.formats.profiling import ProfilingInfo
@@ -50,7 +50,6 @@ logger = logging.getLogger("headrace")
 
 GAUGE_SECONDS = 0.2
 _WORKERS_EVERY_SECONDS = 0.5
-_RATE_EVERY_SECONDS = 1.0
 #: Measured calls of each batch size at warm-up.
 _CURVE_REPEATS = 3
 #: Files whose pages are looked for in memory.
@@ -189,11 +188,9 @@ class Profiler:
         self._backlog = BacklogGauge(progress.pipeline.source, self._folder.path, progress.begun)
         self._collector = CollectorClock()
         self._blocks = BlockSchedule()
-        self._limit = RateLimit(settings.spans_per_second, time.monotonic_ns())
         self._clocks: CpuClocks | None = None
         self._began = self._ended = 0.0
-        self._due: dict[str, float] = {}
-        self._passages_before = (0.0, 0)
+        self._tell_workers_at = 0.0
         self._stopping = threading.Event()
         self._looking = threading.Lock()
         self._thread = threading.Thread(target=self._watch, name="headrace-profiler", daemon=True)
@@ -203,6 +200,8 @@ class Profiler:
         self._sampler_process.start()
         self._permission.helper_process = self._sampler_process.helper_process
         self._run.metering.on = True
+        if self._run.span_limit is not None:
+            self._run.span_limit.per_second = self._settings.spans_per_second
         self._run.before_closing.append(self._end)
         self._thread.start()
         self._backlog.start()
@@ -235,7 +234,7 @@ class Profiler:
         )
         info.device_seconds = self._device_seconds()
         info.blocks = self._blocks.pairs()
-        info.sampling = self._limit.changes
+        info.sampling = self._run.span_limit.changes if self._run.span_limit is not None else []
         self._note_cpu()
         self._write()
 
@@ -291,32 +290,18 @@ class Profiler:
 
     def _look(self, clocks: CpuClocks) -> None:
         self._read_clocks(clocks)
-        now, counters = self._ended, self._run.counters
+        now = self._ended
         self._tell_workers(now)
         self._write_gauges()
-        progress = self._run.summary.progress()
-        # What is received is known at once; passages are counted later, and too late where the cores are busy.
-        self._limit_rate(now, max(sum(progress.passages.values()), counters.received * len(self._run.pipeline.stages)))
         if self._settings.measure_overhead:
+            progress = self._run.summary.progress()
             reading = Reading(now, progress.finished, clocks.total(), dict(progress.passages))
             self._run.metering.on = self._blocks.tell(reading)
 
     def _tell_workers(self, now: float) -> None:
-        if self._is_due("workers", now, _WORKERS_EVERY_SECONDS):
+        if now >= self._tell_workers_at:
+            self._tell_workers_at = now + _WORKERS_EVERY_SECONDS
             self._sampler_process.set_threads(self._run.worker_threads())
-
-    def _limit_rate(self, now: float, passages: int) -> None:
-        then, before = self._passages_before
-        if self._is_due("rate", now, _RATE_EVERY_SECONDS) or self._limit.is_far_above(passages - before):
-            if then:
-                self._run.metering.every = self._limit.tell((passages - before) / (now - then), time.monotonic_ns())
-            self._passages_before = now, passages
-
-    def _is_due(self, what: str, now: float, every_seconds: float) -> bool:
-        if now < self._due.get(what, 0.0):
-            return False
-        self._due[what] = now + every_seconds
-        return True
 
     def _write_gauges(self) -> None:
         counters = self._run.counters

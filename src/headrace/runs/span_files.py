@@ -123,6 +123,8 @@ class SpanWriter(Observer):
         lost_spans: Spans that could not be written, because the disk refused or was too slow, or a value did not fit.
     """
 
+    recorded_only = True
+
     def __init__(self, folder: Path, *, rotate_seconds: float = 5.0, rotate_spans: int = 50_000) -> None:
         """Start the writer's thread.
 

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind, QueueStatistics, Span, StageStatistics
+import headrace as hr
+from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind, QueueStatistics, StageStatistics
 from headrace.cli.live import LiveView, _roughly
+from headrace.pipeline.item import Item, StageTiming
 from headrace.pipeline.summary import Summary
+from headrace.pipeline.work_notes import WorkNote
 from headrace.testing.clock import FakeClock
 
 SECOND = 10**9
@@ -44,11 +47,9 @@ class Scene:
         """Note a passage through a stage that has just ended."""
         now = self.clock.now_ns()
         start = now - int(seconds * SECOND)
-        times = (start, start, start, now, now)
-        self.summary.stage_finished(
-            [Span("item", "1", None, stage, "p", "h", 1, "t", 0, 1, "ok", *times, *[None] * 5, 0, 0, 0, None)]
-        )
-        self.summary.digest()
+        arrivals = [(Item(Job("1", b""), b"", ()), start, 0)]
+        timings = [[StageTiming(0, start, now, 0, 0, None)]]
+        self.summary.read_notes([WorkNote([hr.stage(stage, str)], "t", 1, start, arrivals, timings, [now])])
 
     def settle(self, kind: OutcomeKind = OutcomeKind.DELIVERED) -> None:
         """Receive and settle one job at once."""

@@ -4,55 +4,60 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from headrace.base.records import DELIVERED, BatchFormed, Counters, Job, Outcome, OutcomeKind, Span
-from headrace.pipeline.summary import MOST_NOTES, RESERVOIR_SIZE, SCHEMA, SLICE_SIZE, Reservoir, Summary
+import headrace as hr
+from headrace.base.records import DELIVERED, BatchFormed, Counters, Job, Outcome, OutcomeKind
+from headrace.pipeline.item import Item, StageTiming
+from headrace.pipeline.stage_totals import Reservoir
+from headrace.pipeline.summary import MOST_NOTES, RESERVOIR_SIZE, SCHEMA, SLICE_SIZE, Summary
+from headrace.pipeline.work_notes import WorkNote
 from headrace.testing.clock import FakeClock
 
 SECOND = 10**9
 
 
-def span(number: int = 0, **changes: Any) -> Span:
-    """Return a span of one second of waiting, two of service and three of being blocked, from second `number` on."""
+@dataclass(frozen=True)
+class Passage:
+    """One passage of one item through a stage."""
+
+    stage: str
+    arrived: int
+    started: int
+    ended: int
+    put: int
+    outcome: str = "ok"
+    batch_id: int | None = None
+    batch_size: int | None = None
+
+    def note(self) -> WorkNote:
+        """Return it as a worker would note it."""
+        timing = StageTiming(0, self.started, self.ended, 0, 0, None, self.outcome, self.batch_id, self.batch_size)
+        arrivals = [(Item(Job("1", b""), b"", ()), self.arrived, 0)]
+        return WorkNote([hr.stage(self.stage, str)], "t", 1, self.started, arrivals, [[timing]], [self.put])
+
+
+def tell(summary: Summary, passages: Iterable[Passage]) -> None:
+    """Tell a summary of passages."""
+    summary.read_notes([passage.note() for passage in passages])
+
+
+def passage(number: int = 0, **changes: Any) -> Passage:
+    """Return a passage of one second of waiting, two of service and three of being blocked, from second `number` on."""
     at = number * SECOND
-    values: dict[str, Any] = {
-        "unit": "item",
-        "unit_id": str(number),
-        "parent_id": None,
-        "stage": "fetch",
-        "plan_id": "p",
-        "host": "h",
-        "process": 1,
-        "thread": "t",
-        "rank": 0,
-        "attempt": 1,
-        "outcome": "ok",
-        "arrived": at,
-        "dequeued": at + SECOND,
-        "started": at + SECOND,
-        "ended": at + 3 * SECOND,
-        "put": at + 6 * SECOND,
-        "cpu": None,
-        "run_delay": None,
-        "batch_id": None,
-        "batch_size": None,
-        "release_reason": None,
-        "queue_depth": 0,
-        "bytes_in": 0,
-        "bytes_out": 0,
-        "shape_key": None,
-    }
-    return Span(**(values | changes))
+    times = {"arrived": at, "started": at + SECOND, "ended": at + 3 * SECOND, "put": at + 6 * SECOND}
+    return Passage(**({"stage": "fetch"} | times | changes))
 
 
-def batch(number: int, size: int, **changes: Any) -> list[Span]:
-    """Return the spans of one batch."""
-    return [span(number, stage="process", batch_id=number, batch_size=size, **changes) for _ in range(size)]
+def batch(number: int, size: int, **changes: Any) -> list[Passage]:
+    """Return the passages of one batch."""
+    return [passage(number, stage="process", batch_id=number, batch_size=size, **changes) for _ in range(size)]
 
 
 def only_stage(summary: Summary) -> dict[str, Any]:
@@ -62,11 +67,11 @@ def only_stage(summary: Summary) -> dict[str, Any]:
 
 
 def test_counts_are_exact_beyond_the_sample() -> None:
-    """Items, failures and busy time count every span, also those that the sample leaves out."""
+    """Items, failures and busy time count every passage, also those that the sample leaves out."""
     summary = Summary()
     num_items = RESERVOIR_SIZE + 1000
-    spans = [span(0)] * (num_items - 1) + [span(0, outcome="failed")]
-    summary.stage_finished(spans)
+    spans = [passage(0)] * (num_items - 1) + [passage(0, outcome="failed")]
+    tell(summary, spans)
     stage = only_stage(summary)
     assert (stage["items"], stage["failed"], stage["busy_seconds"]) == (num_items, 1, 2.0 * num_items)
     assert stage["service_seconds"]["num_samples"] == RESERVOIR_SIZE
@@ -76,7 +81,7 @@ def test_percentiles_are_those_of_the_samples() -> None:
     """Percentiles agree with NumPy's over the raw values, and waiting is apart from service."""
     summary = Summary()
     service = np.arange(1, 1001)
-    summary.stage_finished([span(0, ended=SECOND + int(value) * 10**6) for value in service])
+    tell(summary, [passage(0, ended=SECOND + int(value) * 10**6) for value in service])
     stage = only_stage(summary)
     for percent in (50, 90, 99):
         expected = float(np.percentile(service, percent)) / 1000
@@ -88,7 +93,7 @@ def test_percentiles_are_those_of_the_samples() -> None:
 def test_percentile_of_too_small_a_sample_is_withheld() -> None:
     """With 100 samples p50 and p90 are quoted, and p99 is null with the number needed."""
     summary = Summary()
-    summary.stage_finished([span(number) for number in range(100)])
+    tell(summary, [passage(number) for number in range(100)])
     service = only_stage(summary)["service_seconds"]
     assert (service["p50"], service["p90"], service["p99"]) == (2.0, 2.0, None)
     assert service["num_needed"] == {"p50": 11, "p90": 64, "p99": 662}
@@ -97,7 +102,7 @@ def test_percentile_of_too_small_a_sample_is_withheld() -> None:
 def test_percentile_of_too_small_a_sample_is_a_dash_with_the_number_needed() -> None:
     """In the text a percentile that may not be quoted is a dash, and a line below says how many samples it needs."""
     summary = Summary()
-    summary.stage_finished([span(number) for number in range(100)])
+    tell(summary, [passage(number) for number in range(100)])
     lines = summary.as_text().splitlines()
     times = [line.split() for line in lines if line.startswith("fetch")][1]
     assert times == ["fetch", "2.00", "s", "2.00", "s", "-", "2.00", "s", "1.00", "s", "1.00", "s"]
@@ -107,8 +112,8 @@ def test_percentile_of_too_small_a_sample_is_a_dash_with_the_number_needed() -> 
 def test_busy_time_of_a_batch_counts_once() -> None:
     """Four spans of one batch of two seconds are two busy seconds, and utilization follows from them."""
     summary = Summary({"process": 1})
-    summary.stage_finished(batch(0, 4))
-    summary.stage_finished(batch(6, 4))
+    tell(summary, batch(0, 4))
+    tell(summary, batch(6, 4))
     stage = only_stage(summary)
     assert (stage["items"], stage["busy_seconds"]) == (8, 4.0)
     assert stage["utilization_ratio"] == pytest.approx(4 / 12)
@@ -119,16 +124,16 @@ def test_a_worker_is_not_blocked_while_it_works_on() -> None:
     """Of items taken together and put together, a worker is blocked only after the last is done."""
     summary = Summary({"fetch": 1})
     put = 10 * SECOND
-    first = span(0, arrived=0, started=0, ended=4 * SECOND, put=put)
-    second = span(0, arrived=0, started=4 * SECOND, ended=7 * SECOND, put=put)
-    summary.stage_finished([first, second])
+    first = passage(0, arrived=0, started=0, ended=4 * SECOND, put=put)
+    second = passage(0, arrived=0, started=4 * SECOND, ended=7 * SECOND, put=put)
+    tell(summary, [first, second])
     assert only_stage(summary)["blocked_ratio"] == pytest.approx(3 / 10)
 
 
 def test_utilization_needs_the_number_of_workers() -> None:
     """Without the number of workers the share of their time is not made up."""
     summary = Summary()
-    summary.stage_finished([span(0)])
+    tell(summary, [passage(0)])
     stage = only_stage(summary)
     assert (stage["workers"], stage["utilization_ratio"], stage["blocked_ratio"]) == (None, None, None)
 
@@ -136,15 +141,15 @@ def test_utilization_needs_the_number_of_workers() -> None:
 def test_utilization_is_of_all_workers() -> None:
     """Two busy seconds in six of two workers are a sixth."""
     summary = Summary({"fetch": 2})
-    summary.stage_finished([span(0)])
+    tell(summary, [passage(0)])
     assert only_stage(summary)["utilization_ratio"] == pytest.approx(2 / 12)
 
 
 def test_the_window_of_efficiency_leaves_out_the_last_batch() -> None:
     """Three batches of four that start every two seconds are 2 items/s: the last has not been paid for yet."""
     summary = Summary()
-    for number in (4, 0, 2):  # spans may come out of order
-        summary.stage_finished(batch(number, 4))
+    for number in (4, 0, 2):  # notes may come out of order
+        tell(summary, batch(number, 4))
     window = summary.as_dict() and summary.efficiency_window("process")
     assert window is not None
     assert (window.items, window.seconds, window.throughput) == (8, 4.0, 2.0)
@@ -154,7 +159,7 @@ def test_the_window_of_efficiency_leaves_out_the_last_batch() -> None:
 def test_no_window_from_a_single_start() -> None:
     """One batch gives no rate, and neither does a stage that never worked."""
     summary = Summary()
-    summary.stage_finished(batch(0, 4))
+    tell(summary, batch(0, 4))
     assert summary.efficiency_window("process") is None
     assert summary.efficiency_window("nothing") is None
     assert summary.efficiency("process", 1.0) is None
@@ -163,7 +168,7 @@ def test_no_window_from_a_single_start() -> None:
 def test_batches_are_counted_with_their_reasons() -> None:
     """Number, mean size and reasons of release come from the batches as formed."""
     summary = Summary()
-    summary.stage_finished(batch(0, 4))
+    tell(summary, batch(0, 4))
     for number, (size, reason) in enumerate([(4, "full"), (4, "full"), (1, "idle")]):
         summary.batch_formed(BatchFormed("process", number, size, reason, 0.0))
     assert only_stage(summary)["batches"] == {"count": 3, "mean_size": 3.0, "release_reasons": {"full": 2, "idle": 1}}
@@ -230,14 +235,14 @@ def test_a_job_that_comes_again_has_its_own_latency() -> None:
 
 
 def test_a_call_of_digest_is_bounded() -> None:
-    """With no budget one slice of spans is done, and the rest waits, also within one long sequence."""
+    """With no budget one slice of notes is done, and the rest waits."""
     summary = Summary()
-    summary.stage_finished([span(0)] * (3 * SLICE_SIZE))
+    for _ in range(3 * SLICE_SIZE):
+        summary.job_settled(Job("a", b""), DELIVERED)
     sizes = []
-    while summary.backlog():
-        before = summary._stages["fetch"].items if summary._stages else 0
+    while before := summary.backlog():
         summary.digest(budget_seconds=0.0)
-        sizes.append(summary._stages["fetch"].items - before)
+        sizes.append(before - summary.backlog())
     assert sizes == [SLICE_SIZE] * 3
 
 
@@ -265,9 +270,9 @@ def test_the_pipelines_counters_are_shown_where_given() -> None:
 
 
 def test_stages_are_in_the_order_of_their_work() -> None:
-    """Stages are listed as work went through them, whatever order their spans came in."""
+    """Stages are listed as work went through them, whatever order their notes came in."""
     summary = Summary()
-    summary.stage_finished([span(2, stage="a"), span(1, stage="z")])
+    tell(summary, [passage(2, stage="a"), passage(1, stage="z")])
     assert [stage["name"] for stage in summary.as_dict()["stages"]] == ["z", "a"]
 
 
@@ -282,14 +287,14 @@ def test_the_document_is_json_with_its_schema() -> None:
 def test_text_fits_a_narrow_terminal() -> None:
     """No line of the table is wider than 80 columns with ordinary numbers."""
     summary = Summary({"preprocess": 8})
-    summary.stage_finished([span(number % 7, stage="preprocess") for number in range(12345)])
+    tell(summary, [passage(number % 7, stage="preprocess") for number in range(12345)])
     assert max(map(len, summary.as_text().splitlines())) <= 80
 
 
 def test_table_and_text_say_the_same() -> None:
     """What a rich console prints is the plain text."""
     summary = Summary({"fetch": 2})
-    summary.stage_finished([span(number) for number in range(20)])
+    tell(summary, [passage(number) for number in range(20)])
     console = Console(file=io.StringIO(), width=100)
     console.print(summary.as_table())
     assert isinstance(console.file, io.StringIO)
