@@ -31,6 +31,7 @@ from headrace.base.units import format_duration
 from headrace.compare.blocks import Block, Contender, SameItems, measure_block, quiet
 from headrace.compare.comparison import Question
 from headrace.ledger.ledger import Ledger
+from headrace.pipeline.stage_defaults import stage_defaults
 from headrace.pipeline.thread_budget import usable_cores
 from headrace.tune.rounds import Effort, JobTimes, Rounds, comes_in_a_burst
 from headrace.tune.tuning import Tuned, TuneSettings, tune
@@ -55,7 +56,7 @@ def contender(case: Case, plan: Plan, name: str) -> Contender:
     return Contender(
         name=name,
         pipeline=pipeline,
-        plan=resolve(plan, [stage.defaults() for stage in pipeline.stages], usable_cores()),
+        plan=resolve(plan, stage_defaults(pipeline, plan), usable_cores()),
     )
 
 

@@ -393,6 +393,8 @@ class StageDefaults:
     """Whether its workers keep cores busy; an emulated stage sleeps."""
     model: str = ""
     """The model file that it opens where the Plan names none; empty: none, or not known before it is opened."""
+    fuse_with: str = ""
+    """The stage before it, in whose worker it runs where the Plan says nothing of it; empty: in its own."""
 
 
 def resolve(plan: Plan, stages: Iterable[StageDefaults], cores: int) -> Plan:
@@ -415,10 +417,23 @@ def resolve(plan: Plan, stages: Iterable[StageDefaults], cores: int) -> Plan:
         if name not in keys:
             raise unknown_key(name, "[models]", keys)
     _check_one_model(plan, wanted)
-    return dataclasses.replace(
-        plan,
-        stages={stage.name: _resolve_stage(plan.stages.get(stage.name, StagePlan()), stage, cores) for stage in wanted},
-    )
+    resolved: dict[str, StagePlan] = {}
+    heads: dict[str, str] = {}
+    for stage in wanted:
+        written, default = plan.stages.get(stage.name, StagePlan()), stage
+        head = heads.get(stage.fuse_with, stage.fuse_with)
+        if head and _may_fuse(written, resolved[head]):
+            heads[stage.name] = head
+            default = dataclasses.replace(stage, executor="inline")
+        resolved[stage.name] = _resolve_stage(written, default, cores)
+    return dataclasses.replace(plan, stages=resolved)
+
+
+def _may_fuse(written: StagePlan, head: StagePlan) -> bool:
+    """Return whether a stage may run in the workers of `head`: nothing was said of it that asks for workers of its own."""
+    is_open = dataclasses.replace(written, options={}) == StagePlan()
+    # Processes get what can be pickled, and a group is tried again as a whole.
+    return is_open and head.executor == "thread" and head.attempts == 1
 
 
 def _check_one_model(plan: Plan, stages: Iterable[StageDefaults]) -> None:

@@ -3,6 +3,7 @@
     headrace explain                    lists all verdicts
     headrace explain GIL
     headrace explain download_latency
+    headrace explain runs/first         says which stages of a run shared a worker, and why
 
 The documentation has the same pages, under "Verdicts".
 """
@@ -13,6 +14,7 @@ import argparse
 import difflib
 import re
 from importlib.resources import files
+from pathlib import Path
 
 from headrace.base.errors import SettingsError
 from headrace.cli.terminal import write, write_json
@@ -24,16 +26,28 @@ _LINK = re.compile(r"\[([^\]]+)\]\([a-z0-9_]+\.md\)")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("verdict", nargs="?", metavar="CLASS", help="such as GIL; without, all classes are listed")
+    parser.add_argument(
+        "verdict", nargs="?", metavar="CLASS|RUN", help="such as GIL, or a run folder; without, all classes are listed"
+    )
     parser.add_argument("--json", action="store_true", help=f"print JSON (schema {SCHEMA})")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print one page, or the list of all."""
+    from headrace.base.formatting import wrap_lines
     from headrace.cli import EXIT_DONE
     from headrace.runs.formats.diagnosis import VerdictClass
+    from headrace.runs.fused import explain_fused
+    from headrace.runs.reader import read_run
 
-    if args.verdict is None:
+    if args.verdict and Path(args.verdict).is_dir():
+        fused = explain_fused(read_run(args.verdict).info)
+        _print(
+            args,
+            {"fused": fused},
+            "\n".join(wrap_lines(fused or ["No two stages of this run shared a worker."])) + "\n",
+        )
+    elif args.verdict is None:
         listed = {str(name): summary(page(name)) for name in VerdictClass}
         _print(args, {"classes": listed}, "\n".join(_lines(listed)) + "\n")
     else:

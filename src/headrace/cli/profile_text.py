@@ -32,7 +32,14 @@ def as_text(document: ProfileDocument) -> str:
     parts = [wrap_lines(_head(document))]
     if document.stages:
         parts += [_times(document.stages), _work(document.stages)]
-    below = (_cpu(document), _runtime(document), _overhead(document), _checks(document), _missing(document))
+    below = (
+        document.fused,
+        _cpu(document),
+        _runtime(document),
+        _overhead(document),
+        _checks(document),
+        _missing(document),
+    )
     parts += [wrap_lines(part) for part in below if part]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 

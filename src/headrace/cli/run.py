@@ -222,7 +222,17 @@ def _describe_before(result: Any) -> str:
     return f"{said}, {now:,} now, {before.left - now:,} are left"
 
 
+def _explain_fused(result: Any) -> list[str]:
+    """Return why stages share a worker because headrace chose so; resize and preprocess of a module always do."""
+    from headrace.base.handoff import handoff_cost
+    from headrace.runs.fused import explain_stages
+
+    stages = [stage for stage in result.stages if stage.fused == "gil"]
+    return explain_stages(stages, result.summary.as_dict(), handoff_cost()) if stages else []
+
+
 def _print_table(args: argparse.Namespace, result: Any, beside: ShadowDocument | None) -> None:
+    from headrace.runs.formats.profile import EMULATED
 
     console = open_console()
     if result.before is not None:
@@ -231,11 +241,9 @@ def _print_table(args: argparse.Namespace, result: Any, beside: ShadowDocument |
             return
     console.print(result.summary.as_table())
     if result.is_emulated:
-        from headrace.runs.formats.profile import EMULATED
-
         console.print(EMULATED)
-    for warning in result.warnings:
-        console.print(f"warning: {warning}")
+    for line in (*_explain_fused(result), *(f"warning: {warning}" for warning in result.warnings)):
+        console.print(line)
     if beside is not None:
         console.print(f"shadow {beside.candidate}: {beside.advice}: {beside.says}")
         console.print(f"next: {beside.next_command}", soft_wrap=True)

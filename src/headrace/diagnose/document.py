@@ -23,6 +23,7 @@ from headrace.diagnose.steady_state import Completions, completions, find_window
 from headrace.diagnose.trust import all_checks, distrust, unchecked
 from headrace.runs.emulation import emulated_engines
 from headrace.runs.formats.profile import Distribution, ProfileDocument, Quantile, StageAccount, Window
+from headrace.runs.fused import explain_fused
 from headrace.runs.reader import Run
 
 _NOTHING = "nothing was measured: there is no record of an item that went through a stage"
@@ -94,6 +95,7 @@ def document_of(evidence: Evidence) -> ProfileDocument:
         hot_spots=hot_spots(run.path),
         versions=info.versions,
         hardware=decode_document(encode_document(info.hardware), dict[str, Any]),
+        fused=tuple(explain_fused(info, by_plan=False)),
         variants=tuple(info.variants),
         warnings=tuple(info.warnings),
         problems=evidence.problems,

@@ -33,6 +33,7 @@ from headrace.ledger.ledger import Ledger, hardware_fingerprint
 from headrace.optimize.amdahl import find_amdahl_bound
 from headrace.optimize.better_plan import accepted_concurrency, proof_of
 from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.stage_defaults import stage_defaults
 from headrace.pipeline.thread_budget import usable_cores
 from headrace.profiler.profile import ProfileSettings, profile
 from headrace.runs.formats.comparison import Beside, ComparisonDocument
@@ -143,7 +144,7 @@ def _recording(
     question: Question, items: SameItems, runs: Path, recorded: Path | None, seconds: float, say: Say
 ) -> Run:
     """Return the run to predict from: the one that is there if it is of this Plan, else one that is made now."""
-    defaults = [stage.defaults() for stage in question.pipeline.stages]
+    defaults = stage_defaults(question.pipeline, question.before)
     plan_id = resolve(question.before, defaults, usable_cores()).plan_id
     if recorded is not None:
         run = read_run(recorded)
@@ -182,7 +183,7 @@ def _predicted(question: Question, run: Run) -> tuple[PredictionDocument | None,
 
 def _change(question: Question, replay: Replay) -> Change:
     """Return what is done otherwise: the Plan's settings, and what the model costs now."""
-    after = resolve(question.after, [stage.defaults() for stage in question.pipeline.stages], usable_cores())
+    after = resolve(question.after, stage_defaults(question.pipeline, question.after), usable_cores())
     settings = list_changed_settings(replay.plan, after)
     concurrency = accepted_concurrency(question.found)
     if concurrency is None:

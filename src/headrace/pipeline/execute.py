@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import io
 import logging
 import signal
 import statistics
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace.base.errors import RunFolderError, SettingsError
 from headrace.base.observer import Observer, Observers
-from headrace.base.plan import Plan, StageDefaults, resolve
+from headrace.base.plan import Plan, resolve
 from headrace.base.protocols import Instrument, TellsBacklog
 from headrace.base.records import Counters
 from headrace.base.settings import check
@@ -30,12 +30,14 @@ from headrace.pipeline.end_signals import EndSignals
 from headrace.pipeline.failure_limit import FailureLimit, MostFailed
 from headrace.pipeline.failure_log import FailureLog
 from headrace.pipeline.following import Following, PlanFollower
+from headrace.pipeline.fused_waits import warn_of_waits
 from headrace.pipeline.model_slots import ModelSlots
 from headrace.pipeline.resuming import keeping, open_checkpoint
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.runtime import Bounds, Runtime
 from headrace.pipeline.shadow import Shadow
 from headrace.pipeline.span_limit import SpanLimit
+from headrace.pipeline.stage_defaults import fused_because, stage_defaults
 from headrace.pipeline.summary import Summary
 from headrace.pipeline.thread_budget import ThreadBudget, budget, usable_cores
 from headrace.pipeline.warm_up import WarmUp
@@ -44,7 +46,6 @@ from headrace.runs.emulation import emulated_engines
 from headrace.runs.errors_log import ErrorLog
 from headrace.runs.run_folder import RunFolder, StageInfo, Status
 from headrace.runs.span_files import SpanWriter
-from headrace.stages.stage import Stage
 
 logger = logging.getLogger("headrace")
 
@@ -74,6 +75,8 @@ class Result:
     """Signal that stopped an endless source after all received jobs were finished; None otherwise."""
     before: Before | None = None
     """How far the run was when it was resumed; None where it was not."""
+    stages: Sequence[StageInfo] = ()
+    """How each stage ran, in the order in which an item meets them."""
 
     ended_early: str = ""
     """Why the run was ended, or counts as failed, although nobody stopped it; empty: neither."""
@@ -274,6 +277,7 @@ class _Run:
     limit_failed: FailureLimit | None = None
     record: _Record = field(default_factory=_Record)
     failures: FailureLog = field(default_factory=FailureLog)
+    cpu_began: float = field(default_factory=time.process_time)
     in_force: dict[str, Plan] = field(init=False)
     """{id: Plan}, in the order in which they came into force."""
 
@@ -362,6 +366,8 @@ class _Run:
     def result(self) -> Result:
         """Return what it came to."""
         runtime, context, folder = self.runtime, self.runtime.context, self.record.folder
+        stages = _stage_infos(runtime, self.pipeline)
+        waits = warn_of_waits(stages, self.summary.as_dict(), time.process_time() - self.cpu_began)
         return Result(
             plan=context.plan,
             plan_id=context.plan.plan_id,
@@ -373,11 +379,12 @@ class _Run:
                 for curve in context.cost_curves
             },
             variants=runtime.variants(),
-            warnings=[*self.warnings, *runtime.warnings()],
+            warnings=[*self.warnings, *runtime.warnings(), *waits],
             interrupted=runtime.interrupted,
             drained_by=runtime.signals.first if runtime.is_drained else None,
             run_folder=folder.path if folder else None,
             before=self.kept.before if self.kept else None,
+            stages=stages,
             ended_early=runtime.ended_because or (self.limit_failed.verdict() if self.limit_failed else ""),
         )
 
@@ -396,14 +403,14 @@ def _context(pipeline: Pipeline, plan: Plan | str | Path | None, share: int) -> 
     """Return a run's context, and who computes with how many threads, where this is one of `share` processes."""
     plan = Plan.load(plan) if isinstance(plan, str | Path) else plan or Plan()
     cores = max(1, usable_cores() // share)
-    stages = [_defaults(stage, plan) for stage in pipeline.stages]
+    stages = stage_defaults(pipeline, plan)
     resolved = resolve(plan, stages, cores)
     for model in (resolved.model, *resolved.models.values()):
         check_engine(model.engine)
     threads = budget(resolved, stages, cores)
     for warning in threads.warnings:
         logger.warning("%s", warning)
-    return RunContext(resolved), threads
+    return RunContext(resolved, fused=fused_because(plan, resolved, stages)), threads
 
 
 def _kept(
@@ -462,15 +469,9 @@ def _stage_infos(runtime: Runtime, pipeline: Pipeline) -> list[StageInfo]:
                 task=stage.task,
                 queue_capacity=station.settings.queue_items if station.has_queue else None,
                 work=stage.work,
+                fused=runtime.context.fused.get(stage.name, ""),
             )
     return [infos[stage.name] for stage in pipeline.stages]
-
-
-def _defaults(stage: Stage, plan: Plan) -> StageDefaults:
-    defaults = stage.defaults()
-    if plan.run.ordered and stage.role == "deliver":
-        return dataclasses.replace(defaults, workers=1)  # several would overtake one another
-    return defaults
 
 
 def _finish(

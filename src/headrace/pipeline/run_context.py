@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.base.clock import Clock, SystemClock
@@ -34,6 +34,8 @@ class RunContext:
     """What was measured at warm-up; grows while the run begins."""
     plan_id: str = field(init=False)
     """Of the Plan in force, which spans carry: another one may come into force during the run."""
+    fused: Mapping[str, str] = field(default_factory=dict)
+    """{stage that runs in the workers of the one before: why}, as `StageInfo.fused` has it."""
     random: Callable[[], float] = random.random
     """Returns uniform random numbers, 0 <= number < 1."""
 

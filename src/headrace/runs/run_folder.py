@@ -26,6 +26,7 @@ import msgspec
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import RunFolderError
+from headrace.base.handoff import HandoffCost, handoff_cost
 from headrace.base.records import SCHEMA_VERSION, Counters, Receiving, Tending
 from headrace.runs.contained_files import is_own_folder, own_file
 from headrace.runs.formats import isolation, layers, profiling
@@ -70,6 +71,9 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True):
     work: str = ""
     """What it does, as far as headrace knows: `download`, `decode`, `resize`, `preprocess`, `model`, `postprocess`, `deliver`;
     empty for a user's own stage, and for one that only takes time."""
+    fused: str = ""
+    """Why it runs in the workers of the stage before: `plan`, which says so; `gil`: both compute with the GIL, and the Plan
+    says nothing; `default` of the stage. Empty: it does not, or the run is older than 2026-11-23."""
 
 
 class RunInfo(msgspec.Struct, kw_only=True):
@@ -97,6 +101,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
     versions: dict[str, str] = {}
     """{distribution: version} of what was installed and can change what is measured."""
     hardware: Hardware = Hardware()
+    handoff: HandoffCost | None = None
+    """What it costs on this machine to wake a thread; None in runs of before 2026-11-23."""
     data_fingerprint: dict[str, Any] | None = None
     """What the items were, as far as the source can tell: number, bytes, hash of ids, ..."""
     counters: Counters = msgspec.field(default_factory=Counters)
@@ -200,6 +206,7 @@ class RunFolder:
             plans={plan_id: dict(table) for plan_id, table in (plans or {}).items()},
             versions=find_versions(),
             hardware=find_hardware(),
+            handoff=handoff_cost(),
             data_fingerprint=dict(data_fingerprint) if data_fingerprint is not None else None,
             clock_offsets_ns={host: 0},
         )

@@ -14,6 +14,7 @@ from headrace.base.plan import Plan, resolve
 from headrace.compare.blocks import Contender, SameItems, replace_parts
 from headrace.compare.contenders import Say, run_block, run_pilot
 from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.stage_defaults import stage_defaults
 from headrace.pipeline.thread_budget import usable_cores
 from headrace.profiler.profile import profile
 from headrace.runs.reader import Run, read_run
@@ -60,9 +61,8 @@ class TuningRuns:
 
     def resolve(self, settings: Sequence[str] = ()) -> Plan:
         """Return the base Plan with settings replaced and everything filled in; raises SettingsError."""
-        return resolve(
-            self.written.with_settings(settings), [stage.defaults() for stage in self.pipeline.stages], self.cores
-        )
+        written = self.written.with_settings(settings)
+        return resolve(written, stage_defaults(self.pipeline, written), self.cores)
 
     def pilot(self) -> float:
         """Return the base's rate, jobs per second, from runs that grow until they tell it.

@@ -138,7 +138,8 @@ def test_a_result_that_is_there_is_sent_though_the_loan_is_lost(lost_in: str) ->
     pipeline = Pipeline(
         source, stages=[hr.stage("first", first), hr.stage("last", last)], delivery=cast("Any", Sends())
     )
-    result = execute(pipeline, hr.Plan.from_table({"source": {"wait_seconds": 0.05}}))
+    table = {"source": {"wait_seconds": 0.05}, "stages": {"last": {"executor": "thread"}}}
+    result = execute(pipeline, hr.Plan.from_table(table))
     assert sent == (["0"] if lost_in == "deliver" else [])
     assert (result.counters.delivered, result.counters.lost) == ((1, 0) if lost_in == "deliver" else (0, 1))
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.clock import SystemClock
-from headrace.base.plan import Executor, Plan, StageDefaults, resolve
+from headrace.base.plan import Executor, Plan, resolve
 from headrace.engines import traits_of
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.opening import GroupSpec, groups, open_group
 from headrace.pipeline.remote import RemoteGroup
+from headrace.pipeline.stage_defaults import stage_defaults
 from headrace.pipeline.station import RunsItems
 from headrace.pipeline.thread_budget import ThreadBudget, budget, usable_cores
 from headrace.stages.emulated import EmulatedStage
@@ -67,7 +68,7 @@ class PipelineParts:
             SettingsError: If the Plan does not fit the pipeline.
         """
         cores = usable_cores()
-        defaults = [_defaults(stage, plan) for stage in pipeline.stages]
+        defaults = stage_defaults(pipeline, plan)  # as a run resolves it, so that the Plan's id is the run's
         resolved = resolve(plan, defaults, cores)
         executors: dict[str, Executor] = {}
         workers: dict[str, int] = {}
@@ -118,9 +119,3 @@ def close(opened: RunsItems) -> None:
     """Let the process of an opened stage end, if it has one."""
     if isinstance(opened, RemoteGroup):
         opened.close()
-
-
-def _defaults(stage: Stage, plan: Plan) -> StageDefaults:
-    # As a run resolves it, so that the Plan's id is the run's.
-    ordered = plan.run.ordered and stage.role == "deliver"
-    return dataclasses.replace(stage.defaults(), workers=1) if ordered else stage.defaults()

@@ -362,6 +362,8 @@ class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
     """{stage: file in the run folder}."""
     versions: dict[str, str] = {}
     hardware: dict[str, Any] = {}
+    fused: tuple[str, ...] = ()
+    """Which stages ran in the workers of another although the Plan does not say so, and why."""
     variants: tuple[dict[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
