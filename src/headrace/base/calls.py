@@ -8,7 +8,7 @@ thrown into it. Who drives it decides how to wait: `run_call` waits in the calli
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -55,17 +55,37 @@ class LookUp:
 
 
 @dataclass(frozen=True, slots=True)
+class InThread:
+    """Wait for a function that nothing tells the end of, such as reading a file; what it raises is thrown in."""
+
+    function: Callable[[], Any]
+
+    def block(self) -> Any:
+        """Call it."""
+        return self.function()
+
+
+class OpensSockets(Protocol):
+    """What a handle of libcurl opens its sockets by."""
+
+    on_open: Callable[[int], object] | None
+    """Called with each new descriptor, before libcurl uses it; None: nobody wants to know."""
+
+
+@dataclass(slots=True, eq=False)
 class Transfer:
     """Wait for a request of libcurl; the answer is None, and `pycurl.error` is thrown in if it fails."""
 
     curl: Any
     """The handle, with the request set; nobody touches it until the wait is over."""
-    connections: object
-    """Transfers with the same one (hashable) may use one another's connections; others never."""
-    on_socket: Any
-    """Its attribute `opened` is called with each descriptor that the handle opens, before libcurl uses it."""
+    connections: Hashable
+    """Transfers for which it is equal may use one another's connections, others never."""
+    opener: OpensSockets
+    """Of the handle."""
     has_pulse: bool = False
-    """Whether libcurl is to ask the handle's XFERINFOFUNCTION once a second even while nothing moves."""
+    """Whether libcurl is to ask the handle's XFERINFOFUNCTION once a second also while nothing moves."""
+    is_first: bool = False
+    """Whether the handle brings addresses that the transfers after this one are to find."""
 
     def block(self) -> None:
         """Run the request."""

@@ -9,21 +9,27 @@ eventfd, which `wake` and the threads of name look-ups ring. The bell is rung on
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import select
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.base.calls import Call, LookUp, Pause, Wait
+from headrace.base.aside import Aside
+from headrace.base.calls import Call, InThread, LookUp, Pause, Transfer, Wait
 from headrace.base.current_job import Worked, hands
 from headrace.base.deadline import limit_to_deadline
 from headrace.base.names_awaited import NamesAwaited
 from headrace.base.pauses import Pauses
 from headrace.base.records import Job
+from headrace.base.sockets import Sockets
+
+if TYPE_CHECKING:
+    from headrace.base.transfers import Transfers
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,9 @@ class Carrier:
         self._bell_lock = threading.Lock()
         self._pauses: Pauses[_UnderWay] = Pauses(self._epoll)
         self._names: NamesAwaited[_UnderWay] = NamesAwaited(self._ring)
+        self._aside: Aside[_UnderWay] = Aside(self._ring)
+        self._sockets: Sockets[Transfers[_UnderWay]] = Sockets(self._epoll)
+        self._transfers: dict[Hashable, Transfers[_UnderWay]] = {}
         self._calls: dict[Any, _UnderWay] = {}
         self._ended: list[Ended] = []
         self._is_waiting = False
@@ -109,16 +118,16 @@ class Carrier:
             seconds: At most; None: without limit.
         """
         until = math.inf if seconds is None else time.monotonic() + seconds
-        is_over = False
+        has_looked = False
         while True:
-            self._is_waiting = True
-            # Looked at once even if calls have ended already: else those would keep the others from moving.
-            self._poll(0.0 if self._ended or self._is_woken or is_over else self._limit(until))
-            self._is_waiting = False
             self._resume_ready()
-            if self._ended or self._is_woken or is_over:
+            # Looked at once even if calls have ended already: else those would keep the others from moving.
+            if has_looked and (self._ended or self._is_woken or time.monotonic() >= until):
                 break
-            is_over = time.monotonic() >= until
+            self._is_waiting = True
+            self._poll(0.0 if self._ended or self._is_woken else self._limit(until))
+            self._is_waiting = False
+            has_looked = True
         self._is_woken = False
         ended, self._ended = self._ended, []
         return ended
@@ -139,11 +148,16 @@ class Carrier:
             under_way.call.close()
 
     def close(self) -> None:
-        """Cancel what is under way and give everything back."""
+        """Cancel what is under way and give everything back; more than once is as good as once."""
+        if self._epoll.closed:
+            return
         for token in list(self._calls):
             self.cancel(token)
         with self._bell_lock:
             self._is_waiting = False
+        for transfers in self._transfers.values():
+            transfers.close()
+        self._aside.close()
         self._pauses.close()
         self._epoll.close()
         os.close(self._bell)
@@ -156,47 +170,85 @@ class Carrier:
 
     def _limit(self, until: float) -> float | None:
         """Return the seconds for which nothing is to be done unless something happens; None: without limit."""
-        if self._names.has_answers:
+        if self._names.has_answers or self._aside.has_ended:
             return 0.0
         self._pauses.set_alarm()
         now = time.monotonic()
-        due = min(until, self._names.due_at(now))
+        due = min(until, self._names.due_at(now), *(transfers.due_at for transfers in self._transfers.values()))
         return None if due == math.inf else max(due - now, 0.0)
 
     def _poll(self, seconds: float | None) -> None:
-        for descriptor, _ in self._epoll.poll(seconds):
+        """Wait for events, and let libcurl do what they allow."""
+        moved: dict[Transfers[_UnderWay], None] = {}
+        for descriptor, events in self._epoll.poll(seconds):
             if descriptor == self._bell:
                 os.eventfd_read(self._bell)
+            elif (transfers := self._sockets.find_owner(descriptor)) is not None:
+                transfers.act(descriptor, events)
+                moved[transfers] = None
+        for transfers in moved:
+            self._resume_ended(transfers)
 
     def _resume_ready(self) -> None:
+        """Run on the calls whose waits are over without an event of a socket."""
         for under_way in self._pauses.take(time.monotonic_ns()):
             self._resume(under_way, None)
-        for under_way, found in self._names.take(time.monotonic()):
-            self._resume(under_way, found)
+        for under_way, value, error in self._aside.take():
+            if under_way.wait is not None:  # not cancelled
+                self._resume(under_way, value, error)
+        now = time.monotonic()
+        for under_way, found in self._names.take(now):
+            self._resume(under_way, *((None, found) if isinstance(found, Exception) else (found,)))
+        for transfers in list(self._transfers.values()):
+            if transfers.due_at <= now:
+                transfers.act_on_time(now)
+                self._resume_ended(transfers)
 
-    def _resume(self, under_way: _UnderWay, answer: Any) -> None:
-        """Run a call on with an answer, or with an exception that is thrown into it."""
+    def _resume_ended(self, transfers: Transfers[_UnderWay]) -> None:
+        for under_way, error in transfers.take_ended():
+            self._resume(under_way, None, error)
+
+    def _resume(self, under_way: _UnderWay, answer: Any, error: BaseException | None = None) -> None:
+        """Run a call on to its next wait, with the answer to the last one, or with what that one failed with."""
         hands.items = under_way.items
         try:
             with _no_limit if under_way.deadline_ns is None else limit_to_deadline(under_way.deadline_ns):
-                wait = under_way.call.throw(answer) if isinstance(answer, Exception) else under_way.call.send(answer)
-                self._await(under_way, wait)
+                while True:
+                    wait = under_way.call.send(answer) if error is None else under_way.call.throw(error)
+                    try:
+                        self._await(under_way, wait)
+                    except Exception as failed:
+                        error = failed
+                    else:
+                        break
         except StopIteration as ended:
             self._end(under_way, ended.value, None)
-        except BaseException as error:
-            self._end(under_way, None, error)
+        except BaseException as raised:
+            self._end(under_way, None, raised)
         finally:
             hands.items = ()
-            answer = None  # else an exception and its traceback, which holds this frame, would be a circle
+            error = None  # else the exception and its traceback, which holds this frame, would be a circle
 
     def _await(self, under_way: _UnderWay, wait: Wait) -> None:
-        under_way.wait = wait
-        if isinstance(wait, Pause):
+        if isinstance(wait, Transfer):
+            self._find_transfers(wait.connections).begin(under_way, wait)
+        elif isinstance(wait, Pause):
             self._pauses.add(under_way, time.monotonic_ns() + int(wait.seconds * 1e9))
         elif isinstance(wait, LookUp):
             self._names.add(under_way, wait, time.monotonic())
+        elif isinstance(wait, InThread):
+            self._aside.run(under_way, functools.partial(_call_noted, wait.function, under_way))
         else:
-            raise TypeError(f"a call waits for {wait!r}; expected Pause, LookUp or Transfer")
+            raise TypeError(f"a call waits for {wait!r}; expected Transfer, Pause, LookUp or InThread")
+        under_way.wait = wait
+
+    def _find_transfers(self, connections: Hashable) -> Transfers[_UnderWay]:
+        found = self._transfers.get(connections)
+        if found is None:
+            from headrace.base.transfers import Transfers  # not needed by who only pauses
+
+            found = self._transfers[connections] = Transfers(self._sockets)
+        return found
 
     def _end(self, under_way: _UnderWay, value: Any, error: BaseException | None) -> None:
         del self._calls[under_way.token]
@@ -204,7 +256,20 @@ class Carrier:
 
     def _forget(self, under_way: _UnderWay) -> None:
         """Let nothing resume a call any more."""
-        if isinstance(under_way.wait, Pause):
+        wait, under_way.wait = under_way.wait, None
+        if isinstance(wait, Transfer):
+            self._transfers[wait.connections].cancel(wait)
+        elif isinstance(wait, Pause):
             self._pauses.forget(under_way)
-        elif isinstance(under_way.wait, LookUp):
+        elif isinstance(wait, LookUp):
             self._names.forget(under_way)
+
+
+def _call_noted(function: Callable[[], Any], under_way: _UnderWay) -> Any:
+    """Call a function in another thread with what its call knows of its job."""
+    hands.items = under_way.items
+    try:
+        with _no_limit if under_way.deadline_ns is None else limit_to_deadline(under_way.deadline_ns):
+            return function()
+    finally:
+        hands.items = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import time
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
 #: Most that is read of the body of an answer to a POST.
@@ -18,6 +19,16 @@ LONGEST_RETRY_AFTER_SECONDS = 3_600.0
 _SWITCHING = re.compile(rb"^HTTP/\S+ 101\b", re.MULTILINE)
 #: A head to its end, the empty line; a status below 200 only announces another.
 _WHOLE_HEAD = re.compile(rb"^HTTP/\S+ [2-9](?:(?!^HTTP/).)*?^\r?\n", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What the server answered."""
+
+    status: int
+    body: bytes
+    retry_after_seconds: float | None = None
+    """How long the server asks to be left alone (`Retry-After`); None where it says nothing. Of POST only."""
 
 
 class FirstBytes:
@@ -55,6 +66,14 @@ class FirstBytes:
                 self._whole_since = time.monotonic()
             return False
         return time.monotonic() - self._whole_since >= ANSWER_SECONDS
+
+
+def is_permanent(status: int) -> bool:
+    """Return whether a status other than 2xx means that another try cannot help.
+
+    408 (timeout), 425 (too early), 429 (too many) and all 5xx are worth another try; see RFC 9110 and RFC 6585.
+    """
+    return (status < 200 or 300 <= status < 500) and status not in (408, 425, 429)
 
 
 def is_switching(head: bytes) -> bool:

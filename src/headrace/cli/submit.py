@@ -89,7 +89,7 @@ def _note_refused(callback: str) -> None:
     """Say on stderr where a worker's rules refuse a callback address unless its operator allows it."""
     from ipaddress import IPv4Address
 
-    from headrace.base.http_client import strip_secrets
+    from headrace.base.http_error import strip_secrets
     from headrace.base.network_rules import NetworkPlan, NetworkRules, Refusal, parse_target
 
     target = parse_target(callback)

@@ -13,16 +13,12 @@ from urllib.parse import quote
 
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.destinations import Destination, Destinations, host_of
+from headrace.base.dialing import encode_ascii
 from headrace.base.errors import DeliveryFailed, DeliveryPostponed, DeliveryRejected, SettingsError
-from headrace.base.http_client import (
-    HttpClient,
-    HttpError,
-    HttpSettings,
-    Response,
-    encode_ascii,
-    is_permanent,
-    strip_secrets,
-)
+from headrace.base.http_answer import Response, is_permanent
+from headrace.base.http_client import HttpClient
+from headrace.base.http_error import HttpError, strip_secrets
+from headrace.base.http_settings import HttpSettings
 from headrace.base.network_rules import NetworkPlan, NetworkRules
 from headrace.base.policies.breaker import BreakerPolicy
 from headrace.base.policies.retry import PostponePolicy

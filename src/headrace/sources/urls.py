@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import SourceError
-from headrace.base.http_client import strip_secrets
+from headrace.base.http_error import strip_secrets
 from headrace.sources.finite import Entry, FiniteSource
 
 

@@ -13,7 +13,10 @@ import numpy as np
 
 from headrace.base.destinations import Destinations, domain_of, host_of
 from headrace.base.errors import FetchFailed, FetchPostponed, FetchRejected
-from headrace.base.http_client import HttpClient, HttpError, HttpSettings, is_permanent, strip_secrets
+from headrace.base.http_answer import is_permanent
+from headrace.base.http_client import HttpClient
+from headrace.base.http_error import HttpError, strip_secrets
+from headrace.base.http_settings import HttpSettings
 from headrace.base.network_rules import NetworkRules
 from headrace.base.policies.breaker import BreakerPolicy
 from headrace.base.records import Job

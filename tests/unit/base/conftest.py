@@ -5,17 +5,61 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, cast
 
 import hypothesis
 import pytest
 
+from headrace.base.calls import Call
+from headrace.base.carrier import Carrier
+from headrace.base.deadline import seconds_left
+from headrace.base.http_answer import Response
+from headrace.base.http_client import HttpClient
+
 # Speed is not what these tests look at, and a busy machine would break hypothesis's deadline.
 hypothesis.settings.register_profile("headrace", deadline=None)
 hypothesis.settings.load_profile("headrace")
+
+
+class CarriedClient(HttpClient):
+    """A client whose requests one thread carries: this one."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._carrier = Carrier()
+
+    def get(self, url: str) -> Response:
+        """Carry a GET to its end."""
+        return self._carry(self.getting(url))
+
+    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
+        """Carry a POST to its end."""
+        return self._carry(self.posting(url, body, headers))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._carrier.close()
+        super().close()
+
+    def _carry(self, call: Call[Response]) -> Response:
+        left = seconds_left()
+        self._carrier.begin(call, "request", None if left is None else time.monotonic_ns() + int(left * 1e9))
+        while not (ended := self._carrier.wait(60.0)):
+            pass
+        if ended[0].error is not None:
+            raise ended[0].error
+        return cast("Response", ended[0].value)
+
+
+@pytest.fixture(params=[HttpClient, CarriedClient], ids=["waiting", "carried"])
+def client_type(request: pytest.FixtureRequest) -> type[HttpClient]:
+    """Both ways to wait for a request: in a thread of its own, and in one thread for all."""
+    kind: type[HttpClient] = request.param
+    return kind
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.base.deadline import drop_late_tries, limit_to_deadline, refuse_late, seconds_left
 from headrace.base.errors import DeadlinePassed
-from headrace.base.http_client import HttpClient, HttpSettings
+from headrace.base.http_settings import HttpSettings
 from headrace.base.network_rules import NetworkPlan, NetworkRules
 from headrace.base.records import Outcome, OutcomeKind
 
@@ -44,10 +44,10 @@ def test_a_try_that_would_come_too_late_is_none() -> None:
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_a_request_ends_with_the_deadline(server: Any, method: str) -> None:
+def test_a_request_ends_with_the_deadline(client_type: Any, server: Any, method: str) -> None:
     """A server that does not answer is waited for no longer than the job is wanted, and is not said to have failed."""
     server.routes["/hang"] = lambda handler: handler.server.over.wait()
-    client = HttpClient(HttpSettings(timeout_seconds=600), rules=NetworkRules(NetworkPlan(allow=["127.0.0.1"])))
+    client = client_type(HttpSettings(timeout_seconds=600), rules=NetworkRules(NetworkPlan(allow=["127.0.0.1"])))
     request = client.get if method == "get" else lambda url: client.post(url, b"", {})
     began = time.monotonic()
     with limit_to_deadline(time.monotonic_ns() + 300_000_000), pytest.raises(DeadlinePassed, match="before http://127"):

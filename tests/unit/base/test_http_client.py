@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import SettingsError
-from headrace.base.http_client import HttpClient, HttpError, HttpSettings, is_permanent, strip_secrets
+from headrace.base.http_answer import is_permanent
+from headrace.base.http_client import HttpClient
+from headrace.base.http_error import HttpError, strip_secrets
+from headrace.base.http_settings import HttpSettings
 from headrace.base.network_rules import NetworkPlan, NetworkRules
 from headrace.base.shortage import shortage_of
 
@@ -22,12 +25,12 @@ LOOPBACK = NetworkRules(NetworkPlan(allow=["127.0.0.1"]))
 
 
 @pytest.fixture
-def make_client() -> Iterator[Callable[..., HttpClient]]:
+def make_client(client_type: type[HttpClient]) -> Iterator[Callable[..., HttpClient]]:
     """Makes clients and closes them."""
     clients: list[HttpClient] = []
 
     def make(**settings: Any) -> HttpClient:
-        clients.append(HttpClient(HttpSettings(**settings), rules=LOOPBACK))
+        clients.append(client_type(HttpSettings(**settings), rules=LOOPBACK))
         return clients[-1]
 
     yield make
@@ -73,11 +76,11 @@ def test_connection_is_kept_alive(server: Any, make_client: Any) -> None:
     assert len({request.connection for request in server.requests}) == 1
 
 
-def test_new_connections_are_told(server: Any) -> None:
+def test_new_connections_are_told(client_type: Any, server: Any) -> None:
     """Only a request that had to open a connection is told of, with a time; also one that failed after that."""
     server.routes["/a"] = lambda handler: handler.answer(200, b"x" * 100)
     told: list[tuple[int, float]] = []
-    client = HttpClient(HttpSettings(max_bytes=10), lambda number, seconds: told.append((number, seconds)), LOOPBACK)
+    client = client_type(HttpSettings(max_bytes=10), lambda number, seconds: told.append((number, seconds)), LOOPBACK)
     with pytest.raises(HttpError):
         client.get(f"{server.url}/a")
     server.routes["/b"] = lambda handler: handler.answer(200, b"x")
@@ -88,13 +91,13 @@ def test_new_connections_are_told(server: Any) -> None:
     assert all(0 < seconds < 60 for _, seconds in told)
 
 
-def test_a_server_that_is_not_there_opens_nothing() -> None:
+def test_a_server_that_is_not_there_opens_nothing(client_type: Any) -> None:
     """A refused connection is no connection."""
     told: list[int] = []
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}/"
-        client = HttpClient(HttpSettings(), lambda number, seconds: told.append(number), LOOPBACK)
+        client = client_type(HttpSettings(), lambda number, seconds: told.append(number), LOOPBACK)
         with pytest.raises(HttpError):
             client.get(address)
         client.close()
@@ -397,10 +400,12 @@ def use_up_files() -> Iterator[Callable[[], None]]:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_no_file_handles_are_no_fault_of_the_server(use_up_files: Callable[[], None], host: str, method: str) -> None:
+def test_no_file_handles_are_no_fault_of_the_server(
+    client_type: Any, use_up_files: Callable[[], None], host: str, method: str
+) -> None:
     """Neither an address nor a name is blamed where this process may open no more sockets."""
     rules = NetworkRules(NetworkPlan(allow=["127.0.0.1", "::1", "localhost"]))
-    client = HttpClient(HttpSettings(), rules=rules)
+    client = client_type(HttpSettings(), rules=rules)
     url = f"http://{host}:8080/x"
     use_up_files()
     with pytest.raises(OSError, match="no socket could be opened") as raised:

@@ -20,20 +20,22 @@ from typing import Any
 import pytest
 
 from benchmarks.faults.server import make_certificate
-from headrace.base.http_client import HttpClient, HttpError, HttpSettings
+from headrace.base.http_client import HttpClient
+from headrace.base.http_error import HttpError
+from headrace.base.http_settings import HttpSettings
 from headrace.base.network_rules import NetworkPlan, NetworkRules
 
 LOOPBACK = ["127.0.0.1"]
 
 
 @pytest.fixture
-def make_client() -> Iterator[Callable[..., HttpClient]]:
+def make_client(client_type: type[HttpClient]) -> Iterator[Callable[..., HttpClient]]:
     """Makes clients that may contact what `allow` says, by default 127.0.0.1, and closes them."""
     clients: list[HttpClient] = []
 
     def make(network: NetworkPlan | None = None, **settings: Any) -> HttpClient:
         rules = NetworkRules(network or NetworkPlan(allow=LOOPBACK))
-        clients.append(HttpClient(HttpSettings(**settings), rules=rules))
+        clients.append(client_type(HttpSettings(**settings), rules=rules))
         return clients[-1]
 
     yield make
@@ -80,9 +82,9 @@ def refused(client: HttpClient, url: str) -> str:
     return caught.value.code
 
 
-def test_loopback_has_to_be_allowed(trap: Trap) -> None:
+def test_loopback_has_to_be_allowed(client_type: Any, trap: Trap) -> None:
     """A client without rules of the operator's does not connect to this machine, by GET or by POST."""
-    client = HttpClient(HttpSettings())
+    client = client_type(HttpSettings())
     url = f"http://127.0.0.2:{trap.port}/"
     assert refused(client, url) in ("ssrf.port", "ssrf.address")
     with pytest.raises(HttpError, match=r"^ssrf\."):
@@ -483,7 +485,7 @@ def test_a_client_goes_with_its_last_reference(server: Any) -> None:
     gc.disable()
     try:
         client.get(f"{server.url}/a")
-        handle = weakref.ref(client._curl)
+        handle = weakref.ref(client._resting[0].curl)
         del client
         assert handle() is None
     finally:

@@ -1,0 +1,74 @@
+"""The sockets of one carrier's transfers in its epoll.
+
+How this works: libcurl says which events of which descriptor it wants. Between two requests over a kept connection it wants
+none, for some microseconds; taking the descriptor out of the epoll and putting it back would be two system calls of each
+request. So a descriptor that was opened under our eyes (`note_opened`) stays in the epoll for reading, and leaves it when
+something comes that nobody wants, such as the end of an idle connection. When libcurl closes a descriptor the kernel takes it
+out, and nobody says so; that its number belongs to another socket is known by `note_opened`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Sockets(Generic[T]):
+    """Which descriptors are watched, and on whose behalf; one thread.
+
+    Args:
+        epoll: Of the carrier.
+    """
+
+    def __init__(self, epoll: select.epoll) -> None:
+        self._epoll = epoll
+        self._watched: dict[int, int] = {}
+        self._opened: set[int] = set()
+        self._owners: dict[int, T] = {}
+
+    def note_opened(self, descriptor: int) -> None:
+        """Note that a number stands for a new socket from now on."""
+        self._watched.pop(descriptor, None)
+        self._opened.add(descriptor)
+
+    def want(self, descriptor: int, events: int, owner: T) -> None:
+        """Watch for events on behalf of an owner.
+
+        Raises:
+            OSError: If the system does not let it be watched.
+        """
+        self._owners[descriptor] = owner
+        before = self._watched.get(descriptor)
+        if before == events:
+            return
+        if before is None:
+            self._epoll.register(descriptor, events)
+        else:
+            self._epoll.modify(descriptor, events)
+        self._watched[descriptor] = events
+
+    def want_no_more(self, descriptor: int) -> None:
+        """Note that nobody wants events of a descriptor now."""
+        self._owners.pop(descriptor, None)
+        if self._watched.get(descriptor) != select.EPOLLIN or descriptor not in self._opened:
+            self._drop(descriptor)
+
+    def find_owner(self, descriptor: int) -> T | None:
+        """Return on whose behalf a descriptor with an event is watched; None if nobody wants it, and it is dropped."""
+        owner = self._owners.get(descriptor)
+        if owner is None:
+            self._drop(descriptor)
+        return owner
+
+    def descriptors_of(self, owner: T) -> list[int]:
+        """Return the descriptors that are watched on behalf of an owner."""
+        return [descriptor for descriptor, other in self._owners.items() if other is owner]
+
+    def _drop(self, descriptor: int) -> None:
+        self._opened.discard(descriptor)
+        if self._watched.pop(descriptor, None) is not None:
+            with contextlib.suppress(OSError):  # closed by now
+                self._epoll.unregister(descriptor)
