@@ -58,6 +58,17 @@ class Carried(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class CarriedCalls:
+    """A `Carried` whose calls a function makes."""
+
+    call: Callable[[Job, Any], Call[Any]]
+
+    def carrier(self) -> Carrier:
+        """Return a carrier; whoever asks closes it."""
+        return Carrier()
+
+
 _no_limit = contextlib.nullcontext()
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from headrace.base.calls import Call
 from headrace.base.plan import SourcePlan
 from headrace.base.policies.retry import PostponePolicy
 from headrace.base.records import Burial, DeadLetter, Job, Kept, Message, Postponed, QueueStatistics
@@ -291,6 +292,15 @@ class Addressed(Protocol):
 
     def goes_to(self, job: Job) -> tuple[str, str]:
         """Return the receiver of a job's result, and the group that it belongs to, such as its host; any thread."""
+        ...
+
+
+@runtime_checkable
+class CarriesCalls(Protocol):
+    """A delivery for which one thread can wait for the ends of many deliveries."""
+
+    def delivering(self, job: Job, result: Any) -> Call[bool]:
+        """Return a call that does what `deliver` does, and holds up its thread nowhere but in what it yields."""
         ...
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote
 
+from headrace.base.calls import Call, InThread, run_call
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.destinations import Destination, Destinations, host_of
 from headrace.base.dialing import encode_ascii
@@ -167,13 +168,16 @@ class Callback:
 
     def deliver(self, job: Job, result: Any) -> bool:
         """Post one result; see `protocols.Delivery.deliver`."""
+        return run_call(self.delivering(job, result))
+
+    def delivering(self, job: Job, result: Any) -> Call[bool]:
+        """Return a call that posts one result; see `protocols.CarriesCalls`."""
         url = self._address(job)
-        body = encode(self._body(job, result))
+        body = yield from self._encoding(job, result)
         destination = self._admit(url)
+        client = self._client(is_ours=not job.attributes.get("callback"))
         try:
-            response = self._client(is_ours=not job.attributes.get("callback")).post(
-                url, body, self._headers(job, body)
-            )
+            response = yield from client.posting(url, body, self._headers(job, body))
         except HttpError as error:
             if error.permanent:
                 destination.was_not_called()
@@ -233,6 +237,13 @@ class Callback:
                 "if it is back, start the run again and redrive"
             )
         return url
+
+    def _encoding(self, job: Job, result: Any) -> Call[bytes]:
+        if self._body is record_of:
+            return encode(record_of(job, result))
+        # The user's code may take its time: where one thread carries all calls, it would hold up the others.
+        body: bytes = yield InThread(lambda: encode(self._body(job, result)))
+        return body
 
     def _admit(self, url: str) -> Destination:
         destination = self._destinations.find(url)

@@ -6,8 +6,9 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from headrace.base.carrier import CarriedCalls
 from headrace.base.errors import SettingsError
-from headrace.base.protocols import Addressed, Delivery, Source, find_missing_members, has_member
+from headrace.base.protocols import Addressed, CarriesCalls, Delivery, Source, find_missing_members, has_member
 from headrace.base.records import Job
 from headrace.base.signature import check_takes
 from headrace.delivery.collect import Collect
@@ -41,7 +42,30 @@ class DeliverStage(Stage):
 
     def open(self, context: StageContext) -> Callable[..., Any]:
         """Return the delivery; the pipeline has opened it once for all workers."""
-        return self.delivery.deliver
+        return _CarriedDelivery(self.delivery) if _carries(self.delivery) else self.delivery.deliver
+
+
+class _CarriedDelivery:
+    """What one worker calls, and what one thread calls that carries the calls of many."""
+
+    def __init__(self, delivery: Any) -> None:
+        self._deliver = delivery.deliver
+        self.carried = CarriedCalls(delivery.delivering)
+
+    def __call__(self, job: Job, result: Any) -> bool:
+        """Deliver one result; see `Delivery.deliver`."""
+        durable: bool = self._deliver(job, result)
+        return durable
+
+
+def _carries(delivery: Delivery) -> bool:
+    """Return whether `delivering` does what `deliver` does: a subclass may have another `deliver` only."""
+    if not isinstance(delivery, CarriesCalls):
+        return False
+    for kind in type(delivery).__mro__:
+        if {"deliver", "delivering"} & vars(kind).keys():
+            return "delivering" in vars(kind)
+    return False
 
 
 class Pipeline:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
+from headrace.base.calls import Call, InThread, run_call
+from headrace.base.carrier import CarriedCalls
 from headrace.base.destinations import Destinations, domain_of, host_of
 from headrace.base.errors import FetchFailed, FetchPostponed, FetchRejected
-from headrace.base.http_answer import is_permanent
+from headrace.base.http_answer import Response, is_permanent
 from headrace.base.http_client import HttpClient
 from headrace.base.http_error import HttpError, strip_secrets
 from headrace.base.http_settings import HttpSettings
@@ -90,29 +93,44 @@ class FetchStage(Stage):
         )
         known = context.shared.setdefault("servers", Destinations(policy))
         servers = _Servers(known, client, context, self.name, settings.give_up_seconds)
-        read_file = file_reader(network.files, settings.max_bytes)
+        return _Fetcher(servers, network.files, settings.max_bytes)
+
+
+class _Fetcher:
+    """What one worker calls, and what one thread calls that carries the calls of many."""
+
+    def __init__(self, servers: _Servers, files: list[str] | None, max_bytes: int) -> None:
+        self._servers = servers
+        self._read_file = file_reader(files, max_bytes)
         # Whoever wrote the address may have no access to this machine, whatever source it came through.
-        read_address = file_reader(network.files or [], settings.max_bytes)
+        self._read_address = file_reader(files or [], max_bytes)
 
-        def fetch_one(payload: Any) -> Any:
-            if isinstance(payload, bytes | np.ndarray):
-                return payload
-            if isinstance(payload, Path):
-                return read_file(payload)
-            if not isinstance(payload, str):
-                raise FetchRejected(
-                    f"fetch.type: the job holds {type(payload).__name__}; expected an address, a path or bytes; a module that "
-                    "takes what is in the job has input = hr.ArrayInput()"
-                )
-            scheme = payload.partition(":")[0].lower()
-            if scheme == "file":
-                return read_address(_path(payload))
-            if scheme in ("http", "https"):
-                return servers.download(payload)
-            shown = strip_secrets(payload)
-            raise FetchRejected(f"ssrf.scheme: address {shown!r} cannot be fetched; expected http, https or file")
+    @property
+    def carried(self) -> CarriedCalls:
+        """See `headrace.base.carrier.Carried`."""
+        return CarriedCalls(lambda job, payload: self._fetching(payload))
 
-        return fetch_one
+    def __call__(self, payload: Any) -> Any:
+        """Return the bytes behind an address or path; bytes and arrays as they are."""
+        return run_call(self._fetching(payload))
+
+    def _fetching(self, payload: Any) -> Call[Any]:
+        if isinstance(payload, bytes | np.ndarray):
+            return payload
+        if isinstance(payload, Path):
+            return (yield InThread(partial(self._read_file, payload)))
+        if not isinstance(payload, str):
+            raise FetchRejected(
+                f"fetch.type: the job holds {type(payload).__name__}; expected an address, a path or bytes; a module that "
+                "takes what is in the job has input = hr.ArrayInput()"
+            )
+        scheme = payload.partition(":")[0].lower()
+        if scheme == "file":
+            return (yield InThread(partial(self._read_address, _path(payload))))
+        if scheme in ("http", "https"):
+            return (yield from self._servers.downloading(payload))
+        shown = strip_secrets(payload)
+        raise FetchRejected(f"ssrf.scheme: address {shown!r} cannot be fetched; expected http, https or file")
 
 
 class _Servers:
@@ -127,41 +145,41 @@ class _Servers:
         self._name = name
         self._patience_seconds = patience_seconds
 
-    def download(self, url: str) -> bytes:
-        """Return the body behind an address; raises what `download` does, and FetchPostponed."""
+    def downloading(self, url: str) -> Call[bytes]:
+        """Return the body behind an address.
+
+        Raises:
+            FetchPostponed: If its server is left alone for a while.
+            FetchFailed: If another try may succeed.
+            FetchRejected: If no try can succeed.
+        """
         server = self._known.find(url)
         wait = server.admit(time.monotonic())
         if wait is not None:
-            self._context.count(f"{self._name}.refused_while_open")
-            error = FetchPostponed(
-                f"http.left_alone: {strip_secrets(url)} was not called: it failed too often of late ({server.last_failure})"
-            )
-            error.retry_after_seconds = wait
-            error.patience_seconds = self._patience_seconds
-            raise error
+            raise self._postpone(url, wait, server.last_failure)
         try:
-            body = download(self._client, url)
-        except NoAnswer as unanswered:
-            if server.note_failure(time.monotonic(), unanswered.code, whole_host=unanswered.is_unreachable):
-                self._context.count(f"{self._name}.breaker_opened")
-            raise
-        except (FetchFailed, FetchRejected) as answer:
-            if answer.reason.startswith("http.status"):
-                server.note_answer()
-            else:
+            response = yield from self._client.getting(url)
+        except HttpError as error:
+            if error.permanent:
                 server.was_not_called()
-            raise
+                raise FetchRejected(str(error)) from None
+            if server.note_failure(time.monotonic(), error.code, whole_host=error.is_unreachable):
+                self._context.count(f"{self._name}.breaker_opened")
+            raise FetchFailed(str(error)) from None
         except BaseException:
             server.was_not_called()
             raise
         server.note_answer()
-        return body
+        return _body_of(response, url)
 
-
-class NoAnswer(FetchFailed):
-    """The server did not answer, or not to the end."""
-
-    is_unreachable = False
+    def _postpone(self, url: str, seconds: float, how: str) -> FetchPostponed:
+        self._context.count(f"{self._name}.refused_while_open")
+        error = FetchPostponed(
+            f"http.left_alone: {strip_secrets(url)} was not called: it failed too often of late ({how})"
+        )
+        error.retry_after_seconds = seconds
+        error.patience_seconds = self._patience_seconds
+        return error
 
 
 def _path(url: str) -> Path:
@@ -175,21 +193,8 @@ def _path(url: str) -> Path:
     return Path(unquote(parts.path))
 
 
-def download(client: HttpClient, url: str) -> bytes:
-    """Return the body behind an address.
-
-    Raises:
-        FetchFailed: If another try may succeed.
-        FetchRejected: If no try can succeed.
-    """
-    try:
-        response = client.get(url)
-    except HttpError as error:
-        if error.permanent:
-            raise FetchRejected(str(error)) from None
-        failure = NoAnswer(str(error))
-        failure.is_unreachable = error.is_unreachable
-        raise failure from None
+def _body_of(response: Response, url: str) -> bytes:
+    """Return the body of an answer; raises FetchFailed and FetchRejected if it is none that was asked for."""
     if response.status in (200, 203):  # 206 would be a part that nobody asked for, 204 nothing
         return response.body
     kind = FetchRejected if response.status < 300 or is_permanent(response.status) else FetchFailed
