@@ -16,12 +16,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote
 
 from benchmarks import closed_network
 from benchmarks.closed_network import PUBLIC_4, PUBLIC_6, NameServer, Trap
 from headrace.base import dialing
+from headrace.base.calls import Call
+from headrace.base.carrier import Carrier
 from headrace.base.errors import HeadraceError, ItemError, ItemRejected
 from headrace.base.network_rules import NetworkPlan
 from headrace.base.plan import Plan, StagePlan
@@ -116,8 +118,11 @@ def run() -> dict[str, Any]:
     }
 
 
-def run_cases() -> list[Tried]:
+def run_cases(*, carried: bool = False) -> list[Tried]:
     """Return every case with its outcome.
+
+    Args:
+        carried: Whether the requests are carried (`headrace.base.carrier`) instead of waited for one by one.
 
     Raises:
         HeadraceError: If this machine cannot make a network of its own.
@@ -127,14 +132,30 @@ def run_cases() -> list[Tried]:
         raise HeadraceError(
             f"hostile addresses are tried in a network of their own, for which this machine lacks {lacking}"
         )
-    printed = closed_network.run_inside(["-m", "benchmarks.hostile_addresses", "--inside"], timeout_seconds=120)
+    way = "--carried" if carried else "--waiting"
+    printed = closed_network.run_inside(["-m", "benchmarks.hostile_addresses", "--inside", way], timeout_seconds=120)
     return [Tried(**{**one, "arrived": [tuple(place) for place in one["arrived"]]}) for one in json.loads(printed)]
 
 
-def _inside() -> list[Tried]:
+def _inside(*, carried: bool) -> list[Tried]:
     """Try them all, inside of the network of its own."""
     names = NameServer(_names())
-    return list(_World(names, Trap()).cases())
+    return list(_World(names, Trap(), carried=carried).cases())
+
+
+class _Carried:
+    """Has a carrier do what would be waited for, one call at a time."""
+
+    def __init__(self, call: Callable[..., Call[Any]]) -> None:
+        self._call = call
+        self._carrier = Carrier()
+
+    def __call__(self, job: Job, value: Any) -> Any:
+        self._carrier.begin(self._call(job, value), job)
+        (ended,) = self._carrier.wait(None)
+        if ended.error is not None:
+            raise ended.error
+        return ended.value
 
 
 def _names() -> dict[str, list[list[str]]]:
@@ -177,7 +198,8 @@ def _context(stage: str, plan: Plan) -> StageContext:
 class _World:
     """Tries cases, one after the other."""
 
-    def __init__(self, names: NameServer, trap: Trap) -> None:
+    def __init__(self, names: NameServer, trap: Trap, *, carried: bool) -> None:
+        self._carried = carried
         self._names = names
         self._trap = trap
         # As for a queue on the network: no files.
@@ -248,23 +270,28 @@ class _World:
         for url in ("http://rotating.test/close", "http://ROTATING.test/close", "http://rotating.test:80/close") * 2:
             yield self._try("control", url, worker)
         yield self._try("rebinding", "http://rebind-back.test/", self._fetcher())
-        yield self._try("rebinding", "http://rebind-pin.test/", self._forgetful_fetcher())
+        yield self._try("rebinding", "http://rebind-pin.test/", self._forget_and_fetch)
 
     def _fetcher(self, plan: Plan | None = None) -> Callable[[str], object]:
-        return FetchStage("fetch").open(_context("fetch", plan or self._plan))
+        opened: Any = FetchStage("fetch").open(_context("fetch", plan or self._plan))
+        if not self._carried:
+            return cast("Callable[[str], object]", opened)
+        fetch = _Carried(opened.carried.call)
+        return lambda url: fetch(Job("1", b""), url)
 
-    def _forgetful_fetcher(self) -> Callable[[str], object]:
-        """Return a fetcher whose libcurl forgets the addresses that it was given, and resolves for itself."""
+    def _forget_and_fetch(self, url: str) -> object:
+        """Fetch with a libcurl that forgets the addresses that it was given, and resolves for itself."""
         kept, dialing.JUDGED_SECONDS = dialing.JUDGED_SECONDS, 0
         try:
-            return self._fetcher()
+            return self._fetcher()(url)
         finally:
             dialing.JUDGED_SECONDS = kept
 
     def _poster(self) -> Callable[[str], object]:
         callback = Callback()
         callback.open(_context("deliver", self._plan))
-        return lambda url: callback.deliver(Job("1", b"", attributes={"callback": url}), {})
+        post = _Carried(callback.delivering) if self._carried else callback.deliver
+        return lambda url: post(Job("1", b"", attributes={"callback": url}), {})
 
     def _try(self, way: str, url: str, go: Callable[[str], object]) -> Tried:
         late = [] if way == "control" else self._trap.strangers()
@@ -293,7 +320,7 @@ def _redirected(url: str, times: int) -> str:
 def main() -> int:
     """Print the counts."""
     if "--inside" in sys.argv:
-        print(json.dumps([asdict(one) for one in _inside()]))
+        print(json.dumps([asdict(one) for one in _inside(carried="--carried" in sys.argv)]))
         return 0
     result = run()
     print(json.dumps(result, indent=2))

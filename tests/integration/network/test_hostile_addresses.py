@@ -10,13 +10,13 @@ from benchmarks import closed_network
 from benchmarks.hostile_addresses import SPECIAL, SPELLINGS, Tried, run_cases
 
 
-@pytest.fixture(scope="module")
-def tried() -> list[Tried]:
-    """Try every case once; all tests look at the same outcomes."""
+@pytest.fixture(scope="module", params=["waiting", "carried"])
+def tried(request: pytest.FixtureRequest) -> list[Tried]:
+    """Try every case once by each way to wait; all tests look at the same outcomes."""
     lacking = closed_network.missing()
     if lacking is not None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no network of its own can be made: {lacking}")
-    return run_cases()
+    return run_cases(carried=request.param == "carried")
 
 
 def by_way(tried: list[Tried], *ways: str) -> list[Tried]:
