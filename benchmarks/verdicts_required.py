@@ -84,6 +84,7 @@ REQUIRED: dict[str, Required] = {
     "F39": Required(("HEALTHY", "ARRIVAL_LIMITED"), costs="always", why="nothing is wrong"),
     "F40": Required(("UNTRUSTED",), costs="overhead", why="profiling itself costs more than 5 %"),
     "F41": Required(("TIE",), costs="always", why="two bottlenecks of equal size: there is no healthier base"),
+    "F43": Required(("RUNTIME",), costs="always", why="the items are tiny: there is no healthier base"),
 }
 #: F39 is nothing, and what the healthy runs are; F42 is a what-if, scored by `benchmarks.whatif_error`.
 NOT_INJECTED = ("F39", "F42")

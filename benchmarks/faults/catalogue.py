@@ -16,6 +16,7 @@ from benchmarks.faults import (
     environment_faults,
     outcome_faults,
     python_faults,
+    runtime_faults,
     source_faults,
     storage_faults,
 )
@@ -31,6 +32,7 @@ _THEMES: tuple[tuple[Fault, ...], ...] = (
     control_faults.FAULTS,
     device_faults.FAULTS,
     python_faults.FAULTS,
+    runtime_faults.FAULTS,
     storage_faults.FAULTS,
     drift_faults.FAULTS,
     outcome_faults.FAULTS,

@@ -19,7 +19,7 @@ class Fault:
     """One thing that can be wrong with a pipeline or what is around it."""
 
     id: str
-    """`F1` to `F42`, as in the catalogue."""
+    """`F1` to `F43`, as in the catalogue."""
     title: str
     """What is done, in a line."""
     dose: str

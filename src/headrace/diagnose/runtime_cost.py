@@ -33,6 +33,7 @@ def runtime_cost(evidence: Evidence, cpu: CpuAccount | None) -> RuntimeCost | No
     asleep, lost = profile.voluntary_switches, profile.involuntary_switches
     share, core_share = seconds / cpu.total_seconds, seconds / cpu.elapsed_seconds / cpu.num_cores
     switches = None if asleep is None else asleep / jobs
+    price = evidence.info.handoff.cpu_seconds if evidence.info.handoff else None
     return RuntimeCost(
         seconds=seconds,
         seconds_per_item=per_item,
@@ -41,15 +42,22 @@ def runtime_cost(evidence: Evidence, cpu: CpuAccount | None) -> RuntimeCost | No
         parts=dict(sorted(parts.items(), key=lambda part: -part[1])),
         voluntary_switches_per_item=switches,
         involuntary_switches_per_item=None if lost is None else lost / jobs,
-        says=_says(per_item, share, core_share, parts, switches),
+        handoff_cpu_seconds=price,
+        says=(
+            f"{_says(per_item, parts)}, {share:.0%} of the CPU time and {core_share:.0%} of the cores"
+            f"{_sleeps(switches, price)}"
+        ),
     )
 
 
-def _says(per_item: float, share: float, core_share: float, parts: dict[str, float], switches: float | None) -> str:
+def _says(per_item: float, parts: dict[str, float]) -> str:
     largest = sorted((part for part in parts.items() if part[1] >= _NAMED * per_item), key=lambda part: -part[1])
     named = f" ({', '.join(f'{name} {format_duration(seconds)}' for name, seconds in largest)})" if largest else ""
-    sleeping = "" if switches is None else f"; threads go to sleep {switches:.3g} times per item"
-    return (
-        f"{format_duration(per_item)} of CPU time per item{named}, {share:.0%} of the CPU time and {core_share:.0%} of the "
-        f"cores{sleeping}"
-    )
+    return f"{format_duration(per_item)} of CPU time per item{named}"
+
+
+def _sleeps(switches: float | None, price: float | None) -> str:
+    if switches is None:
+        return ""
+    here = f", and waking one costs {format_duration(price)} of CPU time here" if price else ""
+    return f"; threads go to sleep {switches:.3g} times per item{here}"

@@ -33,6 +33,7 @@ from headrace.diagnose.verdict import (
     model_cost,
     network,
     python,
+    runtime,
     storage,
     trust,
 )
@@ -69,7 +70,7 @@ _LARGE_SHARE = 0.3
 #: Latency that something other than a bottleneck takes, to be named before it.
 _MOST_LATENCY = 0.5
 
-_FAMILIES = (cores, python, network, storage, device, model_cost, inputs, flow, intake)
+_FAMILIES = (cores, runtime, python, network, storage, device, model_cost, inputs, flow, intake)
 _NO_STAGE = (VerdictClass.ARRIVAL_LIMITED, VerdictClass.BROKER, VerdictClass.SOURCE)
 
 

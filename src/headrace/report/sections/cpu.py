@@ -62,6 +62,8 @@ def _says(account: CpuAccount) -> list[str | None]:
 def _of_runtime(cost: RuntimeCost) -> list[str | None]:
     switches = cost.voluntary_switches_per_item
     sleeping = [] if switches is None else ["; threads go to sleep ", data(switches, ""), " times per item"]
+    if switches is not None and cost.handoff_cpu_seconds:
+        sleeping += [", and waking one costs ", seconds(cost.handoff_cpu_seconds), " of CPU time here"]
     return [
         "The runtime itself takes ", seconds(cost.seconds_per_item), " of CPU time per item, ", ratio(cost.share),
         " of the CPU time and ", ratio(cost.core_share), " of the cores", *sleeping, ".",

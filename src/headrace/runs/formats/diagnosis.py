@@ -41,6 +41,8 @@ class VerdictClass(StrEnum):
     GIL = "GIL"
     CPU_SATURATION = "CPU_SATURATION"
     OVERSUBSCRIPTION = "OVERSUBSCRIPTION"
+    RUNTIME = "RUNTIME"
+    """The runtime itself: handing items on costs more than what is done with them."""
     NEIGHBOUR = "NEIGHBOUR"
     QUOTA = "QUOTA"
     BATCH_UNDERFILL = "BATCH_UNDERFILL"

@@ -208,6 +208,8 @@ class RuntimeCost(msgspec.Struct, frozen=True, kw_only=True):
     """How often a thread of the run's process went to sleep, stages included; None in profiles of before 2026-11-23."""
     involuntary_switches_per_item: float | None
     """How often one lost its core while it had work."""
+    handoff_cpu_seconds: float | None = None
+    """What waking a thread that sleeps costs on the machine; None in profiles of before 2026-11-23."""
     says: str
     """One sentence."""
 

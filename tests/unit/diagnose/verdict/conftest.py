@@ -68,6 +68,8 @@ class Pipe:
     gauges: dict[tuple[str, str], Any] = field(default_factory=dict)
     changes: dict[str, Any] = field(default_factory=dict)
     """Other fields of run.json."""
+    runtime: float | None = None
+    """CPU seconds per item of the workers beside their stages; None: the CPU time of the processes was not measured."""
 
 
 @pytest.fixture
@@ -202,12 +204,22 @@ class _Writer:
     def _gauges(self, end: float) -> None:
         at = np.linspace(0.0, end, 60)
         busy = sum(float(self._per_item(stage).sum()) for stage in self.stages)
+        busy += (self.pipe.runtime or 0.0) * self.pipe.num_jobs
         gauges: dict[tuple[str, str], Any] = {("processes", "cpu_cores"): busy / end}
         if self.pipe.others is not None:
             gauges["machine", "other_cpu_cores"] = self.pipe.others
         for (scope, name), values in (gauges | self.pipe.gauges).items():
             self.builder.gauge(scope, name, at, values)
-        self.builder.profiling()
+        self.builder.profiling(**self._profiling(end))
+
+    def _profiling(self, end: float) -> dict[str, Any]:
+        if self.pipe.runtime is None:
+            return {}
+        workers = (
+            sum(float(self._per_item(stage).sum()) for stage in self.stages) + self.pipe.runtime * self.pipe.num_jobs
+        )
+        cpu = {"process_cpu_seconds": workers, "thread_cpu_seconds": {"workers": workers}}
+        return {**cpu, "elapsed_seconds": end, "voluntary_switches": 3 * self.pipe.num_jobs}
 
     def _per_item(self, stage: Made) -> np.ndarray:
         """Return CPU seconds of each item; a batch's shared out."""
