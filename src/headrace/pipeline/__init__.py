@@ -19,7 +19,8 @@ The way of one item:
 
     item.py             what travels: a job, or a child that a fan-out made
     receivers.py        the threads that take jobs from the source and put them into the first queue
-    admission.py        how many jobs may be inside; receiver_totals.py, run_limit.py: what was received, `--limit`
+    admission.py        how many jobs may be inside; refill.py: when a receiver is called for more;
+                        receiver_totals.py, run_limit.py: what was received, `--limit`
     bounded_queue.py    the queue before a station, with backpressure; sizes.py: bytes of a value
     laned_queue.py      the same with a lane for each server; bulkheads.py: which worker serves which lane
     station.py          one queue and its workers: take, run, hand on

@@ -1,7 +1,8 @@
 """Lets jobs into a run: how many may be inside, which are in flight, and whether more may come.
 
-How this works: one lock. Receivers reserve room before they ask the source and enter each job that came; a job leaves when it
-is settled. A result that waits to become durable is in flight and no longer inside, so that others may come.
+How this works: one lock, taken once for all items that are handled together. Receivers reserve room before they ask the
+source and enter the jobs that came; a job leaves when it is settled. A result that waits to become durable is in flight and no
+longer inside, so that others may come. A receiver that waits for room is called when there is enough of it (see `Refill`).
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Sequence
 
+from headrace.base.parking import Parking
 from headrace.base.records import Job, Outcome, OutcomeKind, Receiving
 from headrace.pipeline.failing import Failing
 from headrace.pipeline.item import Item
 from headrace.pipeline.receiver_totals import ReceivingBook
+from headrace.pipeline.refill import Refill
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.run_limit import RunLimit
 from headrace.pipeline.station import Station
@@ -66,7 +69,9 @@ class Admission:
         self.limit = limit
         self._first_is_alone = first_alone
         self._lock = threading.Lock()
-        self._has_room = threading.Condition(self._lock)
+        self._receivers = Parking(self._lock)
+        in_hand = sum(station.num_workers * station.max_batch for station in stations)
+        self._refill = Refill(self._plan.receive_batch, in_hand)
         self._in_flight: dict[int, Item] = {}
         self._inside = 0
         self._reserved = 0
@@ -102,7 +107,7 @@ class Admission:
         """Let no more in; return whether that was so already."""
         with self._lock:
             again, self.is_closed = self.is_closed, True
-            self._has_room.notify_all()
+            self._receivers.call_all()
         self.wake_workers()
         return again
 
@@ -117,7 +122,7 @@ class Admission:
             before, most = self.max_in_flight, self._capacity()
             self.max_in_flight = most if limit is None else min(limit, most)
             if self.max_in_flight > before:
-                self._has_room.notify_all()
+                self._receivers.call_all()
 
     def items(self) -> list[Item]:
         """Return the jobs in flight."""
@@ -136,30 +141,27 @@ class Admission:
 
         What is asked for counts as inside until the source has answered, or several receivers would ask for the same room.
         """
-        waiting_since = 0
+        waiting_since, is_patient = 0, True
         clock = self._context.clock
         with self._lock:
             while not self.is_closed:
                 room = self._room()
                 if room is None:
                     return 0
-                if room > 0:
+                if room > 0 and (self._has_enough_room() or not is_patient):
                     self._inside += room
                     self._reserved += room
                     if waiting_since:
                         self._book.waited((clock.now_ns() - waiting_since) / 1e9)
+                    self._call_receiver()  # another one, for what is still free
                     return room
                 waiting_since = waiting_since or clock.now_ns()
-                self._has_room.wait(self._failing.seconds_to_try())
+                is_patient = self._wait_for_room()
             return 0
 
     def _room(self) -> int | None:
         """Return how many jobs may be received now, None if no more will; the lock is held."""
-        most = 1 if self._first_is_alone else self.max_in_flight
-        allowed = self._failing.allowed()
-        if allowed is not None:
-            most = min(most, allowed)
-        room = min(most - self._inside, self._plan.receive_batch)
+        room = min(self._most_inside() - self._inside, self._plan.receive_batch)
         if self._inside > self._reserved and self._holds_too_much():
             room = 0  # what is settled makes room and wakes whoever waits here
         if self.limit is None:
@@ -168,6 +170,27 @@ class Admission:
         if left <= 0 and not self._in_flight:  # what is in flight may still be turned away
             return None
         return min(room, left - self._reserved)
+
+    def _most_inside(self) -> int:
+        most, allowed = 1 if self._first_is_alone else self.max_in_flight, self._failing.allowed()
+        return most if allowed is None else min(most, allowed)
+
+    def _has_enough_room(self) -> bool:
+        most = self._most_inside()
+        return most - self._inside >= self._refill.least(most)
+
+    def _wait_for_room(self) -> bool:
+        """Wait until there is enough room; return False where that takes too long, and less will have to do."""
+        seconds = self._failing.seconds_to_try()
+        has_come = self._receivers.wait(self._refill.patience_seconds if seconds is None else seconds)
+        if seconds is None and self._most_inside() > self._inside:
+            self._refill.note(is_late=not has_come)
+        return has_come
+
+    def _call_receiver(self) -> None:
+        """Call a receiver where enough is free; the lock is held."""
+        if len(self._receivers) and not self._receivers.num_called and self._has_enough_room():
+            self._receivers.call()
 
     def received(self, jobs: Sequence[Job], room: int, called_ns: int) -> int:
         """Note what the source gave; return how many of it, the last, are beyond the run's limit.
@@ -184,16 +207,17 @@ class Admission:
             counters.received += len(jobs)
             self._reserved -= room
             self._inside += len(jobs) - room
-            if self._plan.receivers > 1:
-                self._has_room.notify_all()
+            if len(jobs) < room:
+                self._call_receiver()  # what was reserved in vain
             return 0 if self.limit is None else max(0, -self.limit.left(counters.received))
 
-    def enter(self, item: Item) -> bool:
-        """Count a job as in flight; return False where everything was given back: whoever did may not have seen this one."""
+    def enter(self, items: Sequence[Item]) -> bool:
+        """Count jobs as in flight; return False where everything was given back: whoever did may not have seen these."""
         with self._lock:
-            self._in_flight[id(item)] = item
+            self._in_flight.update((id(item), item) for item in items)
             if self._tasks is not None:
-                self._tasks.entered(item)
+                for item in items:
+                    self._tasks.entered(item)
             return not self.is_given_up
 
     def handed_on(self, blocked_seconds: float, inline_seconds: float) -> None:
@@ -214,38 +238,40 @@ class Admission:
 
     # --- called by whoever settles
 
-    def make_room(self, item: Item) -> bool:
-        """Let another job in for one whose result waits to become durable; return whether none is inside any more."""
+    def make_room(self, items: Sequence[Item]) -> bool:
+        """Let other jobs in for those whose results wait to become durable; return whether none is inside any more."""
         with self._lock:
-            if not item.inside or item.settled:
-                return False
-            item.inside = False
-            self._leave()
-            return self.is_empty
+            leaving = [item for item in items if item.inside and not item.settled]
+            for item in leaving:
+                item.inside = False
+            self._leave(len(leaving))
+            return bool(leaving) and self.is_empty
 
-    def settle(self, item: Item, outcome: Outcome, counter: str | None) -> bool:
-        """Count a job as ended; return False if it was before.
+    def settle(self, items: Sequence[Item], outcome: Outcome, counter: str | None) -> list[Item]:
+        """Count jobs as ended, and return those that had not ended before.
 
         Args:
-            item: The job's own, not a child's.
-            outcome: How it ended.
-            counter: What counts it, if not its outcome.
+            items: The jobs' own, not children's.
+            outcome: How they ended.
+            counter: What counts them, if not their outcome.
         """
+        ended: list[Item] = []
         with self._lock:
-            if item.settled:
-                return False
-            item.settled = True
-            if self._in_flight.pop(id(item), None) is not None and self._tasks is not None:
-                self._tasks.left(item)
+            for item in items:
+                if item.settled:
+                    continue
+                item.settled = True
+                ended.append(item)
+                if self._in_flight.pop(id(item), None) is not None and self._tasks is not None:
+                    self._tasks.left(item)
+                if self.limit is not None:
+                    self.limit.settled(item.job, outcome)
             counters, name = self._context.counters, counter or _COUNTER[outcome.kind]
-            setattr(counters, name, getattr(counters, name) + 1)
-            if item.inside:
-                self._leave()
-            if self.limit is not None:
-                self.limit.settled(item.job, outcome)
-                if not self._in_flight:
-                    self._has_room.notify_all()  # receivers that have all wait for this: see `_room`
-            return True
+            setattr(counters, name, getattr(counters, name) + len(ended))
+            self._leave(sum([item.inside for item in ended]))
+            if self.limit is not None and not self._in_flight:
+                self._receivers.call_all()  # those that have all wait for this: see `_room`
+        return ended
 
     def note_idle(self) -> None:
         """Let the thread that called `run` know once nothing is in flight and nothing more can come."""
@@ -265,11 +291,16 @@ class Admission:
             self.wake_workers()
             self.note_idle()
 
-    def _leave(self) -> None:
-        """Let a receiver know that one job less is inside; the lock is held."""
-        self._inside -= 1
-        self._has_room.notify(self._plan.receivers if self._first_is_alone else 1)
-        self._first_is_alone = False
+    def _leave(self, num: int) -> None:
+        """Let a receiver know that fewer jobs are inside; the lock is held."""
+        if not num:
+            return
+        self._inside -= num
+        if self._first_is_alone:
+            self._first_is_alone = False
+            self._receivers.call_all()
+        else:
+            self._call_receiver()
 
     def _holds_too_much(self) -> bool:
         return sum(station.queue.num_bytes for station in self._stations) > self._plan.max_bytes_in_flight

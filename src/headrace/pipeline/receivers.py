@@ -119,21 +119,32 @@ class Receivers:
         def hand_in() -> None:
             inline_ns.append(self._hand_in(by_route, inline))
 
-        for index, job in enumerate(jobs):
-            route = self._route(job)
-            weight = self._context.metering.weight(job.id)
-            item = Item(job, job.payload, route, sequence=next(self._sequence), received=received, weight=weight)
-            verdict = job.verdict if index < len(jobs) - over else _OVER_LIMIT
+        items = [self._make_item(job, received) for job in jobs]
+        if self._tasks is None:
+            self._enter(items)
+        for index, item in enumerate(items):
+            verdict = item.job.verdict if index < len(jobs) - over else _OVER_LIMIT
+            if self._tasks is not None:  # one by one: whether it may go in depends on who is in
+                self._enter([item])
             if self._is_to_run(item, verdict) and self._goes_in(item, hand_in):
-                by_route.setdefault(route, []).append(item)
+                by_route.setdefault(self._route(item.job), []).append(item)
         hand_in()
         blocked_ns = self._context.clock.now_ns() - began - sum(inline_ns)
         self._admission.handed_on(blocked_ns / 1e9, sum(inline_ns) / 1e9)
 
+    def _make_item(self, job: Job, received: int) -> Item:
+        weight = self._context.metering.weight(job.id)
+        return Item(job, job.payload, self._route(job), sequence=next(self._sequence), received=received, weight=weight)
+
+    def _enter(self, items: Sequence[Item]) -> None:
+        """Count jobs as in flight; they end at once where the run was stopped meanwhile."""
+        if not self._admission.enter(items):
+            self._settling.settle_all(items, Outcome(OutcomeKind.RETURNED, _STOPPED))
+
     def _is_to_run(self, item: Item, verdict: Outcome | None) -> bool:
-        """Count a job as in flight, and return whether it is to be run; if not, it has ended."""
-        if not self._admission.enter(item):
-            self._settling.take_back(item, _STOPPED)
+        """Return whether a job is to be run; if not, it has ended."""
+        if item.settled:
+            pass
         elif verdict is not None:
             is_final = verdict.kind is OutcomeKind.DEAD_LETTERED  # of a delivery that failed before this run
             if is_final:

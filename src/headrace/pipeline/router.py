@@ -57,17 +57,20 @@ class Router:
         now = self._clock.now_ns()
         stamps = [now] * len(items)
         onward: list[tuple[int, Item]] = []
+        delivered: list[Item] = []
         for index, item in enumerate(items):
             if (item if item.parent is None else item.root).settled:  # a call less for most items
                 continue
             if item.error is not None:
                 self._retry_or_fail(item, station)
             elif station.last_role == "deliver":
-                self._settling.hand_over(item)
+                delivered.append(item)
             elif station.last_role == "fan_out":
                 stamps[index] = self._fan_out(item)
             else:
                 onward.append((index, item))
+        if delivered:
+            self._settling.hand_over(delivered)
         if onward:
             for (index, _), stamp in zip(onward, self._move([item for _, item in onward]), strict=True):
                 stamps[index] = stamp

@@ -7,6 +7,7 @@ failure alike.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 from headrace.base.errors import ItemError
 from headrace.base.policies.brake import Fault
@@ -53,16 +54,20 @@ class Settling:
         self.is_flush_due = threading.Event()
         self.unflushed = UnflushedResults(delivery, self._delivered, context.clock)
 
-    def hand_over(self, item: Item) -> None:
-        """Take an item that went through the delivery: its job ends once the result is durable."""
-        if item.kept is None:  # another run's work, which says nothing about this one's
-            self._failing.succeeded(item.job)
-        if item.value:
-            self.settle(item, DELIVERED)
+    def hand_over(self, items: Sequence[Item]) -> None:
+        """Take items that went through the delivery: their jobs end once the results are durable."""
+        for item in items:
+            if item.kept is None:  # another run's work, which says nothing about this one's
+                self._failing.succeeded(item.job)
+        durable = [item for item in items if item.value]
+        if durable:
+            self.settle_all(durable, DELIVERED)
+        if len(durable) == len(items):
             return
-        self.unflushed.add(item)
+        waiting = [item for item in items if not item.value]
+        self.unflushed.add(waiting)
         # While results cannot be written they count as in flight, or a full disk would fill the memory.
-        if not self.unflushed.is_stuck and self._admission.make_room(item):
+        if not self.unflushed.is_stuck and self._admission.make_room(waiting):
             self.is_flush_due.set()  # perhaps these were the last
 
     def fail(self, item: Item, error: ItemError, stage: str) -> None:
@@ -104,20 +109,32 @@ class Settling:
             outcome: How it ends.
             counter: What counts it, if not the outcome.
         """
-        root = item.root
-        if not self._admission.settle(root, outcome, counter):
-            return
-        root.job.settle(outcome)
-        self._failing.left(root.job)
+        self.settle_all([item], outcome, counter)
+
+    def settle_all(self, items: Sequence[Item], outcome: Outcome, counter: str | None = None) -> None:
+        """End the jobs of items that end in the same way; see `settle`."""
+        roots = [item if item.parent is None else item.root for item in items]
+        broken: BaseException | None = None
+        for root in self._admission.settle(roots, outcome, counter):
+            try:
+                self._say_how_it_ended(root, outcome)
+            except BaseException as error:  # a source that breaks at one job is still to hear of the others
+                broken = broken or error
+        self._admission.note_idle()
+        if broken is not None:
+            raise broken
+
+    def _say_how_it_ended(self, root: Item, outcome: Outcome) -> None:
+        job = root.job
+        job.settle(outcome)
+        self._failing.left(job)
         if self._reorderer is not None and not self._admission.is_given_up:  # what is given back needs no order
             self._reorderer.skip(root.sequence)
         if self._context.observers.wants["job_settled"]:
-            self._context.observers.notify("job_settled", root.job, outcome)
-        self._admission.note_idle()
+            self._context.observers.notify("job_settled", job, outcome)
 
     def _delivered(self, items: list[Item]) -> None:
-        for item in items:
-            self.settle(item, DELIVERED)
+        self.settle_all(items, DELIVERED)
 
 
 def drop_frames(error: BaseException | None) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from headrace.base.deadline import late
 from headrace.base.errors import ItemError, ItemFailed
+from headrace.base.handoff import handoff_cost
 from headrace.base.policies.batching import BatchingPolicy, ReleaseReason
 from headrace.base.policies.retry import RetryPolicy
 from headrace.base.policies.shares import Call
@@ -40,6 +41,10 @@ RECEIVER = "receiver"
 #: Work handed to a worker at once is to take at most about this long, so that chunks cost no visible latency.
 _CHUNK_SECONDS = 0.001
 _MAX_CHUNK = 64
+
+#: Work is worth a thread of its own if it takes this many times as long as waking one: most of it holds the GIL, so that a
+#: second thread makes little of it faster.
+_CALLS_WORTH = 8
 
 
 class RunsItems(Protocol):
@@ -175,6 +180,8 @@ class Station:
         self.counts: list[dict[str, int]] = []
         self.queue, self._bulkheads = self._make_queue()
         self._takes_batches = device is spec.stages[0] and spec.max_batch > 1
+        if self._batching is not None:
+            self.queue.items_per_call = self._batching.max_size
         self.retry = RetryPolicy(
             max_attempts=self.settings.attempts or 1, budget_seconds=self.settings.retry_budget_seconds
         )
@@ -183,6 +190,7 @@ class Station:
         self.workers: list[Worker] = []
         self.threads: list[threading.Thread] = []
         self._seconds_per_item = _CHUNK_SECONDS
+        self._least_seconds = _CALLS_WORTH * handoff_cost().cpu_seconds
         self._to_run_alone: set[str] = set()
         self.variants: list[list[dict[str, Any]]] = []
 
@@ -257,7 +265,7 @@ class Station:
         worker.begin()
         hand_on = functools.partial(self._hand_on, worker)
         finisher = Finisher(hand_on, worker.name, self._links.broke) if self._takes_batches else None
-        with finisher or contextlib.nullcontext(hand_on) as finish:
+        with finisher or contextlib.nullcontext():
             while not worker.is_left_behind:
                 items, reason, waited_ns = self._take(worker)
                 if not items:
@@ -266,8 +274,12 @@ class Station:
                     items = self._one_alone(items)
                 if self.retries_in_place:
                     self.serve(worker, items, reason, waited_ns)
+                elif finisher is None:
+                    self._hand_on(worker, self._run(worker, items, reason, waited_ns))
                 else:
-                    finish(self._run(worker, items, reason, waited_ns))
+                    served = self._run(worker, items, reason, waited_ns)
+                    overlaps = served.ran_ns > self._least_seconds * 1e9 and self.queue.fill_ratio > 0
+                    finisher(served, in_place=not overlaps)
 
     def serve(self, worker: Worker, items: list[Item], reason: ReleaseReason | None = None, waited_ns: int = 0) -> int:
         """Run items through the group and hand them on, trying again in place what is to be tried again.
@@ -406,6 +418,7 @@ class Station:
         # In order and in place, one that is tried again must not be overtaken by those taken with it.
         if self.settings.executor != "process" and not self.retries_in_place:
             limit = max(1, min(_MAX_CHUNK, int(_CHUNK_SECONDS / self._seconds_per_item)))
+            self.queue.items_per_call = max(1, min(limit, int(self._least_seconds / self._seconds_per_item)))
         if self._bulkheads is not None:
             items, worker.call = self._bulkheads.take_for(limit, worker.call)
             return items, None, 0

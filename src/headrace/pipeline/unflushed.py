@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headrace.base.clock import Clock
 from headrace.base.error_origin import text_of
@@ -44,12 +44,12 @@ class UnflushedResults:
         self.is_stuck = False
         """The last flush failed: results are kept, and no more should come than the queues hold."""
 
-    def add(self, item: Item) -> None:
-        """Keep an item until the next flush."""
+    def add(self, items: Sequence[Item]) -> None:
+        """Keep items until the next flush."""
         with self._lock:
             if not self._items:
                 self._oldest_ns = self._clock.now_ns()
-            self._items.append(item)
+            self._items.extend(items)
             full = len(self._items) >= self._delivery.flush_items and not self.is_stuck
         if full:
             self.flush()

@@ -49,6 +49,8 @@ class FiniteCounts:
     """Part of `retried`: jobs that were put aside until the end."""
 
 
+#: Outcomes after which the job may be given out once more.
+_COMES_BACK = (OutcomeKind.RETURNED, OutcomeKind.RETRY)
 #: The most jobs that are put aside: each is an address in memory.
 MOST_ASIDE = 100_000
 
@@ -286,4 +288,6 @@ class _OpenFinite:
                 heapq.heappush(self._again, (due, place, attempt + 1, entry))
             else:
                 counts.dead_lettered += 1
-            self._changed.notify_all()
+            # Who waits for a job waits for one that comes back, or for the last one to end.
+            if not self.num_in_flight or outcome.kind in _COMES_BACK:
+                self._changed.notify_all()

@@ -81,7 +81,7 @@ def put(box: UnflushedResults, delivery: Buffering, id_: str) -> None:
     """Deliver one result into the unflushed."""
     item = Item(Job(id_, "x"), "x", ())
     delivery.deliver(item.job, "x")
-    box.add(item)
+    box.add([item])
 
 
 def test_stuck_while_it_cannot_flush() -> None:
