@@ -80,7 +80,7 @@ def busy_seconds(spans: SpanColumns, rows: Array, window: Window) -> float:
 def _account(evidence: Evidence, stage: StageFacts, window: Window, samples: BlockedSamples | None) -> StageAccount:
     spans = evidence.spans
     rows = window_rows(spans, stage.name, window)
-    cost_rows = _metered(spans, rows)
+    cost_rows = _find_metered(spans, rows)
     service = (spans.ended[cost_rows] - spans.started[cost_rows]) / 1e9
     cost = _cost(spans, cost_rows, service)
     depth = evidence.gauges.get(f"stage:{stage.name}", "queue_depth") if stage.has_queue else None
@@ -100,7 +100,7 @@ def _account(evidence: Evidence, stage: StageFacts, window: Window, samples: Blo
         service=distribution(service, spans.weight[cost_rows]),
         queue_wait=distribution((spans.dequeued[rows] - spans.arrived[rows]) / 1e9, weights),
         setup=weighted_mean((spans.started[rows] - spans.dequeued[rows]) / 1e9, weights),
-        blocked_put=_blocked_put(evidence, stage, rows),
+        blocked_put=_measure_blocked_put(evidence, stage, rows),
         cpu=cost.cpu,
         run_delay=cost.run_delay,
         blocked=cost.blocked,
@@ -120,7 +120,7 @@ def _account(evidence: Evidence, stage: StageFacts, window: Window, samples: Blo
     )
 
 
-def _metered(spans: SpanColumns, rows: Array) -> Array:
+def _find_metered(spans: SpanColumns, rows: Array) -> Array:
     """Return the rows that carry clock readings, or all where hardly any do."""
     metered = rows[np.isfinite(spans.cpu[rows])]
     return metered if len(metered) >= min(_ENOUGH_METERED, len(rows) / 2) and len(metered) else rows
@@ -141,7 +141,7 @@ def _split(cost: Cost, stage: StageFacts, samples: BlockedSamples | None) -> Blo
     return samples.split(stage.name, cost.blocked) if samples else BlockedSplit(unknown=cost.blocked)
 
 
-def _blocked_put(evidence: Evidence, stage: StageFacts, rows: Array) -> float | None:
+def _measure_blocked_put(evidence: Evidence, stage: StageFacts, rows: Array) -> float | None:
     row = stage.summary
     if evidence.is_complete:
         return worker_blocked_seconds(evidence.spans, rows) / len(rows) if len(rows) else None

@@ -54,7 +54,7 @@ def find_bounds(replay: Replay, change: Change | None = None) -> list[Bound]:
         for station, members in zip(system.stations, units, strict=True)
     ]
     inline = _receiver_demand(system)
-    found = [*_shared(system, [inline, *(demand for _, demand in demands)])]
+    found = [*_bound_shared(system, [inline, *(demand for _, demand in demands)])]
     for station, demand in demands:
         found += _workers(station, demand, replay.added_workers(station.name))
     found += _resources(system, [inline, *(demand for _, demand in demands)])
@@ -68,7 +68,7 @@ def bound_ratio(replay: Replay, change: Change) -> float:
     return after[0].throughput / before[0].throughput if before and after else 1.0
 
 
-def _shared(system: System, demands: Sequence[Demand]) -> list[Bound]:
+def _bound_shared(system: System, demands: Sequence[Demand]) -> list[Bound]:
     found = []
     cpu = sum(demand.cpu + demand.gil + demand.beside for demand in demands)
     gil = sum(demand.gil for demand in demands)

@@ -72,8 +72,8 @@ def find_candidates(replay: Replay, base: Change | None = None) -> list[Candidat
         *_workers(replay, base, before),
         *_queues(replay, base, before),
         *_batches(replay, base, before),
-        *_shared(replay, base, before),
-        *_receiving(replay, base, before),
+        *_try_shared(replay, base, before),
+        *_try_receiving(replay, base, before),
         *_outcomes(replay, base, before),
     ]
     found: dict[int, Candidate | None] = {}
@@ -97,7 +97,7 @@ def _gain(replay: Replay, base: Change, **changes: object) -> float:
     return replay.ratio(msgspec.structs.replace(base, **changes), base)
 
 
-def _scaled(ratio: Callable[[], float], exponent: float) -> float:
+def _scale(ratio: Callable[[], float], exponent: float) -> float:
     return math.pow(ratio(), exponent)
 
 
@@ -147,7 +147,7 @@ def _workers(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial
             kind="workers",
             stage=name,
             says=f"{more} instead of {workers} workers of {name}, scaled to 20 % more",
-            gain=functools.partial(_scaled, ratio, math.log(FASTER) / math.log(more / workers)),
+            gain=functools.partial(_scale, ratio, math.log(FASTER) / math.log(more / workers)),
             utilization=before.utilization[f"workers:{name}"],
         )
 
@@ -193,7 +193,7 @@ def _batches(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial
             )
 
 
-def _shared(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial]:
+def _try_shared(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial]:
     cores = base.cores or replay.cores
     yield _Trial(
         name="cores",
@@ -224,7 +224,7 @@ def _shared(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial]
         )
 
 
-def _receiving(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial]:
+def _try_receiving(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial]:
     scenario = replay.scenario(base)
     if scenario.arrivals is not None:
         sooner = [when / FASTER for when in scenario.arrivals]

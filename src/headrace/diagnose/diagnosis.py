@@ -45,7 +45,7 @@ def diagnosis_document(
     try:
         replay = analysis.replay
     except CannotReplay as reason:
-        return _refused(run, analysis.profile, goals, str(reason))
+        return _refuse(run, analysis.profile, goals, str(reason))
     replay.budget = budget
     candidates, bounds = tuple(find_candidates(replay)), tuple(find_bounds(replay))
     ranking = rank(Facts.of(replay, candidates, bounds))
@@ -57,7 +57,7 @@ def diagnosis_document(
     return msgspec.structs.replace(document, left_out=tuple(budget.left_out), budget_seconds=budget.seconds)
 
 
-def _refused(run: Run, document: ProfileDocument, goals: Sequence[Goal], reason: str) -> DiagnosisDocument:
+def _refuse(run: Run, document: ProfileDocument, goals: Sequence[Goal], reason: str) -> DiagnosisDocument:
     """Return the document of a run that cannot be simulated."""
     distrusted, failed = untrusted(document), failures(run)
     command = "" if failed is not None else profile_again(document, "-o", f"{run.path}-profiled", longer=True)

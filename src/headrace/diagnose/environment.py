@@ -64,7 +64,7 @@ def environment(evidence: Evidence, window: Window) -> Environment:
         signs.append(_Sign("throttled", throttled, f"the CPU quota stopped the run in {throttled:.1%} of its periods"))
     if delay is not None and own is not None and own < _OWN_ROOM * cores:
         says = f"threads with work waited for a core {delay:.0%} of that time, though the run used {own:.2f} of {cores:g} cores"
-        signs.append(_Sign("run delay", min(delay, _taken_share(others, steal, own, hardware.num_cores)), says))
+        signs.append(_Sign("run delay", min(delay, _compute_taken_share(others, steal, own, hardware.num_cores)), says))
     grade = max((sign.grade for sign in signs), default=None)
     # Of a noisy machine only what makes it so; the figures of the rest stand beside.
     telling = [sign for sign in signs if sign.grade != "A"] or signs
@@ -81,7 +81,7 @@ def environment(evidence: Evidence, window: Window) -> Environment:
     )
 
 
-def _taken_share(others: float | None, steal: float | None, own: float, num_cores: int) -> float:
+def _compute_taken_share(others: float | None, steal: float | None, own: float, num_cores: int) -> float:
     """Return what others took of the cores' time that they and the run used; 1 where it is not known."""
     if others is None:
         return 1.0

@@ -140,7 +140,7 @@ def collect(run: Run) -> Evidence:
         stages=facts,
         is_complete=not is_sampled and _has_no_holes(spans, facts, profile),
         is_sampled=is_sampled,
-        elapsed_seconds=_elapsed_seconds(info, spans, profile),
+        elapsed_seconds=_measure_elapsed_seconds(info, spans, profile),
         problems=tuple(problems),
     )
 
@@ -242,7 +242,7 @@ def _has_no_holes(spans: SpanColumns, stages: tuple[StageFacts, ...], profile: P
     return profile is None or all(block.on for block in profile.blocks)
 
 
-def _elapsed_seconds(info: RunInfo, spans: SpanColumns, profile: ProfilingInfo | None) -> float:
+def _measure_elapsed_seconds(info: RunInfo, spans: SpanColumns, profile: ProfilingInfo | None) -> float:
     if info.summary is not None:
         return float(info.summary.get("elapsed_seconds") or 0.0)
     if len(spans):

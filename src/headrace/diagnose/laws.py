@@ -188,7 +188,7 @@ def forced_flow(evidence: Evidence) -> Check:
         return not_measured("forced_flow", "the run did not live to write its counters", FORCED_FLOW)
     worst, worst_says = 0, "each stage got what the one before it let through"
     edges = _edges(evidence.stages)
-    given_up, taken_up = _given_up(evidence), _taken_up(evidence, edges)
+    given_up, taken_up = _count_given_up(evidence), _count_taken_up(evidence, edges)
     for edge in edges:
         sent = edge.sent
         if not edge.before:
@@ -226,7 +226,7 @@ def _worst(name: str, worst: _Comparison, says: str, meaning: str, source: str) 
 
 
 def _queue_comparison(evidence: Evidence, stage: StageFacts) -> _Comparison | None:
-    gauge = _sampled(evidence.gauges.get(f"stage:{stage.name}", "queue_depth"), 0.0, evidence.elapsed_seconds)
+    gauge = _restrict(evidence.gauges.get(f"stage:{stage.name}", "queue_depth"), 0.0, evidence.elapsed_seconds)
     wait = _mean_wait(evidence, stage)
     if gauge is None or wait is None:
         return None
@@ -245,7 +245,7 @@ def _mean_wait(evidence: Evidence, stage: StageFacts) -> float | None:
 
 
 def _whole_comparison(evidence: Evidence) -> _Comparison | None:
-    gauge = _sampled(evidence.gauges.get("run", "in_flight"), 0.0, evidence.elapsed_seconds)
+    gauge = _restrict(evidence.gauges.get("run", "in_flight"), 0.0, evidence.elapsed_seconds)
     counters, mean = evidence.info.counters, evidence.summary.get("latency_seconds", {}).get("mean")
     if gauge is None or mean is None or counters.delivered < (1 - _SHARE) * counters.received:
         return None  # the latency of jobs that failed is not summed up
@@ -260,7 +260,7 @@ def _items(what: str, gauge: Gauge, expected: float) -> _Comparison:
 
 def _busy_comparison(evidence: Evidence, stage: StageFacts, window: Window) -> _Comparison | None:
     gauge = evidence.gauges.get(f"stage:{stage.name}", "busy_workers")
-    gauge = _sampled(gauge, window.from_seconds, window.to_seconds)
+    gauge = _restrict(gauge, window.from_seconds, window.to_seconds)
     if gauge is None or evidence.is_sampled or not stage.workers:
         return None
     expected = _busy_workers(evidence, stage, window)
@@ -312,7 +312,7 @@ def union_seconds(spans: SpanColumns, rows: Array, first: float, last: float) ->
     return float(np.maximum(end + apart - np.maximum(begin + apart, before), 0.0).sum())
 
 
-def _sampled(gauge: Gauge | None, first: float, last: float) -> Gauge | None:
+def _restrict(gauge: Gauge | None, first: float, last: float) -> Gauge | None:
     part = gauge.between(first, last) if gauge else None
     if part is None or len(part.values) < _FEWEST_SAMPLES:
         return None
@@ -351,13 +351,13 @@ def _edges_of_route(route: Sequence[StageFacts]) -> list[_Edge]:
     return edges
 
 
-def _given_up(evidence: Evidence) -> int:
+def _count_given_up(evidence: Evidence) -> int:
     """Return how many items may have been given up between two stages."""
     counters = evidence.info.counters
     return counters.rejected + counters.dead_lettered + counters.retried + counters.returned + counters.lost
 
 
-def _taken_up(evidence: Evidence, edges: Sequence[_Edge]) -> int:
+def _count_taken_up(evidence: Evidence, edges: Sequence[_Edge]) -> int:
     """Return how many jobs were delivered from a result that was kept: those beyond what the stage before let through.
 
     Spans bound the number: the first of such a job is in the delivery.

@@ -57,7 +57,7 @@ def growth(items: Array, num_bytes: Array, seed: int = 0) -> MemoryGrowth:
         num_bytes: float64, resident at each sample.
         seed: Of the resampling.
     """
-    items, num_bytes = _averaged(items), _averaged(num_bytes)
+    items, num_bytes = _average(items), _average(num_bytes)
     slope = _median_slope(items, num_bytes)
     errors = _slope_errors(items, num_bytes, slope, seed)
     low, high = (slope + float(error) for error in np.percentile(errors, [2.5, 97.5]))
@@ -66,7 +66,7 @@ def growth(items: Array, num_bytes: Array, seed: int = 0) -> MemoryGrowth:
     practical = _PRACTICAL * used
     half = len(items) // 2
     goes_on = _median_slope(items[half:], num_bytes[half:]) > _SUSTAINED * slope
-    grew = f"{_signed(slope * 1000)} per 1,000 items (95 % interval {_signed(low * 1000)} to {_signed(high * 1000)})"
+    grew = f"{_sign(slope * 1000)} per 1,000 items (95 % interval {_sign(low * 1000)} to {_sign(high * 1000)})"
     if low > 0 and slope * done > practical and goes_on:
         reason = f"memory grew by {grew}, {slope * done / used:.0%} of what is in use over {done:,.0f} items: look for a leak"
         return MemoryGrowth(bytes_per_1000_items=estimate, verdict="growing", reason=reason)
@@ -80,7 +80,7 @@ def growth(items: Array, num_bytes: Array, seed: int = 0) -> MemoryGrowth:
     return MemoryGrowth(bytes_per_1000_items=estimate, verdict="unclear", reason=reason)
 
 
-def _averaged(values: Array) -> Array:
+def _average(values: Array) -> Array:
     if len(values) <= _MOST_SAMPLES:
         return values
     edges = np.linspace(0, len(values), _MOST_SAMPLES + 1).astype(int)
@@ -109,5 +109,5 @@ def _slope_errors(x: Array, y: Array, slope: float, seed: int) -> Array:
     return np.asarray(residuals[picked] @ centred / (centred @ centred))
 
 
-def _signed(num_bytes: float) -> str:
+def _sign(num_bytes: float) -> str:
     return f"{'-' if num_bytes < 0 else '+'}{format_size(abs(num_bytes))}"

@@ -47,14 +47,14 @@ def overhead_estimate(profile: ProfilingInfo | None, cpu_demand: Mapping[str, fl
             f"{len(ratios)} pairs of blocks)"
         )
         if beside:
-            says += f", of which the clocks {mid - _with_beside(1.0, beside):+z.1%}, {_listed(beside)}"
+            says += f", of which the clocks {mid - _with_beside(1.0, beside):+z.1%}, {_list_beside(beside)}"
     else:
         says = (
             f"what the clocks cost is not measured: {pluralize(len(ratios), 'pair')} of blocks with the clocks on and off, "
             f"at least {FEWEST_PAIRS} are needed; profile a longer run"
         )
         if beside:
-            says += f". Beside them, in CPU time per item: {_listed(beside)}"
+            says += f". Beside them, in CPU time per item: {_list_beside(beside)}"
     elapsed = profile.elapsed_seconds
     return OverheadEstimate(
         low=low,
@@ -89,7 +89,7 @@ def _with_beside(ratio: float, beside: Mapping[str, float]) -> float:
     return ratio * (1 + threads) + beside.get(_HELPER, 0.0)
 
 
-def _listed(beside: Mapping[str, float]) -> str:
+def _list_beside(beside: Mapping[str, float]) -> str:
     return ", ".join(f"{what} {share:+z.1%}" for what, share in beside.items())
 
 

@@ -25,7 +25,7 @@ def slow_item(evidence: Evidence, window: Window, latency: Distribution) -> Item
     index = int(np.argmax(latencies) if wanted is None else np.argmin(np.abs(latencies - wanted)))
     job = candidates[index]
     rows = np.flatnonzero((spans.root == jobs.root[job]) & (spans.attempt == jobs.attempt[job]))
-    rows = _shown(spans, rows)
+    rows = _choose_rows(spans, rows)
     order = np.lexsort((spans.started[rows], spans.stage[rows], spans.arrived[rows]))
     arrived = int(jobs.arrived[job])
     return ItemPath(
@@ -36,7 +36,7 @@ def slow_item(evidence: Evidence, window: Window, latency: Distribution) -> Item
     )
 
 
-def _shown(spans: SpanColumns, rows: Array) -> Array:
+def _choose_rows(spans: SpanColumns, rows: Array) -> Array:
     """Return the item's own rows and, of many children, those of the one that held it up: the last to end."""
     if len(rows) <= _MOST_SPANS:
         return rows

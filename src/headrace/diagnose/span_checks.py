@@ -38,8 +38,8 @@ def clock_order(spans: SpanColumns) -> Check:
         hosts = ", ".join(spans.unknown_hosts)
         says = f"the clock offset of {hosts} is not known: add it to clock_offsets_ns in run.json and analyse again"
         return check("clock_order", "failed", None, 0.0, says)
-    within = _disordered_rows(spans)
-    between, example = _disordered_steps(spans)
+    within = _find_disordered_rows(spans)
+    between, example = _find_disordered_steps(spans)
     count = int(within.sum()) + between
     if not count:
         return check("clock_order", "ok", 0.0, _DISORDER_LIMIT, f"{len(spans):,} spans are in the order of time")
@@ -110,7 +110,7 @@ def lost_spans(evidence: Evidence) -> Check:
     written, lost = len(evidence.spans), evidence.info.lost_spans
     says_sampled = ""
     if evidence.info.summary is not None:
-        lost = max(lost, _missing_spans(evidence))
+        lost = max(lost, _count_missing_spans(evidence))
     if is_left_out_on_purpose(evidence):
         says_sampled = "; others were left out on purpose: counters are exact, spans a sample"
     if not written and not lost:
@@ -138,7 +138,7 @@ def is_left_out_on_purpose(evidence: Evidence) -> bool:
     return evidence.is_sampled or (profile is not None and any(change.every > 1 for change in profile.sampling))
 
 
-def _missing_spans(evidence: Evidence) -> int:
+def _count_missing_spans(evidence: Evidence) -> int:
     """Return how many spans are missing, by the exact counts of passages; of a sample, those that chance does not explain."""
     spans = evidence.spans
     passages = sum(stage.items for stage in evidence.stages)
@@ -160,7 +160,7 @@ def chance_of_sample(spans: SpanColumns) -> float:
     return _ERRORS * float(np.sqrt((per_job**2 * weight * (weight - 1)).sum()))
 
 
-def _disordered_rows(spans: SpanColumns) -> Array:
+def _find_disordered_rows(spans: SpanColumns) -> Array:
     """Return which spans run backwards."""
     order = (spans.arrived, spans.dequeued, spans.started, spans.ended, spans.put)
     wrong = np.zeros(len(spans), bool)
@@ -169,7 +169,7 @@ def _disordered_rows(spans: SpanColumns) -> Array:
     return wrong
 
 
-def _disordered_steps(spans: SpanColumns) -> tuple[int, int]:
+def _find_disordered_steps(spans: SpanColumns) -> tuple[int, int]:
     """Return how many spans arrived before the same item's stage before had ended, and the row of one of them."""
     stages = len(spans.stage_names)
     attempts = int(spans.attempt.max()) + 1

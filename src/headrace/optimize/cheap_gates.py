@@ -76,7 +76,7 @@ class CheapGates:
     def _run(self, candidate: Candidate) -> ValidationDocument:
         subject, goal = self.conditions.subject, self.conditions.goal
         if candidate.refuted is not None:
-            return _refuted(subject.in_use(), candidate, candidate.refuted, goal.batch)
+            return _refute(subject.in_use(), candidate, candidate.refuted, goal.batch)
         return run_cheap_gates(
             subject.baseline(), subject.in_use(), candidate.spec, self.conditions.unlabelled_items(),
             self.conditions.policy(candidate.kind), kept=self.kept, settled=goal.is_settled,
@@ -101,7 +101,7 @@ class CheapGates:
         )  # fmt: skip
 
 
-def _refuted(baseline: VariantSpec, candidate: Candidate, why: str, batch: int) -> ValidationDocument:
+def _refute(baseline: VariantSpec, candidate: Candidate, why: str, batch: int) -> ValidationDocument:
     """Return the document of a candidate that is known to be no good before any gate."""
     return ValidationDocument(
         a=VariantSide(name=baseline.text, variant={}, open_seconds=0.0),

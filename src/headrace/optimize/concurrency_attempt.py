@@ -67,7 +67,7 @@ class OwnConcurrency:
         known = self.log.recall(self._key)
         if known is not None:
             say(f"{name}: known from {known.id}: {known.verdict}: {known.says}")
-            return self._recalled(known)
+            return self._recall(known)
         say(name)
         with noticing() as is_interrupted:
             found = self._search(is_interrupted)
@@ -108,7 +108,7 @@ class OwnConcurrency:
         """Return the items as a variant takes them."""
         return self.items.scale_to(spec.model.input_side)
 
-    def _recalled(self, known: Attempt) -> Attempt:
+    def _recall(self, known: Attempt) -> Attempt:
         """Return an attempt of the ledger with the files as they are called today."""
         settings = {**known.settings, "artifact": self._artifact.file}
         return msgspec.structs.replace(

@@ -24,7 +24,7 @@ def with_cost_summary(document: OptimizationDocument, price_per_hour: float | No
         document: The search.
         price_per_hour: Of this machine; None: nothing is said of money.
     """
-    measured = _measured(document)
+    measured = _find_measured(document)
     if measured is None:
         return document
     of_pipeline, before, ratio = measured
@@ -48,7 +48,7 @@ def with_cost_summary(document: OptimizationDocument, price_per_hour: float | No
     return msgspec.structs.replace(document, business=msgspec.structs.replace(found, says=_says(found, document)))
 
 
-def _measured(document: OptimizationDocument) -> tuple[bool, float, Estimate] | None:
+def _find_measured(document: OptimizationDocument) -> tuple[bool, float, Estimate] | None:
     """Return (whether of the pipeline, items an hour before, ratio)."""
     variant, concurrency, pipeline = recommended(document), document.layout, document.end_to_end
     if variant is None and accepted_concurrency(document) is None:

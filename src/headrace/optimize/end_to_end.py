@@ -98,11 +98,11 @@ def judge_end_to_end(
         Interrupted: If it was interrupted before anything was measured.
     """
     items = SameItems(question.source)
-    run = _recording(question, items, runs, recorded, blocks.seconds * _PROFILED_BLOCKS, say)
-    predicted, ceiling, refused = _predicted(question, run)
+    run = _find_recording(question, items, runs, recorded, blocks.seconds * _PROFILED_BLOCKS, say)
+    predicted, ceiling, refused = _predict(question, run)
     number = ledger.write_prediction(predicted, hardware=run.info.hardware) if ledger and predicted else ""
     if predicted is not None and predicted.throughput.ratio is not None:
-        left_out = _left_out(question)
+        left_out = _explain_left_out(question)
         say(f"predicted: {predicted.throughput.ratio.mid:.2f} times the throughput{left_out}; now it is measured")
     began = time.time()
     try:
@@ -117,16 +117,16 @@ def judge_end_to_end(
     except HeadraceError as error:
         if isinstance(error, Interrupted) or not str(error).startswith(f"{_CANDIDATE}: "):
             raise
-        return _kept(question, ledger, _failed(question, run, number, str(error)), run)
-    measured = _measured(_throughput(compared))
+        return _keep(question, ledger, _describe_failure(question, run, number, str(error)), run)
+    measured = _read_measured(_throughput(compared))
     if ledger and number and measured is not None:
         ledger.write_measurement(
             number, measured, f"{pluralize(compared.num_pairs, 'interleaved pair')}", measured_at=began
         )
-    return _kept(question, ledger, _told(question, run, compared, predicted, number, refused, ceiling), run)
+    return _keep(question, ledger, _tell(question, run, compared, predicted, number, refused, ceiling), run)
 
 
-def _kept(question: Question, ledger: Ledger | None, found: EndToEnd, run: Run) -> EndToEnd:
+def _keep(question: Question, ledger: Ledger | None, found: EndToEnd, run: Run) -> EndToEnd:
     """Write down which attempt it was that was measured, so that prediction and outcome are found from there."""
     proof = proof_of(question.found)
     if ledger is not None and proof.id:
@@ -140,7 +140,7 @@ def _kept(question: Question, ledger: Ledger | None, found: EndToEnd, run: Run) 
     return found
 
 
-def _recording(
+def _find_recording(
     question: Question, items: SameItems, runs: Path, recorded: Path | None, seconds: float, say: Say
 ) -> Run:
     """Return the run to predict from: the one that is there if it is of this Plan, else one that is made now."""
@@ -168,7 +168,7 @@ def _recording(
     return read_run(folder)
 
 
-def _predicted(question: Question, run: Run) -> tuple[PredictionDocument | None, Ceiling | None, str]:
+def _predict(question: Question, run: Run) -> tuple[PredictionDocument | None, Ceiling | None, str]:
     """Return the prediction, what a free model would bring, and why there is neither."""
     try:
         analysis = Analysis(run)
@@ -222,7 +222,7 @@ def speedup_at(found: OptimizationDocument, batch: int) -> float:
     return at.mid
 
 
-def _failed(question: Question, run: Run, number: str, why: str) -> EndToEnd:
+def _describe_failure(question: Question, run: Run, number: str, why: str) -> EndToEnd:
     """Return what is said of a candidate with which the pipeline does not work, such as a module that needs another engine."""
     return EndToEnd(
         pipeline=question.pipeline.name, source="", prediction=number, predicted=None, refused="", measured=None, error=None,
@@ -238,15 +238,15 @@ def _throughput(compared: ComparisonDocument) -> ComparisonDocument | Beside | N
     return next((one for one in compared.beside if one.metric == "throughput"), None)
 
 
-def _measured(compared: ComparisonDocument | Beside | None) -> Estimate | None:
+def _read_measured(compared: ComparisonDocument | Beside | None) -> Estimate | None:
     if compared is None or compared.ratio is None or compared.ratio_low is None or compared.ratio_high is None:
         return None
     return Estimate(compared.ratio_low, compared.ratio, compared.ratio_high)
 
 
-def _gained(compared: ComparisonDocument) -> Estimate | None:
+def _compute_gain(compared: ComparisonDocument) -> Estimate | None:
     """Return by how much there is less of what was asked for; None for throughput."""
-    found = _measured(compared)
+    found = _read_measured(compared)
     if found is None or compared.higher_is_better:
         return None
     return Estimate(1 / found.high, 1 / found.mid, 1 / found.low)
@@ -260,7 +260,7 @@ def _medians(compared: ComparisonDocument | Beside | None) -> tuple[float, float
     return compared.a.median or 0.0, compared.b.median or 0.0
 
 
-def _told(
+def _tell(
     question: Question,
     run: Run,
     compared: ComparisonDocument,
@@ -270,7 +270,7 @@ def _told(
     ceiling: Ceiling | None,
 ) -> EndToEnd:
     throughput = _throughput(compared)
-    measured, (before, after) = _measured(throughput), _medians(throughput)
+    measured, (before, after) = _read_measured(throughput), _medians(throughput)
     is_slower = question.found.objective == "cost" and throughput is not None and throughput.verdict == "worse"
     ratio = predicted.throughput.ratio if predicted else None
     error = None if ratio is None or measured is None else ratio.mid / measured.mid - 1
@@ -278,13 +278,13 @@ def _told(
         pipeline=question.pipeline.name, source=f"{compared.environment.get('distinct_items', 0):,} items",
         prediction=number, predicted=ratio, refused=refused, measured=measured, error=error,
         before_per_second=before, after_per_second=after, num_pairs=compared.num_pairs, metric=compared.metric,
-        gained=_gained(compared), verdict="worse" if is_slower else compared.verdict,
+        gained=_compute_gain(compared), verdict="worse" if is_slower else compared.verdict,
         ceiling=ceiling.ratio if ceiling else None, run=str(run.path), says="",
     )  # fmt: skip
-    return msgspec.structs.replace(found, says=_says(found, ceiling, _left_out(question)))
+    return msgspec.structs.replace(found, says=_says(found, ceiling, _explain_left_out(question)))
 
 
-def _left_out(question: Question) -> str:
+def _explain_left_out(question: Question) -> str:
     """Return in words what a prediction does not count: the recording knows the images before the model as they were."""
     if question.before.model.input_side == question.after.model.input_side:
         return ""

@@ -50,13 +50,13 @@ class GoldenTest:
         Among them is what was accepted before at a larger alpha than a test has now.
         """
         before = [attempt for attempt in tried if attempt.is_recalled and is_tested(attempt)]
-        again = [self._untested(attempt) for attempt in before if not budget.accepts_earlier(attempt)]
+        again = [self._drop_test(attempt) for attempt in before if not budget.accepts_earlier(attempt)]
         worth = [attempt for attempt in tried if self.conditions.is_worth_testing(attempt)]
         for attempt in again:
             self.log.add(attempt)
         return sorted([*worth, *again], key=self.conditions.goal.rank_of, reverse=True)
 
-    def _untested(self, attempt: Attempt) -> Attempt:
+    def _drop_test(self, attempt: Attempt) -> Attempt:
         """Return what is known of a candidate without what the golden set said of it."""
         gates = tuple(gate for gate in attempt.validation.gates if gate.name not in ("accuracy", "robustness"))
         speed = attempt.validation.find_gate("speed")

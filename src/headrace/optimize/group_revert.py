@@ -87,7 +87,7 @@ def revert(
     chosen: list[tuple[str, ...]] = []
     while error > goal and len(chosen) < max(1, int(_MOST_REVERTED * len(groups))):
         found = [
-            (_distance(_answers(without(model, source, _joined([*chosen, group])), items), wanted), group)
+            (_distance(_answers(without(model, source, _join([*chosen, group])), items), wanted), group)
             for group in groups
             if group not in chosen and not stop()
         ]
@@ -103,8 +103,8 @@ def revert(
             f"no few groups are to blame: with {len(chosen)} of {pluralize(len(groups), 'group')} back in float32 the answers "
             f"are still {error:.2g} off (relative L2, from {before:.2g})"
         )
-    save(without(model, source, _joined(chosen)), output)
-    return Reverted(tuple(_joined(chosen)), len(groups), before, error)
+    save(without(model, source, _join(chosen)), output)
+    return Reverted(tuple(_join(chosen)), len(groups), before, error)
 
 
 def _groups(graph: Graph) -> list[tuple[str, ...]]:
@@ -116,12 +116,12 @@ def _groups(graph: Graph) -> list[tuple[str, ...]]:
     ]
     groups: dict[str, tuple[str, ...]] = {}
     for tensor in tensors:
-        before = _activated(graph, tensor)
+        before = _find_activated(graph, tensor)
         groups[tensor] = (*groups.pop(before), tensor) if before in groups else (tensor,)
     return list(groups.values())
 
 
-def _activated(graph: Graph, tensor: str) -> str:
+def _find_activated(graph: Graph, tensor: str) -> str:
     """Return the quantized tensor that an activation function makes this one of; empty if none does."""
     maker = graph.maker.get(tensor)
     if maker is None or maker.op_type not in _ACTIVATIONS:
@@ -131,7 +131,7 @@ def _activated(graph: Graph, tensor: str) -> str:
     return str(quantizer.input[0]) if quantizer is not None and quantizer.op_type == "QuantizeLinear" else ""
 
 
-def _joined(groups: list[tuple[str, ...]]) -> list[str]:
+def _join(groups: list[tuple[str, ...]]) -> list[str]:
     return [tensor for group in groups for tensor in group]
 
 

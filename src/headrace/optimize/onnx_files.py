@@ -73,7 +73,7 @@ def fold(artifact: Path, output: Path) -> None:
         whole.unlink()
     else:
         open_session(artifact, options)
-    model = _raised(load(output))
+    model = _raise_operators(load(output))
     for number, node in enumerate(model.graph.node):
         node.name = node.name or f"{node.op_type}_{number}"
     save(model, output)
@@ -84,7 +84,7 @@ def opset_of(model: Any) -> int:
     return max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0)
 
 
-def _raised(model: Any) -> Any:
+def _raise_operators(model: Any) -> Any:
     """Return a model in operators that int8 can be written in; as it is, where it has them or cannot be converted."""
     if opset_of(model) >= LEAST_OPSET:
         return model

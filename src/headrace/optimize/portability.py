@@ -89,7 +89,7 @@ def find_portability(
         EngineError: If it is no ONNX file.
     """
     file = _look(artifact)
-    asked = _asked(artifact, items, prepared)
+    asked = _prepare_asked(artifact, items, prepared)
     return PortabilityDocument(
         artifact=str(artifact),
         sha256=hashlib.sha256(artifact.read_bytes()).hexdigest(),
@@ -159,7 +159,7 @@ def _is_unsigned(node: onnx.NodeProto, weights: Mapping[str, onnx.TensorProto]) 
     return zero is None or zero.data_type != onnx.TensorProto.INT8 or bool(np.any(numpy_helper.to_array(zero)))
 
 
-def _asked(artifact: Path, items: Items | None, prepared: tuple[int, ...] | None) -> _Asked:
+def _prepare_asked(artifact: Path, items: Items | None, prepared: tuple[int, ...] | None) -> _Asked:
     """Return what engines are called with: what was given, else noise that ONNX Runtime answers."""
     plan = ModelPlan(artifact=str(artifact), threads=1)
     try:
@@ -179,13 +179,13 @@ def _asked(artifact: Path, items: Items | None, prepared: tuple[int, ...] | None
 
 
 def _place(file: _File, asked: _Asked, name: str, options: Mapping[str, str], flags: frozenset[str]) -> Place:
-    fails = list(_seen_in_file(file, name, options))
+    fails = list(_look_into_file(file, name, options))
     outcome: Outcome = "fails"
     called = True
     try:
         missing = why_not(name, options)
         if missing is None and not fails:
-            wrong, called, missing = _tried(file, asked, name, options)
+            wrong, called, missing = _try_engine(file, asked, name, options)
             fails += wrong
     except MissingExtra as error:
         missing = str(error)
@@ -210,7 +210,7 @@ def _on_pytorch(of_recipe: bool) -> Place:
     return Place(engine=TORCH, outcome="runs", findings=tuple(why for why in missing if why))
 
 
-def _seen_in_file(file: _File, name: str, options: Mapping[str, str]) -> Iterator[str]:
+def _look_into_file(file: _File, name: str, options: Mapping[str, str]) -> Iterator[str]:
     """Give what an engine will refuse, as far as the file tells."""
     provider, known = options.get("provider"), traits_of(name).domains
     for domain, operators in file.foreign.items():
@@ -232,7 +232,9 @@ def _seen_in_file(file: _File, name: str, options: Mapping[str, str]) -> Iterato
             )
 
 
-def _tried(file: _File, asked: _Asked, name: str, options: Mapping[str, str]) -> tuple[list[str], bool, str | None]:
+def _try_engine(
+    file: _File, asked: _Asked, name: str, options: Mapping[str, str]
+) -> tuple[list[str], bool, str | None]:
     """Open the file and call it, elsewhere; return what went wrong, whether it was called, and what is missing."""
     plan = ModelPlan(artifact=str(file.path), engine=name, threads=1, options=dict(options))
     tried = try_calls(plan, list(asked.feeds.values()))

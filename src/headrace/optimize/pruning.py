@@ -90,7 +90,7 @@ class Pruning:
         network = self.recipe.build().eval()
         for number in range(len(self.shares)):
             self._prune(network, number)
-            found = self._trained(network, number, teacher=False)
+            found = self._train(network, number, teacher=False)
             yield found, network
             if found.is_cliff:
                 return
@@ -108,18 +108,18 @@ class Pruning:
         network = self.recipe.build().eval()
         for earlier in range(len(plain) - 1):
             self._prune(network, earlier)
-            self._trained(network, earlier, teacher=False)
+            self._train(network, earlier, teacher=False)
         last = len(plain) - 1
         self._prune(network, last)
-        return plain[-1], self._trained(network, last, teacher=True), network
+        return plain[-1], self._train(network, last, teacher=True), network
 
     def _prune(self, network: Any, number: int) -> None:
         before = self.shares[number - 1] if number else 0.0
         prune(self.recipe, network, (self.shares[number] - before) / (1 - before))
 
-    def _trained(self, network: Any, number: int, *, teacher: bool) -> Round:
+    def _train(self, network: Any, number: int, *, teacher: bool) -> Round:
         """Train a network that was just pruned, or put back what was trained before."""
-        kept = self._kept(number, teacher=teacher)
+        kept = self._name_kept(number, teacher=teacher)
         found = read_trained(kept, network, Round)
         if found is None:
             share = self.shares[number]
@@ -141,7 +141,7 @@ class Pruning:
         network.eval()
         return found
 
-    def _kept(self, number: int, *, teacher: bool) -> Path:
+    def _name_kept(self, number: int, *, teacher: bool) -> Path:
         decides = f"{self.key} {self.shares[: number + 1]} {ROUND_TO} {teacher}"
         return self.folder / f"{hashlib.sha256(decides.encode()).hexdigest()[:16]}.pt"
 

@@ -97,7 +97,7 @@ def train(
         return known, network.eval()
     say("training with the rounding of int8")
     before = right_answers(recipe, network, "the network as given")
-    with _rounding(network, preset):
+    with _round_weights(network, preset):
         _calibrate(network, calibration)
         untrained = right_answers(recipe, network, _ROUNDED)
         called(recipe, "fit", network, on=_ROUNDED, hint=_NOT_PICKLED)
@@ -168,7 +168,7 @@ def _round_input(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @contextmanager
-def _rounding(network: Any, preset: Preset) -> Iterator[None]:
+def _round_weights(network: Any, preset: Preset) -> Iterator[None]:
     """Have a network compute as in int8, in place; afterwards only its weights are rounded.
 
     Raises:

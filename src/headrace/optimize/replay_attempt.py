@@ -77,7 +77,7 @@ def replay_attempt(
         verdict, speedup, drop = _concurrency(attempt, candidate, calibration or golden)
     else:
         verdict, speedup, drop = _judge(attempt, asked, baseline, candidate, calibration, golden, metric)
-    return _compared(attempt, verdict, speedup, drop, hardware, time.monotonic() - began)
+    return _compare(attempt, verdict, speedup, drop, hardware, time.monotonic() - began)
 
 
 def as_event(attempt: Attempt, found: Replayed, hardware: str) -> Event:
@@ -146,7 +146,7 @@ def _concurrency(
     return ("accept" if found.low > 1 else "reject"), as_estimate(found), None
 
 
-def _compared(
+def _compare(
     attempt: Attempt, verdict: str, speedup: Estimate | None, drop: Estimate | None, hardware: str, seconds: float
 ) -> Replayed:
     differences = [f"the verdict is {verdict}, and was {attempt.verdict}"] if verdict != attempt.verdict else []

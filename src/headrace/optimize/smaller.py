@@ -51,7 +51,7 @@ def of_size(size: int, expected: ExpectedSpeedup | None = None) -> Technique:
     """Return the technique of one smaller input."""
     return Technique(
         name=f"input-{size}", kind="trained", needs="calibration data", option="--input-sizes", expected=expected,
-        why_not=partial(why_no_size, size=size), candidates=partial(_scaled_down, size=size),
+        why_not=partial(why_no_size, size=size), candidates=partial(_scale_down, size=size),
         says=f"the image scaled down to {size}, by the pipeline where it prepares the sets: fewer pixels in every layer",
     )  # fmt: skip
 
@@ -88,14 +88,14 @@ def smaller_input(subject: Subject, source: Artifact, size: int, name: str) -> A
         EngineError: If the model takes something else, or its layers need the size that it has.
     """
     assert subject.calibration is not None
-    small = _prepared(subject, size, name)
+    small = _prepare(subject, size, name)
     if small is not None:
         return kept_file(subject, name, source, partial(narrow, Path(source.file), size, small))
     item = np.ascontiguousarray(main_array(subject.calibration.inputs)[0])
     return kept_file(subject, name, source, partial(shrink, Path(source.file), size, item))
 
 
-def _prepared(subject: Subject, size: int, name: str) -> np.ndarray | None:
+def _prepare(subject: Subject, size: int, name: str) -> np.ndarray | None:
     """Return an item as the pipeline prepares it for this size; None where it does not, so that the model has to."""
     assert subject.calibration is not None
     if not subject.scales_before:
@@ -220,7 +220,7 @@ def why_no_size(subject: Subject, size: int) -> str | None:
     return None
 
 
-def _scaled_down(subject: Subject, size: int) -> Candidates:
+def _scale_down(subject: Subject, size: int) -> Candidates:
     name = f"input-{size}"
     return _in_all_precisions(subject, smaller_input(subject, subject.original, size, name), name)
 

@@ -296,7 +296,7 @@ def fold_file(subject: Subject, source: Artifact | None = None, name: str = "fol
     return kept_file(subject, name, source, partial(fold, Path(source.file)))
 
 
-def _equalized(subject: Subject) -> Artifact:
+def _equalize(subject: Subject) -> Artifact:
     from headrace.optimize.equalization import equalize
 
     folded = fold_file(subject)
@@ -340,7 +340,7 @@ def _by_nncf(subject: Subject) -> Candidates:
     return on_all_engines(subject, kept_file(subject, "int8-nncf", folded, make))
 
 
-def _reverted(subject: Subject) -> Artifact:
+def _revert(subject: Subject) -> Artifact:
     from headrace.optimize.group_revert import revert
 
     folded = fold_file(subject)
@@ -452,7 +452,7 @@ REPAIRS = (
         name="int8-equalized", kind="lossy", needs="calibration data", expected=INT8, in_int8=True,
         says="int8 after the channels of neighbouring convolutions were evened out, which keeps all of its speed",
         why_not=_no_equalization,
-        candidates=lambda subject: on_all_engines(subject, int8_file(subject, _equalized(subject), "int8-equalized")),
+        candidates=lambda subject: on_all_engines(subject, int8_file(subject, _equalize(subject), "int8-equalized")),
     ),
     Technique(
         name="int8-percentile", kind="lossy", expected=INT8, needs="calibration data", in_int8=True,
@@ -470,6 +470,6 @@ REPAIRS = (
     Technique(
         name="int8-reverted", kind="lossy", needs="calibration data", expected=ExpectedSpeedup(1.0, INT8.high), in_int8=True,
         says="int8 with the groups that do most harm back in float32",
-        why_not=why_no_int8, candidates=lambda subject: on_all_engines(subject, _reverted(subject)),
+        why_not=why_no_int8, candidates=lambda subject: on_all_engines(subject, _revert(subject)),
     ),
 )  # fmt: skip

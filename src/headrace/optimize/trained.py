@@ -83,12 +83,12 @@ def _no_training_for_int8(subject: Subject) -> Why | None:
     return _no_recipe(subject) or why_no_int8(subject)
 
 
-def _pruned(subject: Subject) -> Candidates:
+def _prune(subject: Subject) -> Candidates:
     """Give the file of each round; the cliff, too, with what refutes it."""
     parent = subject.original
-    for number, (found, network) in enumerate(_pruning(subject).rounds(), 1):
+    for number, (found, network) in enumerate(_make_pruning(subject).rounds(), 1):
         why = f"{found.says}: too much lost, rolled back to the round before" if found.is_cliff else None
-        parent = _exported(subject, f"pruned-{number}", parent, network, _facts(found), why)
+        parent = _export(subject, f"pruned-{number}", parent, network, _facts(found), why)
         yield from _on_engines(subject, parent)
 
 
@@ -111,17 +111,17 @@ def _rounds(subject: Subject) -> list[Artifact]:
     return [artifact for artifact in takewhile(bool, made) if artifact]
 
 
-def _pruned_int8(subject: Subject) -> Candidates:
+def _prune_to_int8(subject: Subject) -> Candidates:
     for pruned in _good_rounds(subject):
         yield from int8_of(subject, pruned, pruned.technique)
 
 
-def _pruned_bfloat16(subject: Subject) -> Candidates:
+def _prune_to_bfloat16(subject: Subject) -> Candidates:
     for pruned in _good_rounds(subject):
         yield from in_precision(subject, pruned, "bf16")
 
 
-def _pruned_smaller(subject: Subject) -> Candidates:
+def _prune_smaller(subject: Subject) -> Candidates:
     """Give the rounds that stand with the smaller inputs, in int8 where it can be: alone, each is a candidate already."""
     for pruned in _good_rounds(subject):
         for size in (size for size in subject.input_sizes if why_no_size(subject, size) is None):
@@ -138,12 +138,12 @@ def _no_sizes(subject: Subject) -> str | None:
     return None if None in reasons else reasons[0]
 
 
-def _distilled(subject: Subject) -> Candidates:
+def _distil(subject: Subject) -> Candidates:
     """Train the smallest network once more, as long, with a teacher: there it has most to win."""
     num_rounds = len(_rounds(subject))
     if not num_rounds:
         raise EngineError("no pruned network was trained, and this would be the smallest of them")
-    plain, found, network = _pruning(subject).distilled(num_rounds)
+    plain, found, network = _make_pruning(subject).distilled(num_rounds)
     told = (
         f"with {found.share:.0%} of the channels pruned and the network as given for a teacher it is right for "
         f"{found.right:.1%} of the recipe's own data, trained as long without one for {plain.right:.1%}"
@@ -155,7 +155,7 @@ def _distilled(subject: Subject) -> Candidates:
         why = f"{told}: a teacher that does not help is not used"
     elif found.is_cliff:
         why = f"{told}; as given {found.right_before:.1%}: too much lost all the same"
-    artifact = _exported(subject, "distilled", subject.original, network, _facts(found), why)
+    artifact = _export(subject, "distilled", subject.original, network, _facts(found), why)
     yield from _on_engines(subject, artifact)
     if why is None and why_no_int8(subject) is None:
         yield from int8_of(subject, artifact, artifact.technique)
@@ -195,7 +195,7 @@ def _qat(subject: Subject) -> Candidates:
     yield from _on_engines(subject, kept_file(subject, "qat", trained, write_int8))
 
 
-def _zeroed(subject: Subject) -> Candidates:
+def _set_to_zero(subject: Subject) -> Candidates:
     """Set the smallest weights to zero, untrained: that it is no faster needs no training to be seen."""
     from headrace.optimize.onnx_files import load, numpy_helper, save
 
@@ -212,7 +212,7 @@ def _zeroed(subject: Subject) -> Candidates:
     yield from on_all_engines(subject, kept_file(subject, "zeroed", subject.original, make))
 
 
-def _pruning(subject: Subject) -> Any:
+def _make_pruning(subject: Subject) -> Any:
     from headrace.optimize.pruning import Pruning  # torch and torch-pruning
 
     assert isinstance(subject.recipe, Trainable)
@@ -230,7 +230,7 @@ def _facts(found: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _exported(
+def _export(
     subject: Subject, name: str, parent: Artifact, network: Any, facts: dict[str, Any], refuted: str | None
 ) -> Artifact:
     from headrace.optimize.torch_files import convert
@@ -258,32 +258,32 @@ TRAINED = (
     Technique(
         name="pruned", kind="trained", needs="a recipe that trains", expected=_PRUNED,
         says="fewer channels, trained again (2.6 to 4 times measured on ResNet-18 and MobileNetV2 at half of the channels)",
-        why_not=_no_recipe, candidates=_pruned,
+        why_not=_no_recipe, candidates=_prune,
     ),
     Technique(
         name="pruned-bf16", kind="trained", needs="a recipe that trains", expected=ExpectedSpeedup(2.7, 16.0),
         says="fewer channels in bfloat16",
-        why_not=lambda subject: _no_recipe(subject) or why_no_bfloat16(subject), candidates=_pruned_bfloat16,
+        why_not=lambda subject: _no_recipe(subject) or why_no_bfloat16(subject), candidates=_prune_to_bfloat16,
     ),
     Technique(
         name="pruned-int8", kind="trained", needs="calibration data and a recipe that trains",
         says="fewer channels in int8: the gains multiply, and so may the losses",
         expected=ExpectedSpeedup(3.3, 8.5, WITH_VNNI), in_int8=True,
-        why_not=lambda subject: _no_recipe(subject) or why_no_int8(subject), candidates=_pruned_int8,
+        why_not=lambda subject: _no_recipe(subject) or why_no_int8(subject), candidates=_prune_to_int8,
     ),
     Technique(
         name="pruned-input", kind="trained", needs="a recipe that trains", option="--input-sizes",
         says="fewer channels on fewer pixels, in int8 where it can be: three gains that multiply, and three losses that add up",
-        why_not=lambda subject: _no_recipe(subject) or _no_sizes(subject), candidates=_pruned_smaller,
+        why_not=lambda subject: _no_recipe(subject) or _no_sizes(subject), candidates=_prune_smaller,
     ),
     Technique(
         name="distilled", kind="trained", needs="a recipe that trains", expected=_PRUNED,
         says="the smallest pruned network, trained as long with the network as given for a teacher",
-        why_not=_no_recipe, candidates=_distilled,
+        why_not=_no_recipe, candidates=_distil,
     ),
     Technique(
         name="zeroed", kind="trained", needs="a recipe that trains", expected=ExpectedSpeedup(0.9, 1.02),
         says=f"{ZEROS:.0%} of the weights zero: faster only where an engine leaves zeros out",
-        why_not=_no_recipe, candidates=_zeroed,
+        why_not=_no_recipe, candidates=_set_to_zero,
     ),
 )  # fmt: skip

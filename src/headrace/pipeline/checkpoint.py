@@ -165,7 +165,7 @@ class Checkpoint:
             is_stopping: Whether the run was asked to stop.
         """
         self._is_stopping = is_stopping
-        return WorkList(self.left, self.num_alone, self._given_alone, self._settled, self._tend)
+        return WorkList(self.left, self.num_alone, self._note_given_alone, self._note_settled, self._tend)
 
     def check_models(self, variants: Sequence[Mapping[str, Any]], force: bool) -> None:
         """Note which models were opened; the answers of others must not stand beside those that are there.
@@ -177,7 +177,7 @@ class Checkpoint:
         noted = [list(model) for model in models]
         if self._past.models is not None and noted != self._past.models and not force:
             raise CheckpointError(
-                f"the run was begun with the models {_named(self._past.models)} and would be resumed with {_named(noted)}: "
+                f"the run was begun with the models {_name(self._past.models)} and would be resumed with {_name(noted)}: "
                 f"their answers would be mixed; bring back the file, write to another output, {FORCE}"
             )
         if noted:
@@ -227,10 +227,10 @@ class Checkpoint:
             self._note(item, "given_up", guilty[item])
         return guilty
 
-    def _given_alone(self, item: str | None) -> None:
+    def _note_given_alone(self, item: str | None) -> None:
         self._journal.append({"alone": item})
 
-    def _settled(self, item: str, outcome: Outcome) -> None:
+    def _note_settled(self, item: str, outcome: Outcome) -> None:
         kind = _KIND.get(outcome.kind, "given_up")
         # One that could not be delivered is left for the next start: the disk may have room by then.
         if not outcome.undelivered and (kind != "delivered" or self._notes_delivered):
@@ -256,5 +256,5 @@ def _entry_of(item: str, known: set[str]) -> str:
     return item
 
 
-def _named(models: Sequence[Sequence[str]]) -> str:
+def _name(models: Sequence[Sequence[str]]) -> str:
     return ", ".join(f"{name} ({digest[:12]})" for name, digest in models) or "none"

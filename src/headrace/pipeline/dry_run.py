@@ -89,7 +89,7 @@ class _TrialDelivery:
 
     def deliver(self, job: Job, result: Any) -> bool:
         """Keep the beginning of what would be delivered; raises what delivering it would."""
-        text = self._delivery.check(job, result).decode() if isinstance(self._delivery, Checkable) else _shown(result)
+        text = self._delivery.check(job, result).decode() if isinstance(self._delivery, Checkable) else _show(result)
         self._results[job.id] = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         return True
 
@@ -100,7 +100,7 @@ class _TrialDelivery:
         """Nothing to close."""
 
 
-def _shown(result: Any) -> str:
+def _show(result: Any) -> str:
     try:
         return encode(result).decode()
     except DeliveryRejected:

@@ -197,7 +197,7 @@ def run(
     if slot is not None:
         runtime.before_receiving.append(slot.begin)
     # After the Runtime has found the Plan possible: one that is not leaves neither checkpoint nor folder behind.
-    kept = _kept(pipeline, context.plan, checkpoint, resume=resume, force=force, any_model=follow is not None)
+    kept = _open_kept(pipeline, context.plan, checkpoint, resume=resume, force=force, any_model=follow is not None)
     limit_failed = None if max_failed is None else FailureLimit(MostFailed.parse(max_failed), runtime.end)
     running = _Run(pipeline, runtime, summary, threads.warnings, kept, limit_failed)
     with keeping(kept, pipeline, runtime, force=force or follow is not None):
@@ -413,7 +413,7 @@ def _context(pipeline: Pipeline, plan: Plan | str | Path | None, share: int) -> 
     return RunContext(resolved, fused=fused_because(plan, resolved, stages)), threads
 
 
-def _kept(
+def _open_kept(
     pipeline: Pipeline, plan: Plan, checkpoint: str | Path | bool, *, resume: bool, force: bool, any_model: bool
 ) -> Checkpoint | None:
     """Return what is kept so that the run can be resumed; None if nothing is."""

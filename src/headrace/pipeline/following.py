@@ -78,7 +78,7 @@ class PlanFollower:
         self._seen = following.text if following.text is not None else self._text()
         self._half_seen = self._seen
         self._num_same = 0
-        self._written = self._parsed(self._seen) or plan
+        self._written = self._parse(self._seen) or plan
         self._own: dict[str, str | None] = {}
         """{a module's model file: its hash when the run began}."""
         self._ended = threading.Event()
@@ -114,7 +114,7 @@ class PlanFollower:
         if not self._counts(text):
             return False
         self._seen = text
-        wanted = self._parsed(text)
+        wanted = self._parse(text)
         if wanted is None:
             return False
         in_force = (self._written.model, self._written.models)
@@ -159,7 +159,7 @@ class PlanFollower:
                 )
                 return False
             try:
-                model = _opened(slot, settings, opened)
+                model = _open_next(slot, settings, opened)
                 refusal = self._refusal(slot, model, settings)
             except HeadraceError as error:
                 refusal = str(error)
@@ -207,7 +207,7 @@ class PlanFollower:
             logger.warning("%s cannot be read: %s", self._following.file, error)
             return getattr(self, "_seen", None)
 
-    def _parsed(self, text: str | None) -> Plan | None:
+    def _parse(self, text: str | None) -> Plan | None:
         try:
             return Plan.from_table(parse_toml(text or "")).with_settings(self._following.settings)
         except (HeadraceError, ValueError) as error:
@@ -225,7 +225,7 @@ def _hash_of(file: str) -> str | None:
         return None
 
 
-def _opened(slot: ModelSlot, settings: ModelPlan, opened: dict[str, Model]) -> Model:
+def _open_next(slot: ModelSlot, settings: ModelPlan, opened: dict[str, Model]) -> Model:
     """Return a slot's new model: slots that shared one, as stages of one file do, share the next one too."""
     key = repr((settings, settings.artifact or slot.default, slot.threads, slot.calls))
     if key not in opened:

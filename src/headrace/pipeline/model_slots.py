@@ -91,7 +91,7 @@ class ModelSlot:
         now = time.monotonic()
         if now >= self._sample_at:
             self._sample_at = now + _SAMPLE_SECONDS
-            self._samples.append(_copied(batch))  # the runtime writes its next batch over this one
+            self._samples.append(_copy(batch))  # the runtime writes its next batch over this one
         if self._shadow is None:
             return model(batch)
         began = time.perf_counter()
@@ -137,7 +137,7 @@ class ModelSlots:
             return list(self._slots.values())
 
 
-def _copied(batch: np.ndarray | Mapping[str, np.ndarray]) -> Any:
+def _copy(batch: np.ndarray | Mapping[str, np.ndarray]) -> Any:
     if isinstance(batch, Mapping):
         return {name: np.array(array) for name, array in batch.items()}
     return np.array(batch)

@@ -235,7 +235,7 @@ class RemoteGroup:
             return answer
         except (EOFError, OSError):
             process.join(_STOP_SECONDS)
-            died = _described_end(process.exitcode)
+            died = _describe_end(process.exitcode)
             self._restart()
             return WorkerDied(
                 f"the process working on it died ({died}); a crash in native code or too little memory (the machine's, or "
@@ -259,7 +259,7 @@ class RemoteGroup:
         for item, value, rows, failure in zip(items, values, answer.timings, answer.failures, strict=True):
             item.timings.extend(rows)
             if failure is not None:
-                item.error = self._of_item(_revived(failure)).locate(self._spec.stages[0].name, item.id)
+                item.error = self._of_item(_revive(failure)).locate(self._spec.stages[0].name, item.id)
             else:
                 item.value = value
                 item.num_bytes, item.shape_key = measure(value)
@@ -320,7 +320,7 @@ class RemoteGroup:
         self._process.join()
         if self._killed.is_set():
             return  # nothing is to start any more
-        end = _described_end(self._process.exitcode)
+        end = _describe_end(self._process.exitcode)
         guard = 'a script that runs a pipeline itself does so below `if __name__ == "__main__":`, for its processes import it'
         why = _NotStarted(f"it died ({end}); what it wrote to stderr says more; {guard}")
         if message:
@@ -372,14 +372,14 @@ def _receive(connection: Connection, limit: float | None) -> bytes | None:
     return connection.recv_bytes() if connection.poll(limit) else None
 
 
-def _described_end(code: int | None) -> str:
+def _describe_end(code: int | None) -> str:
     try:
         return signal.Signals(-(code or 0)).name
     except ValueError:
         return f"exit code {code}"
 
 
-def _revived(failure: _Failure) -> ItemError:
+def _revive(failure: _Failure) -> ItemError:
     cls = getattr(errors, failure.kind, None)
     known = isinstance(cls, type) and issubclass(cls, ItemError)
     error: ItemError = cls(failure.reason) if known and cls is not None else StageFailed(failure.reason)

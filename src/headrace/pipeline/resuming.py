@@ -204,7 +204,7 @@ def _resume(what: _Resumption, force: bool) -> set[str]:
     """
     journal, past, header = what.journal, what.past, what.header
     was = journal.header or {}
-    delivered, mark, doubts = _recovered(what, was.get("mark", {}))
+    delivered, mark, doubts = _recover(what, was.get("mark", {}))
     done = delivered | past.done.keys()
     doubts += _doubts(what, was, done)
     if doubts and not force:
@@ -224,7 +224,7 @@ def _resume(what: _Resumption, force: bool) -> set[str]:
     return delivered
 
 
-def _recovered(what: _Resumption, mark: Mapping[str, Any]) -> tuple[set[str], Mapping[str, Any], list[str]]:
+def _recover(what: _Resumption, mark: Mapping[str, Any]) -> tuple[set[str], Mapping[str, Any], list[str]]:
     """Return what was delivered, where the run's results begin from now on, and what is odd about them."""
     noted = {item for item, kind in what.past.done.items() if kind == "delivered"}
     if what.recoverable is None:

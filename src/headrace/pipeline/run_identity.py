@@ -43,7 +43,7 @@ def answers_of(pipeline: Pipeline, plan: Plan) -> dict[str, Any]:
 def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return what differs, in words: `model.engine was 'onnx' and is 'openvino'`."""
     return [
-        f"{key} was {_shown(was.get(key))} and is {_shown(now.get(key))}"
+        f"{key} was {_show(was.get(key))} and is {_show(now.get(key))}"
         for key in dict.fromkeys([*was, *now])
         if was.get(key) != now.get(key)
     ]
@@ -55,7 +55,7 @@ def _model(where: str, model: ModelPlan) -> dict[str, Any]:
     return {f"{where}.artifact": model.artifact, f"{where}.engine": model.engine, **side, **options}
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "not set" if value is None else repr(value)

@@ -100,7 +100,7 @@ class Shadow:
             self.num_passed_by += 1
             return
         # Copies of both: the runtime writes over the one, and the user's code may write over the other.
-        copied, kept = _copied(batch), _copied(answers)
+        copied, kept = _copy(batch), _copy(answers)
         with self._wake:
             if self._is_idle:  # else another worker was faster
                 self._is_idle = False
@@ -141,7 +141,7 @@ class Shadow:
         self._num_in_a_row = 0
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: np.array(one) for name, one in value.items()}
     return np.array(value)

@@ -195,14 +195,14 @@ def pack(value: Any, arena: Arena) -> bytes:
             return msgspec.msgpack.Ext(_SCALAR, _headers.encode(header))
         if isinstance(part, _Tuple):
             return msgspec.msgpack.Ext(_TUPLE, msgspec.msgpack.encode(part.parts, enc_hook=outside))
-        raise TypeError(_described(part))
+        raise TypeError(_describe(part))
 
     try:
         arena.reset()
-        arena.reserve(_needed(value))
-        return msgspec.msgpack.encode(_prepared(value), enc_hook=outside)
+        arena.reserve(_count_needed(value))
+        return msgspec.msgpack.encode(_prepare(value), enc_hook=outside)
     except OSError as error:
-        raise _too_large(_needed(value), error) from None
+        raise _too_large(_count_needed(value), error) from None
     except RecursionError:
         raise StageFailed(
             "a value that contains itself, or is nested too deeply, cannot travel between processes"
@@ -268,7 +268,7 @@ class _Tuple:
 _PLAIN = frozenset((type(None), bool, int, float, str, bytes))
 
 
-def _prepared(value: Any) -> Any:
+def _prepare(value: Any) -> Any:
     """Return the value with its long bytes and tuples marked.
 
     Raises:
@@ -280,27 +280,27 @@ def _prepared(value: Any) -> Any:
     if kind in _PLAIN or kind is np.ndarray or isinstance(value, np.generic):
         return value
     if kind is list:
-        return value if holds_only_plain(value) else [_prepared(part) for part in value]
+        return value if holds_only_plain(value) else [_prepare(part) for part in value]
     if kind is tuple:
-        return _Tuple([_prepared(part) for part in value])
+        return _Tuple([_prepare(part) for part in value])
     if kind is dict:
         for key in value:
             if type(key) not in _PLAIN:
                 raise TypeError(f"a dict with a key of type {type(key).__name__}")
-        return {key: _prepared(part) for key, part in value.items()}
-    raise TypeError(_described(value))
+        return {key: _prepare(part) for key, part in value.items()}
+    raise TypeError(_describe(value))
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     dtype = f" of {value.dtype}" if isinstance(value, np.ndarray | np.generic) else ""
     return f"a value of type {type(value).__name__}{dtype}"
 
 
-def _needed(value: Any) -> int:
+def _count_needed(value: Any) -> int:
     if isinstance(value, np.ndarray | np.generic | bytes):
         return _ALIGNMENT + (len(value) if isinstance(value, bytes) else value.nbytes)
     if isinstance(value, dict):
-        return sum(_needed(part) for part in value.values())
+        return sum(_count_needed(part) for part in value.values())
     if isinstance(value, list | tuple) and not holds_only_plain(value):
-        return sum(_needed(part) for part in value)
+        return sum(_count_needed(part) for part in value)
     return 0

@@ -392,11 +392,11 @@ class Supervisor:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 post = by_pid.get(ended[0])
                 if post is not None:
-                    self._ended(post, post.worker, os.waitstatus_to_exitcode(ended[1]))
+                    self._note_end(post, post.worker, os.waitstatus_to_exitcode(ended[1]))
 
     # --- after an end
 
-    def _ended(self, post: _Post, worker: _Worker, code: int) -> None:
+    def _note_end(self, post: _Post, worker: _Worker, code: int) -> None:
         post.worker = None
         table = worker.slot.table
         self._has_begun = self._has_begun or table.num_beats > 0
@@ -408,10 +408,10 @@ class Supervisor:
             # How its process ended after that, perhaps in a library's clean-up, says nothing about its work.
             said = worker.ended.status
             status = said if said is not None else code if code >= 0 else _DEFECT
-            self._finished(post, worker, status, counts[OutcomeKind.DELIVERED] > 0)
+            self._decide_after_end(post, worker, status, counts[OutcomeKind.DELIVERED] > 0)
             self._drop_table(post.number, post.lives)
         else:
-            self._died(post, worker, code, table.messages(), counts[OutcomeKind.DELIVERED] > 0)
+            self._note_death(post, worker, code, table.messages(), counts[OutcomeKind.DELIVERED] > 0)
         table.close()
 
     def _inherit(self, folder: str, by: _Worker) -> None:
@@ -433,7 +433,7 @@ class Supervisor:
         if self._recovery is not None:
             self._recovery.drop(_table_name(number, life))
 
-    def _finished(self, post: _Post, worker: _Worker, status: int, delivered: bool) -> None:
+    def _decide_after_end(self, post: _Post, worker: _Worker, status: int, delivered: bool) -> None:
         """Decide about one that ended by itself: it has drained its queue, cannot begin, lost its queue, or was asked to."""
         if self._stopping:
             is_drained = worker.ended is not None and worker.ended.is_drained
@@ -452,7 +452,7 @@ class Supervisor:
         else:
             self._again(post, worker, delivered)
 
-    def _died(self, post: _Post, worker: _Worker, code: int, messages: list[InFlight], delivered: bool) -> None:
+    def _note_death(self, post: _Post, worker: _Worker, code: int, messages: list[InFlight], delivered: bool) -> None:
         crashed, cause = self._cause(worker, code)
         in_work = [message.id for message in messages if message.in_work and not message.delivered]
         waiting = [message.id for message in messages if not message.in_work and not message.delivered]

@@ -26,7 +26,7 @@ def of_undelivered(item: Item, error: ItemError, keeper: KeepsResults, now: floa
     """
     earlier = item.kept or Kept(item.value, None, 0)
     # Redriven it is to have all its time again.
-    final = _written(item.job, Kept(item.value, None, 0), keeper)
+    final = _write(item.job, Kept(item.value, None, 0), keeper)
     if isinstance(error, ItemRejected):
         return Outcome(OutcomeKind.REJECTED, str(error), kept=final, origin=error.origin)
     asked = error.retry_after_seconds if isinstance(error, ItemFailed) else 0.0
@@ -37,7 +37,7 @@ def of_undelivered(item: Item, error: ItemError, keeper: KeepsResults, now: floa
         return Outcome(OutcomeKind.DEAD_LETTERED, reason, undelivered=True, kept=final, origin=error.origin)
     since = now if earlier.since is None else min(now, earlier.since)
     kept, brief = (
-        _written(item.job, Kept(value, since, earlier.tries + 1), keeper) for value in (item.value, msgspec.UNSET)
+        _write(item.job, Kept(value, since, earlier.tries + 1), keeper) for value in (item.value, msgspec.UNSET)
     )
     return Outcome(OutcomeKind.RETRY, str(error), delay, True, kept, brief, error.origin)
 
@@ -63,7 +63,7 @@ def of_postponed(item: Item, error: ItemFailed, now: float, jitter: float) -> Ou
     return Outcome(OutcomeKind.RETRY, str(error), delay, spared=True)
 
 
-def _written(job: Job, kept: Kept, keeper: KeepsResults) -> bytes:
+def _write(job: Job, kept: Kept, keeper: KeepsResults) -> bytes:
     try:
         return keeper.keep(job, kept)
     except DeliveryRejected:  # no JSON: that is why it was rejected

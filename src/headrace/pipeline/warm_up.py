@@ -172,17 +172,17 @@ class _Trial:
             Exception: Whatever the stage raises.
         """
         self._buffers[size] = buffer
-        self._timed(size)
-        seconds, cpu_seconds = self._timed(size)
+        self._time(size)
+        seconds, cpu_seconds = self._time(size)
         self.curve.seconds[size], self.curve.call_cpu_seconds[size] = [seconds], [cpu_seconds]
 
     def again(self, size: int) -> None:
         """Call once more; raises what the stage raises."""
-        seconds, cpu_seconds = self._timed(size)
+        seconds, cpu_seconds = self._time(size)
         self.curve.seconds[size].append(seconds)
         self.curve.call_cpu_seconds[size].append(cpu_seconds)
 
-    def _timed(self, size: int) -> tuple[float, float]:
+    def _time(self, size: int) -> tuple[float, float]:
         inputs = self._buffers[size].stack([self.value] * size)  # again each time: a stage may write into its batch
         self._before_call(size)
         cpu_began, began = time.thread_time_ns(), self._now_ns()

@@ -38,24 +38,24 @@ def write_chrome_trace(run: Run, path: str | Path, *, max_items: int | None = MA
     num_samples = 0
     with trace_file(Path(path)) as file:
         file.write(b'{"displayTimeUnit":"ms","otherData":' + encode_document(about(run, timeline)))
-        file.write(b',"traceEvents":[\n' + _joined(_naming_events(timeline)))
+        file.write(b',"traceEvents":[\n' + _join(_make_naming_events(timeline)))
         for chunk in chunks(timeline.slices()):
-            file.write(b",\n" + _joined([event for one in chunk for event in _slice_events(timeline, one)]))
+            file.write(b",\n" + _join([event for one in chunk for event in _slice_events(timeline, one)]))
         for samples in chunks(timeline.samples()):
             num_samples += len(samples)
-            file.write(b",\n" + _joined([_sample_event(timeline, sample) for sample in samples]))
+            file.write(b",\n" + _join([_sample_event(timeline, sample) for sample in samples]))
         file.write(b"\n]}\n")
     return summary(Path(path), timeline, num_samples)
 
 
-def _joined(events: list[dict[str, Any]]) -> bytes:
+def _join(events: list[dict[str, Any]]) -> bytes:
     """Return events as JSON, one a line, with commas between."""
     return (
         msgspec.json.Encoder(enc_hook=plain).encode_lines(events).rstrip(b"\n").replace(b"\n", b",\n")
     )  # JSON escapes inner ones
 
 
-def _naming_events(timeline: Timeline) -> list[dict[str, Any]]:
+def _make_naming_events(timeline: Timeline) -> list[dict[str, Any]]:
     """Return what gives processes and threads their names and order."""
     events = []
     for order, (number, name) in enumerate(timeline.processes.items()):

@@ -44,7 +44,7 @@ def render_ledger(name: str, attempts: Sequence[Attempt], decisions: Sequence[De
         tag("h1", f"{len(attempts):,} attempts, {accepted:,} accepted, {len(decisions):,} decisions"),
         tag("p", _cost(attempts)),
     )
-    sections = [*_pictures(attempts), _history(attempts), _decided(decisions)]
+    sections = [*_pictures(attempts), _history(attempts), _show_decisions(decisions)]
     footer = f"Made by headrace {headrace_version()}. A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."
     return framed(name, overview, [section for section in sections if section], footer)
 
@@ -188,7 +188,7 @@ def _history(attempts: Sequence[Attempt]) -> Section | None:
     )
 
 
-def _decided(decisions: Sequence[Decision]) -> Section | None:
+def _show_decisions(decisions: Sequence[Decision]) -> Section | None:
     if not decisions:
         return None
     rows = [

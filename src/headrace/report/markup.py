@@ -50,7 +50,7 @@ def tag(_name: str, *children: str | None, **attributes: str | bool | None) -> H
 
 def join(parts: Iterable[str | None]) -> Html:
     """Return parts one after the other: markup as it is, text escaped, None left out."""
-    return Html("".join(_escaped(part) for part in parts if part is not None))
+    return Html("".join(_escape(part) for part in parts if part is not None))
 
 
 def raw(text: str) -> Html:
@@ -105,7 +105,7 @@ def _cell(name: str, content: str, index: int, text_columns: int, scope: str | N
     return tag(name, content, class_=kind, scope=scope)
 
 
-def _escaped(part: str) -> str:
+def _escape(part: str) -> str:
     return part if isinstance(part, Html) else html.escape(plain(part))
 
 

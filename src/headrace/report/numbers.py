@@ -14,9 +14,9 @@ from headrace.report.markup import DASH, Html, tag
 #: How each unit of a `formats.profile.Series` is written.
 _WRITTEN: dict[str, Callable[[float], str]] = {
     "ratio": lambda value: f"{value:.1%}".replace("%", " %"),
-    "bytes": lambda value: _signed(format_size, value),
-    "bytes/s": lambda value: f"{_signed(format_size, value)}/s",
-    "seconds": lambda value: _signed(_duration, value),
+    "bytes": lambda value: _write_signed(format_size, value),
+    "bytes/s": lambda value: f"{_write_signed(format_size, value)}/s",
+    "seconds": lambda value: _write_signed(_duration, value),
     "items": lambda value: _whole_or_digits(value),
     "count": lambda value: _whole_or_digits(value),
     "items/s": lambda value: f"{digits(value)}/s",
@@ -131,5 +131,5 @@ def _whole_or_digits(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else digits(value)
 
 
-def _signed(write: Callable[[float], str], value: float) -> str:
+def _write_signed(write: Callable[[float], str], value: float) -> str:
     return f"\N{MINUS SIGN}{write(-value)}" if value < 0 else write(value)

@@ -169,7 +169,7 @@ class Timeline:
             return
         table = self._samples
         start = self._origin - self._run.info.clock_offsets_ns.get(self._run.info.host, 0)
-        step = _thinning(table) if self._limited else {}
+        step = _read_thinning(table) if self._limited else {}
         seen: defaultdict[str, int] = defaultdict(int)
         for batch in table.to_batches(CHUNK):
             columns = (batch.column(name).to_pylist() for name in ("time", "scope", "name", "value"))
@@ -270,7 +270,7 @@ class Timeline:
 
     def _draw_services(self) -> None:
         rows = self._rows
-        self._members, starts = _batched(rows)
+        self._members, starts = _sort_by_batch(rows)
         self._bounds = np.append(starts, len(self._members))
         leader = self._members[starts]
         begin = rows.started[leader]
@@ -281,7 +281,7 @@ class Timeline:
         lanes = _lanes(worker[order], begin[order], end[order])
         track = self._worker_tracks(worker[order], lanes)
         self._made.add(_SERVICE, begin[order], end[order], track, order)
-        last, until = _blocked(worker[order], rows.dequeued[leader][order], begin[order], end[order], put[order])
+        last, until = _find_blocked(worker[order], rows.dequeued[leader][order], begin[order], end[order], put[order])
         self._made.add(_BLOCKED, end[order][last], until, track[last], order[last])
 
     def _worker_tracks(self, worker: Ints, lanes: Ints) -> Ints:
@@ -468,7 +468,7 @@ def _changes(*columns: Ints) -> npt.NDArray[np.bool_]:
     return changed
 
 
-def _batched(rows: Columns) -> tuple[Ints, Ints]:
+def _sort_by_batch(rows: Columns) -> tuple[Ints, Ints]:
     """Return the rows in an order in which those of one batch are neighbours, and where each service begins in it."""
     keys = (rows.ended, rows.started, rows.batch, rows.stage, rows.worker)
     order = np.lexsort(keys)
@@ -500,7 +500,7 @@ def _greedy_lanes(begins: list[int], ends: list[int]) -> list[int]:
     return lanes
 
 
-def _blocked(worker: Ints, dequeued: Ints, begin: Ints, end: Ints, put: Ints) -> tuple[Ints, Ints]:
+def _find_blocked(worker: Ints, dequeued: Ints, begin: Ints, end: Ints, put: Ints) -> tuple[Ints, Ints]:
     """Return after which services a worker waited for room in the next queue, and until when.
 
     A worker hands on what it took together at once, after the last of them; and where results are handed on beside it (a
@@ -539,7 +539,7 @@ def _resources(run: Run) -> Any | None:
     return table.sort_by("time") if len(table) else None
 
 
-def _thinning(table: Any) -> dict[str, int]:
+def _read_thinning(table: Any) -> dict[str, int]:
     """Return {counter: one value in so many is shown}."""
     counts = table.group_by(["scope", "name"]).aggregate([([], "count_all")]).to_pylist()
     return {f"{row['scope']} {row['name']}": -(-row["count_all"] // _MAX_SAMPLES) for row in counts}

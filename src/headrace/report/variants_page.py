@@ -34,7 +34,7 @@ def render_variants(
         pareto_section(document), steps_section(document), end_to_end_section(document.end_to_end), tried_section(document),
         slices_section(document), layouts_section(document), layers_section(document),
         worst_section(document, pictures or {}),
-        reasons_section(document), _skipped(document), _decided(decisions),
+        reasons_section(document), _show_skipped(document), _show_decisions(decisions),
     ]  # fmt: skip
     footer = (
         f"Made by headrace {headrace_version()} for the model {document.model.sha256[:16]}. "
@@ -59,14 +59,14 @@ def _overview(document: OptimizationDocument, name: str) -> Html:
     )
 
 
-def _skipped(document: OptimizationDocument) -> Section | None:
+def _show_skipped(document: OptimizationDocument) -> Section | None:
     if not document.skipped:
         return None
     said = bullets(f"{skipped.technique}: {skipped.why}" for skipped in document.skipped)
     return Section(anchor="skipped", title="Not tried", parts=[said])
 
 
-def _decided(decisions: Sequence[Decision]) -> Section | None:
+def _show_decisions(decisions: Sequence[Decision]) -> Section | None:
     if not decisions:
         return None
     rows = [[f"d{one.number}", one.action, one.plan, one.who, one.why] for one in decisions]

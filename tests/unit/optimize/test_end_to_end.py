@@ -164,7 +164,7 @@ def test_for_cost_less_cpu_time_counts_where_the_pipeline_is_no_slower(
     question: Any = SimpleNamespace(found=search, pipeline=SimpleNamespace(name="p"), before=Plan(), after=Plan())
     run: Any = SimpleNamespace(path=Path("run"))
     document = compared((0.4, 0.5, 0.625), throughput, verdict)
-    told = end_to_end_module._told(question, run, document, None, "", "not asked", None)
+    told = end_to_end_module._tell(question, run, document, None, "", "not asked", None)
     assert (told.verdict, told.metric) == (expected, "cpu_per_item")
     assert told.gained == Estimate(1.6, 2.0, 2.5)
     assert told.measured == Estimate(*throughput)
@@ -180,10 +180,10 @@ def test_a_prediction_for_smaller_images_says_what_it_does_not_count() -> None:
     run: Any = SimpleNamespace(path=Path("run"))
     predicted: Any = SimpleNamespace(throughput=SimpleNamespace(ratio=Estimate(1.4, 1.5, 1.6)))
     document = compared((0.4, 0.5, 0.625), (1.9, 2.0, 2.1), "better")
-    told = end_to_end_module._told(question, run, document, predicted, "p1", "", None)
+    told = end_to_end_module._tell(question, run, document, predicted, "p1", "", None)
     assert "predicted 1.50 (1.40 to 1.60), by the model alone: what images of another size cost before it" in told.says
     same: Any = SimpleNamespace(**{**vars(question), "after": question.before})
-    assert "by the model alone" not in end_to_end_module._told(same, run, document, predicted, "p1", "", None).says
+    assert "by the model alone" not in end_to_end_module._tell(same, run, document, predicted, "p1", "", None).says
 
 
 @pytest.mark.measures

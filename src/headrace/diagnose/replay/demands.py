@@ -222,9 +222,9 @@ def _stage_demands(evidence: Evidence, info: StageInfo, account: StageAccount, u
     cpu = spans.cpu[good] / 1e9
     delay = np.nan_to_num(spans.run_delay[good] / 1e9)
     blocked = np.maximum(service - cpu - delay, 0.0)
-    lock, kept = _blocked_shares(info, account)
+    lock, kept = _compute_blocked_shares(info, account)
     values = {
-        name: _filled(len(units), at, value)
+        name: _fill(len(units), at, value)
         for name, value in (("wait", blocked * kept), ("cpu", cpu), ("size", spans.batch_size[good].astype(float)))
     }
     demands = StageDemands(
@@ -242,7 +242,7 @@ def _stage_demands(evidence: Evidence, info: StageInfo, account: StageAccount, u
     if split is not None and info.executor != "process" and split.unknown <= 0.5 * (account.blocked or 0.0):
         demands.gil_wait = split.gil
         if info.kind == "device":
-            demands.gil_wait_grows = _growing_share(blocked, spans.batch_size[good].astype(float))
+            demands.gil_wait_grows = _fit_growing_share(blocked, spans.batch_size[good].astype(float))
     return demands
 
 
@@ -251,7 +251,7 @@ def _may_hold_gil(info: StageInfo) -> float:
     return 0.0 if info.releases_gil or info.executor == "process" or info.kind == "device" else 1.0
 
 
-def _growing_share(values: Array, sizes: Array) -> float:
+def _fit_growing_share(values: Array, sizes: Array) -> float:
     """Return which share of a mean grows with the batch size: the least-squares line's, between 0 and 1."""
     mean = float(values.mean()) if len(values) else 0.0
     if mean <= 0 or len(values) < FEWEST_JOBS or sizes.std() < 0.1 * sizes.mean():
@@ -260,7 +260,7 @@ def _growing_share(values: Array, sizes: Array) -> float:
     return min(1.0, max(0.0, slope * float(sizes.mean()) / mean))
 
 
-def _blocked_shares(info: StageInfo, account: StageAccount) -> tuple[float, float]:
+def _compute_blocked_shares(info: StageInfo, account: StageAccount) -> tuple[float, float]:
     """Return which shares of the blocked time were waiting for a lock, and for the outside."""
     split, blocked = account.blocked_split, account.blocked
     known = 0.0 if split is None or not blocked else 1.0 - split.unknown / blocked
@@ -276,7 +276,7 @@ def _computes(account: StageAccount) -> bool:
     return (account.cpu or 0.0) >= (account.blocked or 0.0)
 
 
-def _filled(count: int, at: Array, values: Array) -> Array:
+def _fill(count: int, at: Array, values: Array) -> Array:
     """Return values by unit; units without one (not measured) get those of the others in turn."""
     found = np.full(count, np.nan)
     found[at] = values
@@ -327,12 +327,14 @@ def _tries(evidence: Evidence, rows: Array, place: Array, kept: float) -> dict[i
         if not spans.is_ok[own[-1]]:
             continue
         found[int(place[unit])] = [
-            _failed_try(evidence, row, after, kept) for row, after in itertools.pairwise(own) if not spans.is_ok[row]
+            _read_failed_try(evidence, row, after, kept)
+            for row, after in itertools.pairwise(own)
+            if not spans.is_ok[row]
         ]
     return found
 
 
-def _failed_try(evidence: Evidence, row: int, after: int, kept: float) -> FailedTry:
+def _read_failed_try(evidence: Evidence, row: int, after: int, kept: float) -> FailedTry:
     spans = evidence.spans
     service = (spans.ended[row] - spans.started[row]) / 1e9
     cpu = float(np.nan_to_num(spans.cpu[row])) / 1e9

@@ -311,14 +311,14 @@ class Replay:
             arrivals=self._arrivals(change, count, seed),
             call_seconds=call_seconds,
             jobs_per_call=jobs_per_call,
-            holds_gil=self._holding(plan),
+            holds_gil=self._compute_holding(plan),
             gil_acquisitions=self.gil_acquisitions,
             spreads=self.spreads,
         )
 
     # --- parts of a scenario
 
-    def _holding(self, plan: Plan) -> dict[str, float]:
+    def _compute_holding(self, plan: Plan) -> dict[str, float]:
         """Return {stage: share of its CPU time with the GIL}: what comes back from processes of its own has to have it."""
         infos = [stage.info for stage in self.demands.stages]
         back = [info.name for info in infos if info.executor == "process" and not info.releases_gil]
@@ -450,7 +450,7 @@ class Replay:
             if name in change.cost_curves:
                 cost = given_cost(change.cost_curves[name], cost.cpu_share)
             elif stage.is_emulated:
-                cost = _emulated_cost(cost, self.plan, plan, stage.info)
+                cost = _make_emulated_cost(cost, self.plan, plan, stage.info)
             batch, recorded = plan.stages[name].batch or 1, self.plan.stages[name].batch or 1
             if batch > recorded or name in change.cost_curves:
                 cost.check(name, batch)
@@ -470,7 +470,7 @@ class Replay:
         What others used says little: a program that runs now and then takes nothing from threads that mostly sleep, and one
         that wants a core all the time takes more than it is given.
         """
-        measured = self._measured_run_delay()
+        measured = self._read_run_delay()
         if measured is None or self.machine.others <= 0:
             return
         found = self.machine
@@ -479,16 +479,16 @@ class Replay:
             others = (low + high) / 2
             # Who does not compete for a core has only what is left over.
             self.machine = dataclasses.replace(found, others=others, taken=min(others, found.taken))
-            if self._simulated_delay() < measured:
+            if self._simulate_delay() < measured:
                 low = others
             else:
                 high = others
 
-    def _simulated_delay(self) -> float:
+    def _simulate_delay(self) -> float:
         simulated = self.simulate(num_jobs=self.affordable(_FEWEST_JOBS))
         return simulated.trace.delay_seconds / len(simulated.latencies)
 
-    def _measured_run_delay(self) -> float | None:
+    def _read_run_delay(self) -> float | None:
         """Return seconds per job that workers waited for a core within stages; None where it was not measured."""
         jobs = max(1, int(self.document.counters.get("delivered", 0)))
         total, known = 0.0, False
@@ -518,12 +518,12 @@ class Replay:
             self._fit_gil_acquisitions(holding)
 
     def _fit_holding(self, holding: list[str]) -> None:
-        measured = sum(self._measured_gil_wait(name) for name in holding)
+        measured = sum(self._read_gil_wait(name) for name in holding)
         base = {name: share for name, share in self.holds_gil.items() if name not in holding}
         found = []
         for share in _GIL_SHARES:
             self.holds_gil = base | dict.fromkeys(holding, share)
-            waits = self._simulated_gil_wait()
+            waits = self._simulate_gil_wait()
             found.append((abs(sum(waits[name] for name in holding) - measured), -share))
             if sum(waits[name] for name in holding) < measured:
                 break  # it only gets less from here on
@@ -536,7 +536,7 @@ class Replay:
     def _fit_gil_acquisitions(self, holding: list[str]) -> None:
         """Make stages that let go of the GIL take it back as often as it takes for them to wait as long as they did."""
         for _ in range(_ACQUISITION_ROUNDS):
-            waits = self._simulated_gil_wait()
+            waits = self._simulate_gil_wait()
             for stage in self.demands.stages:
                 name, measured = stage.name, stage.gil_wait
                 if name in holding or name not in self.holds_gil or measured < _LEAST_GIL_WAIT:
@@ -548,20 +548,20 @@ class Replay:
                 times = max(1.0, min(most, known.times * measured / seen))
                 self.gil_acquisitions[name] = GilAcquisitions(times, known.grows)
 
-    def _simulated_gil_wait(self) -> dict[str, float]:
+    def _simulate_gil_wait(self) -> dict[str, float]:
         """Return {stage: seconds per unit}; what a station waits is shared among its stages by what was measured of them."""
         simulated = self.simulate(num_jobs=self.affordable(_FEWEST_JOBS))
         self._bound_jobs(simulated)
         waits = simulated.gil_wait
         found = {}
         for group in group_stages(self.demands.stages, self.plan):
-            total = sum(self._measured_gil_wait(stage.name) for stage in group)
+            total = sum(self._read_gil_wait(stage.name) for stage in group)
             for stage in group:
-                share = self._measured_gil_wait(stage.name) / total if total > 0 else 1.0 / len(group)
+                share = self._read_gil_wait(stage.name) / total if total > 0 else 1.0 / len(group)
                 found[stage.name] = waits.get(group[0].name, 0.0) * share
         return found
 
-    def _measured_gil_wait(self, name: str) -> float:
+    def _read_gil_wait(self, name: str) -> float:
         stage = next(one for one in self.demands.stages if one.name == name)
         return stage.gil_wait / (float(stage.batch_size.mean()) if stage.info.kind == "device" else 1.0)
 
@@ -590,7 +590,7 @@ class Replay:
 
         def miss(value: float) -> float:
             slow(value)
-            return math.log(self._simulated_throughput() / self.throughput)
+            return math.log(self._simulate_throughput() / self.throughput)
 
         missing = miss(usual)
         low, high = (usual, most) if missing > 0 else (least, usual)
@@ -602,7 +602,7 @@ class Replay:
         best = min(tried, key=lambda value: abs(tried[value]))
         slow(best if abs(tried[best]) <= _MOST_LEFT * abs(missing) else usual)
 
-    def _simulated_throughput(self) -> float:
+    def _simulate_throughput(self) -> float:
         return self.simulate().throughput
 
     def _gil_was_sampled(self) -> bool:
@@ -681,7 +681,7 @@ def _is_accelerator(evidence: Evidence, stage: StageDemands) -> bool:
     )
 
 
-def _emulated_cost(cost: BatchCost, recorded: Plan, changed: Plan, info: StageInfo) -> BatchCost:
+def _make_emulated_cost(cost: BatchCost, recorded: Plan, changed: Plan, info: StageInfo) -> BatchCost:
     """Return the cost of an emulated device whose Plan names other times."""
     before, after = (plan.model_of(info.task, info.name) for plan in (recorded, changed))
     if before.engine != after.engine or before.options == after.options:

@@ -240,7 +240,7 @@ class _Builder:
             workers=workers,
             capacity=settings.queue_items or 1,
             programs=programs,
-            batching=self._batching(device),
+            batching=self._make_batching(device),
             batch_program=self._batch_program(group, device) if device is not None else None,
             shapes=_shape_codes(device, self.units),
             chunk=1 if device is not None or settings.executor == "process" or ordered else _chunk(programs),
@@ -252,7 +252,7 @@ class _Builder:
             retries=self._retries(group),
         )
 
-    def _batching(self, device: StageDemands | None) -> BatchingPolicy | None:
+    def _make_batching(self, device: StageDemands | None) -> BatchingPolicy | None:
         if device is None:
             return None
         settings = self.plan.stages[device.name]
@@ -297,7 +297,7 @@ class _Builder:
         """Return what each unit needs in a station without a device."""
         columns = [self._columns(demands, group[0]) for demands in group]
         locks = {demands.name: self._resource(f"lock:{demands.name}", 1) for demands in group if demands.mean_lock}
-        tail = self._handing_on()
+        tail = self._make_handing_on()
         count = len(self.units[group[0].name])
         gil_acquisitions = [self._gil_acquisitions(demands, group[0]) for demands in group]
         if len(columns) == 1 and not locks and not gil_acquisitions[0]:
@@ -307,7 +307,7 @@ class _Builder:
         for unit in range(count):
             phases: list[Phase] = []
             for demands, (wait, cpu, gil), times in zip(group, columns, gil_acquisitions, strict=True):
-                own = _touching(_phases(wait[unit], cpu[unit], gil[unit]), times)
+                own = _cut_by_gil(_phases(wait[unit], cpu[unit], gil[unit]), times)
                 if demands.name in locks and own:
                     own = ((TAKE, locks[demands.name]), *own, (GIVE, locks[demands.name]))
                 phases.extend(own)
@@ -347,7 +347,7 @@ class _Builder:
         """Return the stage that hands on what a station has done: inline stages between pass arrays within the process."""
         return next(group[-1].name for group in self.groups if group[0] is head)
 
-    def _handing_on(self) -> Program:
+    def _make_handing_on(self) -> Program:
         if self.overhead <= 0:
             return ()
         return ((GIL if self.gil_matters else CPU, self.overhead),)
@@ -388,7 +388,7 @@ class _Builder:
             call = _phases(total * (1.0 - share), cpu, total * share * gil_share)
             if spread is not None:
                 call = tuple((SPREAD, cpu / faster) if kind == CPU else (kind, amount) for kind, amount in call)
-            call = _touching(call, times[size])
+            call = _cut_by_gil(call, times[size])
             if resource is not None:
                 call = ((TAKE, resource), *call, (GIVE, resource))
             phases: list[Phase] = []
@@ -457,7 +457,7 @@ def _phases(wait: float, cpu: float, gil: float) -> Program:
     return tuple(phase for phase in phases if phase[1] > 0.0)
 
 
-def _touching(program: Program, times: int) -> Program:
+def _cut_by_gil(program: Program, times: int) -> Program:
     """Return a program whose CPU phases are cut so often by taking the GIL back for a moment, which is part of their time."""
     if times < 1:
         return program

@@ -104,7 +104,7 @@ class Engine:
                 self._num_events += 1
                 heappop(running)
                 self._advance(ends)
-                self._computed(worker)
+                self._end_computing(worker)
             elif timers:
                 self._pass_timer()
             else:
@@ -177,7 +177,7 @@ class Engine:
         worker.ends = self._virtual + seconds
         heappush(self._running, (worker.ends, self._serial, worker))
 
-    def _computed(self, worker: Worker) -> None:
+    def _end_computing(self, worker: Worker) -> None:
         worker.token = 0
         self._delay_seconds += self.now - worker.since - worker.left
         self._set_threads(self._threads - worker.threads)
@@ -362,10 +362,10 @@ class Engine:
 
     # --- handing on
 
-    def _served(self, worker: Worker) -> None:
+    def _end_service(self, worker: Worker) -> None:
         state = worker.state
         if state.station.retries:
-            worker.units = [unit for unit in worker.units if not self._failed(state, unit)]
+            worker.units = [unit for unit in worker.units if not self._fail_try(state, unit)]
             if not worker.units:
                 self._take_next(worker)
                 return
@@ -408,7 +408,7 @@ class Engine:
             worker.index += 1
         worker.handed_on(worker)
 
-    def _handed_aside(self, aside: Worker) -> None:
+    def _end_handing_aside(self, aside: Worker) -> None:
         """The thread that hands on for a device has done so: go on with what waits beside it."""
         master = aside.master
         aside.units = []
@@ -431,7 +431,7 @@ class Engine:
                 self._put(state.join, unit)
         return children
 
-    def _failed(self, state: StationState, unit: int) -> bool:
+    def _fail_try(self, state: StationState, unit: int) -> bool:
         """Return whether the try of a unit has failed; then it comes back later."""
         if not state.fails(unit):
             return False
@@ -486,9 +486,9 @@ class Engine:
         # The one that waits first takes the next; another looks again then.
         index = min(self._num_claimed + len(self._waiting_jobs), self.system.num_jobs - 1)
         self._waiting_jobs.append(worker)
-        self._later(arrivals[index], self._arrived, worker)
+        self._later(arrivals[index], self._end_arrival, worker)
 
-    def _arrived(self, worker: Worker) -> None:
+    def _end_arrival(self, worker: Worker) -> None:
         self._waiting_jobs.remove(worker)
         self._receiving.idle_time += self.now - worker.since
         self._receive(worker)
@@ -522,10 +522,10 @@ class Engine:
         """Tell every worker what to do when its program has ended, and when its units have been handed on."""
         for state in self._states:
             for worker in state.workers:
-                worker.ended = self._served
+                worker.ended = self._end_service
                 worker.handed_on = self._take_next
                 if worker.aside is not None:
-                    worker.aside.handed_on = self._handed_aside
+                    worker.aside.handed_on = self._end_handing_aside
         for receiver in self._receiving.workers:
             receiver.ended = self._hand_on
             receiver.handed_on = self._next_claimed

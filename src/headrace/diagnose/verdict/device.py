@@ -196,7 +196,7 @@ def _underfill(facts: Facts, view: StageView) -> Iterator[Proposal]:
     waiting = _reason(view, "max_wait")
     limit, in_flight = facts.plan.source.max_in_flight, facts.machine.get("run.in_flight")
     at_limit = _is_at_limit(facts)
-    taken = _taken(view)
+    taken = _compute_taken_share(view)
     if fill > _FILL or full > _FEW or taken is None or taken < _BUSY:
         return
     share = _underfill_share(facts, view, largest, taken)
@@ -261,7 +261,7 @@ def _is_at_limit(facts: Facts) -> bool:
     return limit is not None and in_flight is not None and in_flight >= _AT_LIMIT * limit
 
 
-def _taken(view: StageView) -> float | None:
+def _compute_taken_share(view: StageView) -> float | None:
     """Return the share of the time that the device is at work or waits for a batch to fill, rather than for any item."""
     utilization, throughput = view.account.utilization, view.account.throughput
     if utilization is None or throughput is None:

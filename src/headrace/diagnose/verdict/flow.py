@@ -24,7 +24,7 @@ _HELD = 0.2
 def rules(facts: Facts) -> Iterator[Proposal]:
     """Propose for stages that work in vain, and for the order."""
     yield from _retries(facts)
-    yield from _ordering(facts)
+    yield from _propose_ordering(facts)
 
 
 def wasted_share(facts: Facts, view: StageView) -> float | None:
@@ -59,7 +59,7 @@ def _retries(facts: Facts) -> Iterator[Proposal]:
     """Propose for each stage that fails or works in vain; what is done again only since another stage fails is that stage's."""
     shares = {view.name: wasted_share(facts, view) or 0.0 for view in facts.stages}
     found = [_retry(facts, view, shares[view.name]) for view in facts.stages if shares[view.name] >= WORTH_NAMING]
-    failing = _failing_stage(facts)
+    failing = _find_failing_stage(facts)
     of_others = [one for one in found if failing and one.cause == "failures" and not _fails(facts, one.stage or "")]
     yield from (one for one in found if one not in of_others)
     if not of_others or failing is None or shares[failing.name] >= WORTH_NAMING:
@@ -81,7 +81,7 @@ def _fails(facts: Facts, stage: str) -> bool:
     return bool((~is_ok).mean() >= _SEEN)
 
 
-def _failing_stage(facts: Facts) -> StageView | None:
+def _find_failing_stage(facts: Facts) -> StageView | None:
     """Return the stage with the most failures; None if none failed."""
     failed = {stage.name: stage.failed for stage in facts.evidence.stages}
     views = [view for view in facts.stages if failed.get(view.name)]
@@ -148,7 +148,7 @@ def _in_vain(facts: Facts, failed: float, again: float) -> str:
     return "; ".join(parts) or "items were served more than once"
 
 
-def _ordering(facts: Facts) -> Iterator[Proposal]:
+def _propose_ordering(facts: Facts) -> Iterator[Proposal]:
     latency = facts.document.latency.mean
     if not facts.plan.run.ordered or not latency or len(facts.stages) < 2:
         return

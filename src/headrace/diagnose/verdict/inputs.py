@@ -33,7 +33,7 @@ def _skew(facts: Facts, view: StageView) -> Iterator[Proposal]:
     risen = trends.growth(started, cost)
     if risen is None or not risen.is_rise or risen.ratio < _RISE or risen.excess_share < WORTH_NAMING:
         return
-    found = _explaining_size(started, cost, spans.bytes_in[own].astype(float), spans.bytes_out[own].astype(float))
+    found = _find_explaining_size(started, cost, spans.bytes_in[own].astype(float), spans.bytes_out[own].astype(float))
     if found is None:
         return
     sizes, left = found
@@ -68,7 +68,7 @@ def _skew(facts: Facts, view: StageView) -> Iterator[Proposal]:
     )
 
 
-def _explaining_size(started: Array, cost: Array, *sizes: Array) -> tuple[trends.Growth, float] | None:
+def _find_explaining_size(started: Array, cost: Array, *sizes: Array) -> tuple[trends.Growth, float] | None:
     """Return the growth of the size that explains the cost, and the growth that it leaves; None if none does."""
     known = np.isfinite(cost)
     for size in sizes:

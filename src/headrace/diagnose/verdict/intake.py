@@ -106,7 +106,7 @@ def _jobs_share(receiving: Receiving) -> float:
     return receiving.jobs / receiving.asked if receiving.asked else 1.0
 
 
-def _receiving_lines(facts: Facts, receiving: Receiving) -> list[EvidenceLine]:
+def _describe_receiving(facts: Facts, receiving: Receiving) -> list[EvidenceLine]:
     per_call = receiving.jobs / receiving.calls
     visible = facts.machine.get("source.visible")
     age = receiving.last_age_seconds
@@ -161,13 +161,13 @@ def arrivals(facts: Facts, receiving: Receiving | None) -> Proposal:
             Advice(says="nothing to mend: fewer workers or a smaller machine would do, if more jobs are not to come"),
             Advice(
                 says="what twice the jobs would need",
-                command=f"headrace capacity {quote_arg(facts.evidence.run.path)} --rate {_written(2 * facts.throughput)}/s",
+                command=f"headrace capacity {quote_arg(facts.evidence.run.path)} --rate {_write_rate(2 * facts.throughput)}/s",
             ),
         ),
     )
 
 
-def _written(rate: float) -> str:
+def _write_rate(rate: float) -> str:
     """Return a rate as an option takes it, without an exponent."""
     return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
 
@@ -189,7 +189,7 @@ def _broker(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
         ),
         resources=("receiving", "arrivals"),
         share=in_calls,
-        evidence=(*_receiving_lines(facts, receiving), *idle_lines(facts)),
+        evidence=(*_describe_receiving(facts, receiving), *idle_lines(facts)),
         advice=(
             Advice(says="ask with more receivers side by side", settings=(f"source.receivers={more}",)),
             Advice(says="let the broker hand out several jobs per call (SQS: MaxNumberOfMessages, long polling)"),
@@ -213,7 +213,7 @@ def _source(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
         rule=f"receivers spend at least {_IN_CALLS:.0%} of their time in calls of the source, and jobs are there to be had",
         resources=("receiving", "arrivals"),
         share=in_calls,
-        evidence=(*_receiving_lines(facts, receiving), *idle_lines(facts)),
+        evidence=(*_describe_receiving(facts, receiving), *idle_lines(facts)),
         advice=(
             Advice(says="receive with more threads", settings=settings if is_shown else ()),
             Advice(says="list, sort or open less per job in the source"),

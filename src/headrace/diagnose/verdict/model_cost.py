@@ -38,7 +38,7 @@ def _warm_up(facts: Facts, view: StageView) -> Iterator[Proposal]:
     rows = _calls(facts, view)
     seconds = facts.own_seconds(view, rows)
     shape = shape[rows - facts.evidence.stage_rows(view.name).start]
-    found = trends.first_sights(spans.started[rows], seconds, shape, _expected(view, spans.batch_size[rows]))
+    found = trends.first_sights(spans.started[rows], seconds, shape, _predict_cost(view, spans.batch_size[rows]))
     if found is None or found.num_kinds < _SHAPES or found.share < WORTH_NAMING or found.times < _TIMES:
         return
     kinds, share = found.num_kinds, found.share
@@ -80,7 +80,7 @@ def _calls(facts: Facts, view: StageView) -> Array:
     return np.asarray(rows[np.unique(key, return_index=True)[1]])
 
 
-def _expected(view: StageView, size: Array) -> Array | None:
+def _predict_cost(view: StageView, size: Array) -> Array | None:
     """Return what calls of these sizes cost at warm-up, seconds; None for a stage without a cost curve."""
     curve = view.account.batches.cost_curve if view.account.batches else {}
     if not curve:

@@ -81,7 +81,7 @@ def more_workers(view: StageView, times: int = 2) -> Advice:
     return Advice(says=says, settings=(f"{view.account.station}.workers={count}",))
 
 
-def _waiting_lines(view: StageView) -> list[EvidenceLine]:
+def _describe_waiting(view: StageView) -> list[EvidenceLine]:
     found = [at_least("blocked", f"share of {view.name}'s service spent waiting", view.blocked_share, _WAITS)]
     network = view.waits("network")
     if network is not None:
@@ -108,7 +108,7 @@ def _latency(facts: Facts, view: StageView, verdict: VerdictClass) -> Proposal:
         rule=f"its stage gains most, and is blocked at least {_WAITS:.0%} of the service, waiting for the outside",
         resources=view.resources,
         share=0.0,
-        evidence=tuple(_waiting_lines(view)),
+        evidence=tuple(_describe_waiting(view)),
         advice=(more_workers(view), more_workers(view, 4)),
         removal=Change(speedups={view.name: 4.0}),
     )
@@ -142,7 +142,7 @@ def _tail(facts: Facts, view: StageView, verdict: VerdictClass) -> Iterator[Prop
         evidence=(
             at_least("tail", f"share of {view.name}'s time in the slow few", share, WORTH_NAMING),
             line("slow_items", f"{items:.1%} of the items are slow", items, _TAIL_ITEMS, items <= _TAIL_ITEMS),
-            *_waiting_lines(view),
+            *_describe_waiting(view),
         ),
         advice=(
             Advice(
@@ -180,7 +180,7 @@ def _set_up(facts: Facts, view: StageView, verdict: VerdictClass) -> Iterator[Pr
         evidence=(
             at_least("connections", "new connections per item", per_item, _NEW_CONNECTIONS),
             at_least("connect", f"share of {view.name}'s time spent connecting", share, WORTH_NAMING),
-            *_waiting_lines(view),
+            *_describe_waiting(view),
         ),
         advice=(
             Advice(
@@ -231,7 +231,7 @@ def _bandwidth(facts: Facts, view: StageView) -> Iterator[Proposal]:
         ),
         resources=view.resources,
         share=max(by_size or 0.0, by_company or 0.0, _BY_SIZE),
-        evidence=(*signs, *_waiting_lines(view)),
+        evidence=(*signs, *_describe_waiting(view)),
         advice=(
             Advice(says="fetch fewer bytes: smaller or better compressed images, or a cache near the workers"),
             Advice(says="use a faster link, or a machine nearer to the data; more workers gain nothing here"),

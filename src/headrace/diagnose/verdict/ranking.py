@@ -93,7 +93,7 @@ class _Scored:
 
 def rank(facts: Facts) -> Ranking:
     """Return the verdict of a run, the runner-up and what limits next."""
-    ranked = _ranked(facts)
+    ranked = _rank(facts)
     first, others = _first(facts, ranked)
     experiment = ""
     confidence = _confidence(facts, first, others)
@@ -101,8 +101,8 @@ def rank(facts: Facts) -> Ranking:
     if first.proposal.verdict is VerdictClass.INCONCLUSIVE:
         experiment = next((advice.command for advice in first.proposal.advice if advice.command), "")
     return Ranking(
-        first=_finding(facts, first, confidence),
-        runner_up=_finding(facts, runner_up, "low") if runner_up else None,
+        first=_make_finding(facts, first, confidence),
+        runner_up=_make_finding(facts, runner_up, "low") if runner_up else None,
         next_bottleneck=_next(facts, first.proposal),
         experiment=experiment,
     )
@@ -113,7 +113,7 @@ def all_proposals(facts: Facts) -> list[Proposal]:
     return [proposal for family in _FAMILIES for proposal in family.rules(facts)]
 
 
-def _ranked(facts: Facts) -> list[_Scored]:
+def _rank(facts: Facts) -> list[_Scored]:
     scored = []
     for proposal in all_proposals(facts):
         gain = max(
@@ -177,7 +177,7 @@ def _by_facts(facts: Facts, ranked: Sequence[_Scored]) -> _Scored | None:
         view = facts.stage(one.proposal.stage)
         if _gains_less(one, ranked):
             continue
-        if view is not None and one.proposal.share >= _LARGE_SHARE and _agreeing(facts, view) >= 2:
+        if view is not None and one.proposal.share >= _LARGE_SHARE and _count_agreeing(facts, view) >= 2:
             found.append(_Scored(one.proposal, None, 0.0))
     return max(found, key=lambda one: one.proposal.share, default=None)
 
@@ -195,7 +195,7 @@ def _gains_less(one: _Scored, ranked: Sequence[_Scored]) -> bool:
     return max((other.gain or 1.0 for other in others), default=1.0) - (one.gain or 1.0) > WORTH_GAINING
 
 
-def _agreeing(facts: Facts, view: StageView) -> int:
+def _count_agreeing(facts: Facts, view: StageView) -> int:
     return sum(one.supports is True for one in agreement.lines(facts, view))
 
 
@@ -450,7 +450,7 @@ def _is_another(one: Proposal, first: Proposal) -> bool:
     return (one.verdict, one.stage) != (first.verdict, first.stage)
 
 
-def _finding(facts: Facts, scored: _Scored, confidence: Confidence) -> Finding:
+def _make_finding(facts: Facts, scored: _Scored, confidence: Confidence) -> Finding:
     proposal = scored.proposal
     view = facts.stage(proposal.stage)
     evidence = list(proposal.evidence)

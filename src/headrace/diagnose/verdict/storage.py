@@ -28,7 +28,7 @@ def rules(facts: Facts) -> Iterator[Proposal]:
         elif _reads(facts, view):
             yield _disk(facts, view, waits)
         else:
-            yield _logging(facts, view, waits)
+            yield _propose_logging(facts, view, waits)
 
 
 def _is_memory_short(facts: Facts) -> bool:
@@ -100,7 +100,7 @@ def _disk(facts: Facts, view: StageView, waits: float) -> Proposal:
     )
 
 
-def _logging(facts: Facts, view: StageView, waits: float) -> Proposal:
+def _propose_logging(facts: Facts, view: StageView, waits: float) -> Proposal:
     return Proposal(
         verdict=VerdictClass.LOGGING,
         stage=view.name,

@@ -28,7 +28,7 @@ def diagnosis(found: DiagnosisDocument | str | None, document: ProfileDocument) 
     if found is None:
         return None
     if isinstance(found, str):
-        return Section(anchor="diagnosis", title="Diagnosis", parts=[_failed(found)])
+        return Section(anchor="diagnosis", title="Diagnosis", parts=[_show_failure(found)])
     chart = _gains(found.candidates)
     return Section(
         anchor="diagnosis",
@@ -47,7 +47,7 @@ def diagnosis(found: DiagnosisDocument | str | None, document: ProfileDocument) 
     )
 
 
-def _failed(reason: str) -> Html:
+def _show_failure(reason: str) -> Html:
     says = "This run could not be diagnosed; the rest of the page does not depend on it."
     return tag("div", tag("p", says), tag("p", sentence(reason)), class_="callout")
 

@@ -100,7 +100,7 @@ def work_over_time(document: ProfileDocument) -> Section | None:
         anchor="over-time",
         title="Throughput and queues over time",
         parts=[
-            _shading(document.window),
+            _draw_shading(document.window),
             _grid(charts),
             note(
                 "Queues and workers are sampled from inside the process, which has to wait for Python's interpreter lock: a "
@@ -123,7 +123,7 @@ def resources(document: ProfileDocument) -> Section | None:
         anchor="resources",
         title="Resources over time",
         parts=[
-            _shading(document.window),
+            _draw_shading(document.window),
             *([_memory_growth(document.memory_growth)] if document.memory_growth else []),
             _grid(charts),
             folded("Means and maxima", _table(told)),
@@ -135,10 +135,10 @@ def resources(document: ProfileDocument) -> Section | None:
 
 def _charts(document: ProfileDocument, groups: Iterable[_Group]) -> list[Chart]:
     found = ((group, [one for one in document.series if group.holds(one) and one.points]) for group in groups)
-    return [chart for group, members in found for chart in _drawn(group, members, document)]
+    return [chart for group, members in found for chart in _draw(group, members, document)]
 
 
-def _drawn(group: _Group, members: list[Series], document: ProfileDocument) -> list[Chart]:
+def _draw(group: _Group, members: list[Series], document: ProfileDocument) -> list[Chart]:
     """Return the chart of a group; one for each unit if they differ."""
     made = []
     for index, unit in enumerate(dict.fromkeys(series.unit for series in members)):
@@ -154,7 +154,7 @@ def _drawn(group: _Group, members: list[Series], document: ProfileDocument) -> l
             },
             group.unit or shown,
             until=max(document.elapsed_seconds, *(series.points[-1].at_seconds for series in same)),
-            shaded=_shaded(document),
+            shaded=_find_shaded(document),
             maximum=group.maximum,
         )
         made.append(chart)
@@ -181,7 +181,7 @@ def _cores(members: list[Series]) -> dict[str, Line]:
         return {series.scope: _pairs(series) for series in members}
     start = min(series.points[0].at_seconds for series in members)
     end = max(series.points[-1].at_seconds for series in members)
-    columns = [_resampled(_pairs(series), start, end, _GRID_POINTS) for series in members]
+    columns = [_resample(_pairs(series), start, end, _GRID_POINTS) for series in members]
     lines: dict[str, list[tuple[float, float | None]]] = {"busiest core": [], "middle core": [], "idlest core": []}
     for index in range(_GRID_POINTS):
         at = start + (index + 0.5) * (end - start) / _GRID_POINTS
@@ -196,7 +196,7 @@ def _pairs(series: Series) -> Line:
     return [(point.at_seconds, point.value) for point in series.points]
 
 
-def _resampled(points: Line, start: float, end: float, num: int) -> list[float | None]:
+def _resample(points: Line, start: float, end: float, num: int) -> list[float | None]:
     """Return one value for each of `num` equal stretches: the mean of its points, or the value before it if it has none."""
     found: list[list[float]] = [[] for _ in range(num)]
     width = (end - start) / num or math.inf
@@ -209,13 +209,13 @@ def _resampled(points: Line, start: float, end: float, num: int) -> list[float |
     return values
 
 
-def _shaded(document: ProfileDocument) -> list[tuple[float, float]]:
+def _find_shaded(document: ProfileDocument) -> list[tuple[float, float]]:
     window, last = document.window, document.elapsed_seconds
     stretches = ((0.0, window.from_seconds), (window.to_seconds, last))
     return [(start, end) for start, end in stretches if end > start]
 
 
-def _shading(window: Window) -> Html:
+def _draw_shading(window: Window) -> Html:
     if window.from_seconds <= 0:
         if window.is_steady is None:
             return note("Nothing is shaded: ", window.says, ".")
@@ -265,7 +265,7 @@ def _values(charts: Sequence[Chart], end: float) -> Html:
 
 
 def _stretches(chart: Chart, end: float) -> tuple[Html, Html]:
-    columns = [_resampled(line["data"], 0.0, end, _ROWS) for line in chart.option["series"]]
+    columns = [_resample(line["data"], 0.0, end, _ROWS) for line in chart.option["series"]]
     rows = [
         [
             f"{end * row / _ROWS:.4g} s",

@@ -29,7 +29,7 @@ def _not_split(stage: StageAccount) -> float | None:
     return stage.blocked if stage.blocked_split is None else None
 
 
-def _undivided(stage: StageAccount) -> float | None:
+def _find_undivided(stage: StageAccount) -> float | None:
     return stage.service.mean if stage.cpu is None else None
 
 
@@ -45,7 +45,7 @@ SERVICE: tuple[Part, ...] = (
     ("other system call", "var(--other)", _split("other")),
     ("blocked, not sampled", "var(--unknown)", _split("unknown")),
     ("blocked, not split", "var(--unknown)", _not_split),
-    ("service, not measured further", "var(--service)", _undivided),
+    ("service, not measured further", "var(--service)", _find_undivided),
 )
 
 

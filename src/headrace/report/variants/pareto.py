@@ -47,7 +47,7 @@ def pareto_section(document: OptimizationDocument) -> Section | None:
             ),
             key(_shapes(document)),
             *(chart.element() for chart in charts),
-            *_told_ties(document),
+            *_explain_ties(document),
             *([note(f"{missing} more were timed and not asked on the golden set: see the table.")] if missing else []),
         ],
         charts=charts,
@@ -63,7 +63,7 @@ def _shapes(document: OptimizationDocument) -> list[tuple[str, str]]:
     return [*shapes, ("dashes", "the largest drop that is allowed"), ("triangle", "further down than the picture goes")]
 
 
-def _told_ties(document: OptimizationDocument) -> list[Html]:
+def _explain_ties(document: OptimizationDocument) -> list[Html]:
     equals = ties(document)
     said = [
         f"{number_of(document, one)} {one.name} is as fast as the one to use, as far as anybody can tell: of such the one "

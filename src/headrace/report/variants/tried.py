@@ -23,7 +23,7 @@ def tried_section(document: OptimizationDocument) -> Section:
         "opens in", "tried for",
     ]  # fmt: skip
     given = [
-        f"0 ({document.incumbent_mark})", _used_engine(document), None,
+        f"0 ({document.incumbent_mark})", _find_used_engine(document), None,
         "front" if "baseline" in document.front else None, "1", None, f"{-100 * used_drop(document).mid:.3g}", None,
         size(used_bytes(document)), size(document.baseline.memory_bytes),
         seconds(document.baseline.open_seconds or None), None,
@@ -47,7 +47,7 @@ def tried_section(document: OptimizationDocument) -> Section:
     )
 
 
-def _used_engine(document: OptimizationDocument) -> str | None:
+def _find_used_engine(document: OptimizationDocument) -> str | None:
     """Return the engine of what is in use, as it ran: the model as given need not be an ONNX file."""
     found = document.in_use.settings.get("engine") if document.in_use else document.baseline.variant.get("engine")
     return None if found is None else str(found)
