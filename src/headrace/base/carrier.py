@@ -238,7 +238,6 @@ class Carrier:
             self._end(under_way, None, raised)
         finally:
             hands.items = ()
-            error = None  # else the exception and its traceback, which holds this frame, would be a circle
 
     def _await(self, under_way: _UnderWay, wait: Wait) -> None:
         if isinstance(wait, Transfer):

@@ -52,6 +52,7 @@ class Transfers(Generic[W]):
         self._num_with_pulse = 0
         self._timer_at = math.inf
         self._pulse_at = math.inf
+        self._ended_at = math.inf
         self.due_at = math.inf
         self._multi = multi = _make_multi()
         # Several requests in one connection (HTTP/2) would wait for one another, and break off together.
@@ -78,6 +79,8 @@ class Transfers(Generic[W]):
         if transfer.is_first:
             # Those that follow are to find the addresses that libcurl takes over from this one as it begins.
             self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+            self._ended_at = 0.0  # perhaps it has: of that libcurl tells nobody
+            self._set_due()
 
     def cancel(self, transfer: Transfer) -> None:
         """Break a transfer off; its connection is closed."""
@@ -92,9 +95,13 @@ class Transfers(Generic[W]):
 
     def act_on_time(self, now: float) -> None:
         """Do what is due."""
+        self._ended_at = math.inf
         if self._timer_at <= now:
-            self._timer_at = math.inf
+            self._timer_at = math.nan
             self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+            if math.isnan(self._timer_at):
+                # Asked a moment too soon, libcurl does nothing, and does not tell the same time again.
+                self._set_timer(self._multi.timeout())
         if self._pulse_at <= now:
             self._pulse_at = now + _PULSE_SECONDS
             for descriptor in self._sockets.descriptors_of(self):
@@ -144,7 +151,7 @@ class Transfers(Generic[W]):
         self._set_due()
 
     def _set_due(self) -> None:
-        self.due_at = min(self._timer_at, self._pulse_at)
+        self.due_at = min(self._timer_at, self._pulse_at, self._ended_at)
 
 
 def _make_multi() -> Any:

@@ -13,8 +13,33 @@ from typing import Any
 
 import pytest
 
+from headrace.base import calls
+from headrace.base.carrier import Carrier
 from headrace.base.network_rules import NetworkPlan
 from headrace.base.plan import Plan
+from headrace.delivery import callback
+
+
+@pytest.fixture(params=["waiting", "carried"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Both ways to wait for callbacks: in the thread that delivers, and in one that carries the calls of many."""
+    if request.param == "waiting":
+        yield
+        return
+    carriers: dict[int, Carrier] = {}
+
+    def carry(call: calls.Call[Any]) -> Any:
+        carrier = carriers.setdefault(threading.get_ident(), Carrier())
+        carrier.begin(call, "call")
+        (ended,) = carrier.wait(None)
+        if ended.error is not None:
+            raise ended.error
+        return ended.value
+
+    monkeypatch.setattr(callback, "run_call", carry)
+    yield
+    for carrier in carriers.values():
+        carrier.close()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from headrace.base.errors import DeliveryFailed, DeliveryRejected, SettingsError
 from headrace.base.records import Job
 from headrace.delivery.callback import Callback
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 def job(server: Any, name: str = "job-1", **changes: Any) -> Job:
     """A job that names the server's address."""

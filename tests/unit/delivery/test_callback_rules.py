@@ -13,6 +13,8 @@ from headrace.base.plan import Plan
 from headrace.base.records import Job
 from headrace.delivery.callback import Callback
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 @pytest.fixture
 def opened(context: Any) -> Callable[..., Callback]:

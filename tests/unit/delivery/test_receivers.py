@@ -21,6 +21,8 @@ from headrace.delivery.callback import Callback
 from headrace.delivery.signing import Verifier
 from headrace.testing import FakeClock
 
+pytestmark = pytest.mark.usefixtures("way")
+
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDAAAA"
 

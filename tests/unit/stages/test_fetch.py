@@ -4,16 +4,39 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from headrace.base.calls import Call
+from headrace.base.carrier import Carrier
 from headrace.base.errors import FetchFailed, FetchPostponed, FetchRejected, SettingsError
 from headrace.base.network_rules import NetworkPlan
+from headrace.stages import fetch as fetch_stage
 from headrace.stages.fetch import FetchStage
+
+
+@pytest.fixture(autouse=True, params=["waiting", "carried"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Both ways to wait: in the worker's thread, and in one thread that carries the calls of many."""
+    if request.param == "waiting":
+        yield
+        return
+    carrier = Carrier()
+
+    def carry(call: Call[Any]) -> Any:
+        carrier.begin(call, "call")
+        (ended,) = carrier.wait(None)
+        if ended.error is not None:
+            raise ended.error
+        return ended.value
+
+    monkeypatch.setattr(fetch_stage, "run_call", carry)
+    yield
+    carrier.close()
 
 
 @pytest.fixture
