@@ -4,12 +4,16 @@ How this works: each thread has one lock of its own, which it holds. To wait, it
 guard, and takes its own lock a second time, which blocks. Who calls it takes it off the list and releases its lock. Both
 happen under the guard, so a call cannot fall between a look and the wait that follows. A thread waits in one place at a time,
 so one lock is enough for all its waits.
+
+A thread that must wait elsewhere, because it carries calls, leaves a bell in the list instead, which is rung where a thread
+would be woken.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 
 
 class _Own(threading.local):
@@ -23,6 +27,19 @@ class _Own(threading.local):
 _own = _Own()
 
 
+class Bell:
+    """What a thread leaves where it cannot wait itself.
+
+    Args:
+        ring: Called with the guard held, so it is to be short.
+    """
+
+    __slots__ = ("release",)
+
+    def __init__(self, ring: Callable[[], object]) -> None:
+        self.release = ring  # by the name that a lock has, so that who calls need not tell them apart
+
+
 class Parking:
     """Threads that wait for something; every method is called with the guard held. Not for signal handlers.
 
@@ -30,16 +47,17 @@ class Parking:
         guard: The lock that guards what they wait for; several places may share it.
 
     Attributes:
-        num_called: Threads that were called and have not come to look yet.
+        num_called: Threads that were called, and bells that were rung, whose owners have not come to look yet.
     """
 
     def __init__(self, guard: threading.Lock) -> None:
         self._guard = guard
-        self._parked: deque[threading.Lock] = deque()
+        self._parked: deque[threading.Lock | Bell] = deque()
+        self._left: set[Bell] = set()
         self.num_called = 0
 
     def __len__(self) -> int:
-        """Return how many threads wait that nobody has called."""
+        """Return how many threads wait that nobody has called, with the bells that were left."""
         return len(self._parked)
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -63,6 +81,21 @@ class Parking:
                     is_called = True
                 self.num_called -= 1
         return is_called
+
+    def leave(self, bell: Bell) -> None:
+        """Have a bell rung once instead of a thread woken; its owner comes for it before it leaves it again."""
+        self._left.add(bell)
+        self._parked.append(bell)
+
+    def come(self, bell: Bell) -> None:
+        """Take back a bell, rung or not; does nothing if it was not left."""
+        if bell not in self._left:
+            return
+        self._left.remove(bell)
+        if bell in self._parked:
+            self._parked.remove(bell)
+        else:
+            self.num_called -= 1
 
     def call(self, most: int = 1) -> None:
         """Wake this many threads, or as many as wait; those that have waited longest first."""

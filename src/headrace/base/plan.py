@@ -38,7 +38,7 @@ from headrace.base.settings import build, check, unknown_key
 from headrace.base.toml import parse_toml
 
 Kind = Literal["io", "cpu", "device"]
-Executor = Literal["thread", "process", "inline"]
+Executor = Literal["thread", "events", "process", "inline"]
 
 #: Version of the Plan's file format. 1: 2026-11, first.
 PLAN_VERSION = 1
@@ -56,10 +56,11 @@ class StagePlan:
     """How one stage is run; None means "by the kind of the stage"."""
 
     executor: Executor | None = None
-    """`thread`, `process`, or `inline`: no queue and no workers of its own, it runs in the worker of the stage before (the
-    first stage: in the receiver). Inline stages are still timed one by one."""
+    """`thread`, `process`, `events`: one thread carries the calls of all workers, for stages that only wait on the outside,
+    or `inline`: no queue and no workers of its own, it runs in the worker of the stage before (the first stage: in the
+    receiver). Inline stages are still timed one by one."""
     workers: int | None = None
-    """Threads or processes, each serving one item (device stages: one batch) at a time."""
+    """Threads or processes, or calls that one thread carries, each serving one item (device stages: one batch) at a time."""
     queue_items: int | None = None
     """Bound of the queue before the stage, in items."""
     queue_bytes: int | None = None
@@ -391,6 +392,8 @@ class StageDefaults:
     task: str = ""
     computes: bool = True
     """Whether its workers keep cores busy; an emulated stage sleeps."""
+    may_carry: bool = False
+    """Whether it can have the executor `events`."""
     model: str = ""
     """The model file that it opens where the Plan names none; empty: none, or not known before it is opened."""
     fuse_with: str = ""
@@ -426,7 +429,7 @@ def resolve(plan: Plan, stages: Iterable[StageDefaults], cores: int) -> Plan:
             heads[stage.name] = head
             default = dataclasses.replace(stage, executor="inline")
         resolved[stage.name] = _resolve_stage(written, default, cores)
-    return dataclasses.replace(plan, stages=resolved)
+    return dataclasses.replace(plan, stages=_without_company(resolved, ordered=plan.run.ordered))
 
 
 def _may_fuse(written: StagePlan, head: StagePlan) -> bool:
@@ -434,6 +437,20 @@ def _may_fuse(written: StagePlan, head: StagePlan) -> bool:
     is_open = dataclasses.replace(written, options={}) == StagePlan()
     # Processes get what can be pickled, and a group is tried again as a whole.
     return is_open and head.executor == "thread" and head.attempts == 1
+
+
+def _without_company(stages: Mapping[str, StagePlan], *, ordered: bool) -> dict[str, StagePlan]:
+    """Return resolved stages with threads for those whose calls one thread cannot carry.
+
+    An inline stage behind would hold up all calls; and in order the last stage tries again in place, which would, too.
+    """
+    resolved = dict(stages)
+    names = list(stages)
+    for name, after in zip(names, [*names[1:], None], strict=True):
+        in_company = ordered if after is None else stages[after].executor == "inline"
+        if stages[name].executor == "events" and in_company:
+            resolved[name] = dataclasses.replace(stages[name], executor="thread")
+    return resolved
 
 
 def _check_one_model(plan: Plan, stages: Iterable[StageDefaults]) -> None:
@@ -469,6 +486,12 @@ def _resolve_stage(plan: StagePlan, stage: StageDefaults, cores: int) -> StagePl
         f"stages.{stage.name}.max_wait_seconds",
         plan.max_wait_seconds,
         "only on device stages",
+    )
+    check(
+        plan.executor != "events" or stage.may_carry,
+        f"stages.{stage.name}.executor",
+        plan.executor,
+        "thread, process or inline: what this stage calls cannot be carried",
     )
     by_kind = {"io": 16, "cpu": cores, "device": 1}
     workers = plan.workers or stage.workers or by_kind[stage.kind]

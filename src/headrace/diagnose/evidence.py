@@ -195,7 +195,7 @@ def _most_workers(stage: StageInfo, head: StageInfo | None, spans: SpanColumns) 
     """Return how many workers a stage had at most; of a run that did not note it no more than could have been added."""
     if stage.most_workers is not None:
         return stage.most_workers
-    waits_on_others = head is not None and head.executor == "thread" and head.work in _WAIT_ON_OTHERS
+    waits_on_others = head is not None and head.executor in ("thread", "events") and head.work in _WAIT_ON_OTHERS
     seen = len(np.unique(spans.worker[spans.of(stage.name)])) if waits_on_others else 0
     return max(stage.workers, min(seen, _MOST_ADDED * stage.workers))
 

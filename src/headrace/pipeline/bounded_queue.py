@@ -5,6 +5,8 @@ thousands of items per second is the larger part of a runtime's cost. So as many
 one at least, and those that were called and have not come yet count as well. Who takes items looks whether what it leaves
 is worth another consumer: no item waits while nobody is called for it. Producers that found the queue full are called
 together once it has fallen to half of its bound. `close` calls everybody; what is in the queue then is still handed out.
+
+A thread that carries calls never waits here: it takes what there is and puts what fits, and leaves a bell (`base.parking`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace.base.clock import Clock
-from headrace.base.parking import Parking
+from headrace.base.parking import Bell, Parking
 from headrace.base.policies.batching import BatchingPolicy, Release, ReleaseReason, Waiting
 from headrace.pipeline.item import Item
 
@@ -103,6 +105,33 @@ class BoundedQueue:
             self._call_consumers(len(self._items))
             return items
 
+    def take_now(self, limit: int, bell: Bell) -> list[Item]:
+        """Return up to limit items without waiting for any.
+
+        Args:
+            limit: At most so many.
+            bell: Rung once something comes, or the queue is closed, unless as many were there as were asked for.
+        """
+        with self._lock:
+            self._consumers.come(bell)
+            items = self._pop(min(limit, len(self._items)))
+            if len(items) < limit:
+                self._consumers.leave(bell)
+            return items
+
+    def find_room(self, items: Sequence[Item], bell: Bell) -> int:
+        """Return how many of the items, from the first, can be put without waiting; the bell is rung when more can be."""
+        with self._lock:
+            self._producers.come(bell)
+            depth, num_bytes = len(self._items), self._bytes
+            for count, item in enumerate(items):
+                if not self._closed and not self._fits(item, depth, num_bytes):
+                    self._producers.leave(bell)
+                    return count
+                depth += 1
+                num_bytes += item.num_bytes
+            return len(items)
+
     def take_batch(
         self, policy: BatchingPolicy, is_draining: Callable[[], bool]
     ) -> tuple[list[Item], ReleaseReason, int]:
@@ -153,6 +182,11 @@ class BoundedQueue:
             self._consumers.call_all()
 
     @property
+    def is_over(self) -> bool:
+        """Whether it is closed and empty; without the lock: once it is over it stays so."""
+        return self._closed and not len(self._items)
+
+    @property
     def num_bytes(self) -> int:
         """Bytes that wait now; without the lock, for those who only want to know how much there is."""
         return self._bytes
@@ -175,9 +209,10 @@ class BoundedQueue:
             )
 
     def _is_full(self, item: Item) -> bool:
-        if len(self._items) >= self._capacity:
-            return True
-        return bool(self._items) and self._bytes + item.num_bytes > self._capacity_bytes
+        return not self._fits(item, len(self._items), self._bytes)
+
+    def _fits(self, item: Item, depth: int, num_bytes: int) -> bool:
+        return depth < self._capacity and (not depth or num_bytes + item.num_bytes <= self._capacity_bytes)
 
     def _has_room_for(self, items: Sequence[Item]) -> bool:
         num_bytes = sum([item.num_bytes for item in items])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from headrace.base.clock import Clock
 from headrace.base.errors import Crowded, HeadraceError, ItemError
+from headrace.base.parking import Bell
 from headrace.base.plan import StagePlan
 from headrace.base.policies.shares import Call
 from headrace.pipeline.item import Item
@@ -73,6 +74,10 @@ class Bulkheads:
         """Return items for one server or receiver, and the call; see `LanedQueue.take_for`."""
         return self.queue.take_for(limit, before)
 
+    def take_calls(self, limit: int, over: Sequence[Call], bell: Bell) -> list[tuple[Item, Call]]:
+        """Return the items whose calls may begin now, each with its call; see `LanedQueue.take_calls`."""
+        return self.queue.take_calls(limit, over, bell)
+
     @property
     def num_threads(self) -> int:
         """Workers that there are, with those in the places of others that wait for a slow call."""
@@ -94,11 +99,12 @@ class Bulkheads:
             self._counts[f"{self._name}.slow_calls"] = self.queue.num_moved
         if not self._may_add or self._num_threads >= self._num_workers + self.queue.num_slow:
             return
+        number = self._num_threads
+        self._num_threads += 1  # first: where one thread carries all calls it looks at this when it is woken
         try:
-            self._start_worker(self._num_threads)
+            self._start_worker(number)
         except HeadraceError as error:
             logger.warning("no thread in the place of one that waits for a slow call: %s", error)
-        self._num_threads += 1
 
     def _may_turn_away(self, item: Item) -> bool:
         # Who comes to the delivery has a result, which is not to be worked out again.

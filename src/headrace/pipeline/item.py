@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from headrace.base.errors import ItemError
+from headrace.base.parking import Bell
 from headrace.base.records import Job, Kept
 from headrace.pipeline.sizes import measure
 from headrace.stages.stage import Stage
@@ -22,6 +23,10 @@ class Intake(Protocol):
 
     def wait_for_room(self) -> None:
         """Wait while the queue is full."""
+        ...
+
+    def find_room(self, items: Sequence[Item], bell: Bell) -> int:
+        """Return how many of the items, from the first, find room; the bell is rung once there is room for more."""
         ...
 
 

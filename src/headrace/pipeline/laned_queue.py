@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from headrace.base.clock import Clock
+from headrace.base.parking import Bell
 from headrace.base.policies.shares import Call, Shares, Turn
 from headrace.pipeline.bounded_queue import BoundedQueue
 from headrace.pipeline.item import Item
@@ -168,6 +169,28 @@ class LanedQueue(BoundedQueue):
                     return [], None
                 self._consumers.wait()
 
+    def take_calls(self, limit: int, over: Sequence[Call], bell: Bell) -> list[tuple[Item, Call]]:
+        """Return the items whose calls may begin now, each with its call, without waiting for any.
+
+        Args:
+            limit: At most so many.
+            over: Calls that end here: what they brought was handed on.
+            bell: Rung once more may begin, or the queue is closed.
+        """
+        with self._lock:
+            self._consumers.come(bell)
+            now = self._now_ns() / 1e9
+            for call in over:
+                self._shares.end(call, now)
+            begun: list[tuple[Item, Call]] = []
+            while len(begun) < limit and (lane := self._next_lane(now)) is not None:
+                key, items = self._lanes.pop_from(lane, 1)
+                begun.append((items[0], self._shares.begin(lane, key, now)))
+            self._note_taken([item for item, _ in begun])
+            if len(begun) < limit:
+                self._consumers.leave(bell)
+            return begun
+
     def remove_newest(self, count: int, may_go: Callable[[Item], bool]) -> list[Item]:
         """Take out at most so many of those that may go, the newest first, and return them."""
         with self._lock:
@@ -185,9 +208,15 @@ class LanedQueue(BoundedQueue):
     def look(self) -> None:
         """See which calls turn out to take long, and let a worker see what may begin; to be called often."""
         with self._lock:
-            self._shares.look(self._now_ns() / 1e9)
+            now = self._now_ns() / 1e9
+            self._shares.look(now)
+            too_many = self._find_too_many(now)
+            self._lanes.remove({item for item, _ in too_many})
+            self._note_taken([item for item, _ in too_many])
             if len(self._lanes):
                 self._consumers.call()
+        for item, seconds in too_many:
+            self._turn_away(item, seconds)
 
     def limit_parked(self, most: int) -> None:
         """Let slow lanes have no more than so many items waiting, and as many in hand, of those that may be in flight."""
@@ -210,20 +239,48 @@ class LanedQueue(BoundedQueue):
             return self._parked()
 
     def _parked(self) -> int:
-        slow_since = self._shares.slow_since
-        return sum(len(waiting) for lane, waiting in self._lanes.by_name.items() if slow_since(lane) is not None)
+        return sum(len(self._lanes.by_name[lane]) for lane in self._slow_lanes())
+
+    def _parked_bytes(self) -> int:
+        return sum(item.num_bytes for lane in self._slow_lanes() for _, item in self._lanes.by_name[lane])
+
+    def _slow_lanes(self) -> list[str]:
+        return [lane for lane in self._lanes.by_name if self._shares.slow_since(lane) is not None]
+
+    def _find_too_many(self, now: float) -> list[tuple[Item, float]]:
+        """Return what came before its lane was known to be slow and finds no room now, and for how long it is turned away."""
+        too_many = self._parked() - self._most_parked
+        if too_many <= 0 or self._shares.is_alone(now):
+            return []
+        waiting = [(item, lane) for lane in self._slow_lanes() for _, item in self._lanes.by_name[lane]]
+        waiting.sort(key=lambda entry: entry[0].arrived, reverse=True)
+        away = [entry for entry in waiting if self._may_turn_away(entry[0])][:too_many]
+        return [(item, self._pause_of(lane, now)) for item, lane in away]
+
+    def _pause_of(self, lane: str, now: float) -> float:
+        """Return for how long what is turned away from a slow lane is to wait."""
+        return min(_MOST_SECONDS, max(_LEAST_SECONDS, now - (self._shares.slow_since(lane) or now)))
+
+    def _make_room(self) -> None:
+        # What is parked stays for long: producers wait until half of what it leaves is free, or they would wait as long.
+        if len(self._producers):
+            parked, num_parked_bytes = self._parked(), self._parked_bytes()
+            if (
+                len(self._lanes) - parked <= (self._capacity - parked) // 2
+                and self._bytes - num_parked_bytes <= (self._capacity_bytes - num_parked_bytes) // 2
+            ):
+                self._producers.call_all()
 
     def _refused_for(self, lane: str, item: Item, now: float) -> float | None:
         """Return for how long an item is turned away; None: it is not."""
-        since = self._shares.slow_since(lane)
-        if since is None or not self._may_turn_away(item) or self._shares.is_alone(now):
+        if self._shares.slow_since(lane) is None or not self._may_turn_away(item) or self._shares.is_alone(now):
             return None
         waiting = len(self._lanes.by_name.get(lane, ()))
         # As much as is still free: a second slow lane finds room, and so does a third.
         has_room = waiting < max(1, self._most_parked - self._parked())
         if has_room and self._bytes + item.num_bytes <= self._capacity_bytes // 2:
             return None
-        return min(_MOST_SECONDS, max(_LEAST_SECONDS, now - since))
+        return self._pause_of(lane, now)
 
     def _next_lane(self, now: float) -> str | None:
         last = None

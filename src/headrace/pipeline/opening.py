@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.base.carrier import Carried
 from headrace.base.clock import Clock
 from headrace.base.error_origin import describe, find_origin
 from headrace.base.errors import HeadraceError
@@ -51,6 +52,8 @@ class OpenedGroup:
     group: Group
     counts: dict[str, int] = field(default_factory=dict)
     variants: list[dict[str, Any]] = field(default_factory=list)
+    carried: Carried | None = None
+    """What lets one thread carry the calls of a group's only stage; None where it offers none, or an instrument wraps it."""
 
 
 # A model lives as long as a worker holds it.
@@ -69,6 +72,7 @@ def open_group(spec: GroupSpec, clock: Clock, metering: Metering | None = None) 
     counts: dict[str, int] = {}
     variants: list[dict[str, Any]] = []
     calls = []
+    carried = None
     for index, stage in enumerate(spec.stages):
         later = spec.stages[index + 1] if index + 1 < len(spec.stages) else None
         context = StageContext(
@@ -84,11 +88,14 @@ def open_group(spec: GroupSpec, clock: Clock, metering: Metering | None = None) 
         call = stage.open(context)
         takes = ("job", "result") if stage.role == "deliver" else ("batch" if stage.kind == "device" else "value",)
         check_takes(call, takes, f"what open() of stage {stage.name} returned")
+        opened = call
         for instrument in spec.instruments:
             call = instrument.wrap(stage.name, stage.kind, call)
         calls.append(call)
+        # A wrapper may have copied the attributes of what it wraps, and would be passed by.
+        carried = getattr(call, "carried", None) if call is opened and len(spec.stages) == 1 else None
     group = Group(spec.stages, calls, clock, spec.max_batch, metering, spec.warm_up)
-    return OpenedGroup(group, counts, variants)
+    return OpenedGroup(group, counts, variants, carried)
 
 
 class _ModelOpener:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.base.errors import StageFailed, as_item_error
+from headrace.base.parking import Bell
 from headrace.pipeline.admission import Admission
 from headrace.pipeline.item import Item, Stop
 from headrace.pipeline.ordering import Reorderer
@@ -75,6 +76,27 @@ class Router:
             for (index, _), stamp in zip(onward, self._move([item for _, item in onward]), strict=True):
                 stamps[index] = stamp
         return stamps
+
+    def find_room(self, items: Sequence[Item], station: Station, bell: Bell) -> list[Item]:
+        """Return the items that `hand_on` need not wait with.
+
+        Args:
+            items: That went through a station whose last stage maps or delivers.
+            station: Which they leave.
+            bell: Rung once there is room for more; with a lock held, so it is to be short.
+        """
+        if station.last_role == "deliver":
+            return list(items)
+        free: list[Item] = []
+        onward: dict[Stop, list[Item]] = {}
+        for item in items:
+            if item.error is not None or item.root.settled:
+                free.append(item)
+            else:
+                onward.setdefault(item.route[item.position + 1], []).append(item)
+        for after, some in onward.items():
+            free += some if self.is_let_in(after) else some[: after.queue.find_room(some, bell)]
+        return free
 
     def put(self, station: Stop, items: list[Item]) -> list[int]:
         """Put items into a station's queue, waiting for room, and return when each was taken in (ns)."""

@@ -157,6 +157,7 @@ class Runtime:
         self._prefetch = Prefetch(context, source, stations, admission, settling)
         connections = Connections(
             hand_on=self._router.hand_on,
+            find_room=self._router.find_room,
             fail=settling.fail,
             drop_lost=settling.drop_lost,
             is_draining=admission.is_draining,
@@ -224,7 +225,7 @@ class Runtime:
         for station in self.stations:
             station.queue.close()  # or one that waits for room in it would wait on
             station.queue.remove_all()
-            station.kill_children()
+            station.give_up()
 
     @property
     def begun(self) -> threading.Event:
@@ -355,7 +356,7 @@ class Runtime:
                     thread.join(_LEAVE_SECONDS)
             self._bookkeeper.report(None)
             for station in self.stations:
-                station.kill_children()  # of workers that did not leave; the others have closed theirs
+                station.give_up()  # of workers that did not leave; the others have closed theirs
             self.context.counters.notes = self.notes()
             try:
                 self._parts.close()

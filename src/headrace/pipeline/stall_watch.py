@@ -5,6 +5,9 @@ nobody takes if it ever comes back, and another worker has its place. An item th
 were in hand together each is offered again and then run by itself, so that the culprit stands alone. Threads that are left
 behind keep their memory, so there is a bound. Beyond it, and where the thread holds something that all need (a device, the
 delivery, the source), the run ends with an error: what is not done can be resumed, in a process that is fresh.
+
+A call that a thread carries among others is cancelled instead, and its place goes on. If that does not happen, the thread
+itself hangs, and the run ends.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from headrace.base.errors import StageStalled, TimeLimitExceeded
+from headrace.base.errors import DeliveryFailed, StageStalled, TimeLimitExceeded
 from headrace.base.policies.stalls import StallPolicy
 from headrace.base.protocols import Source
 from headrace.pipeline.item import Item
@@ -25,6 +28,8 @@ logger = logging.getLogger("headrace")
 #: Threads of one run that may be left behind: each keeps its stack and what it works on.
 MOST_LEFT_BEHIND = 16
 _LOOK_SECONDS = 1.0
+#: How long a thread that carries calls may take to cancel one.
+_CANCEL_SECONDS = 5.0
 
 
 class StallWatch:
@@ -53,6 +58,7 @@ class StallWatch:
         self._limit = limit_seconds
         self._policy = StallPolicy(limit_seconds)
         self._num_left = 0
+        self._carrying_policy = StallPolicy(limit_seconds + _CANCEL_SECONDS)
         self._next_look = 0.0
 
     def look(self, now: float) -> None:
@@ -62,19 +68,21 @@ class StallWatch:
         self._next_look = now + min(_LOOK_SECONDS, self._limit / 4)
         where = {worker: station for station in self._stations for worker in list(station.workers)}
         hands = {worker: hand for worker in where if (hand := worker.hand)}
+        carried = {worker: hand for worker, hand in hands.items() if where[worker].carries}
+        for worker in self._carrying_policy.find_stalled(now, carried) if carried else ():
+            if worker.hand is hands[worker]:
+                self._end_run(where[worker], self._describe(where[worker], hands[worker][1]))
         for worker in self._policy.find_stalled(now, hands):
             if worker.hand is hands[worker]:  # or it came back this moment, and may have taken others since
-                self._leave_behind(where[worker], worker, hands[worker][1])
+                if where[worker].carries:
+                    self._cancel(where[worker], hands[worker])
+                else:
+                    self._leave_behind(where[worker], worker, hands[worker][1])
 
     def _leave_behind(self, station: Station, worker: Worker, items: Sequence[Item]) -> None:
-        names = ", ".join(item.id for item in items[:5]) + (", ..." if len(items) > 5 else "")
-        what = f"{names} took longer than run.stall_seconds = {self._limit:g} in stage {station.name}"
+        what = self._describe(station, items)
         if not station.can_lose_a_thread or self._num_left >= MOST_LEFT_BEHIND:
-            self._broke(
-                StageStalled(
-                    f"{what}, and its thread cannot be replaced: {self._why_not(station)}. The run ends; {self._what_next()}"
-                )
-            )
+            self._end_run(station, what)
             return
         self._num_left += 1
         logger.warning("%s; the thread is left behind, %d of %d", what, self._num_left, MOST_LEFT_BEHIND)
@@ -90,6 +98,28 @@ class StallWatch:
         )
         self._settling.give_up(items[0], TimeLimitExceeded(reason), station.name)
 
+    def _cancel(self, station: Station, hand: tuple[int, Sequence[Item]]) -> None:
+        """End a call that one thread carries among others."""
+        what = self._describe(station, hand[1])
+        logger.warning("%s; its call is cancelled", what)
+        station.cancel(hand)
+        for item in hand[1]:
+            if station.last_role == "deliver":  # the result is there: whoever keeps results tries again
+                self._settling.fail(item, DeliveryFailed(what), station.name)
+            else:
+                self._settling.give_up(item, TimeLimitExceeded(f"{what}; raise the limit"), station.name)
+
+    def _describe(self, station: Station, items: Sequence[Item]) -> str:
+        names = ", ".join(item.id for item in items[:5]) + (", ..." if len(items) > 5 else "")
+        return f"{names} took longer than run.stall_seconds = {self._limit:g} in stage {station.name}"
+
+    def _end_run(self, station: Station, what: str) -> None:
+        self._broke(
+            StageStalled(
+                f"{what}, and its thread cannot be replaced: {self._why_not(station)}. The run ends; {self._what_next()}"
+            )
+        )
+
     def _what_next(self) -> str:
         if isinstance(self._source, FiniteSource):
             return "one over a folder or list goes on with --resume"
@@ -99,6 +129,8 @@ class StallWatch:
         )
 
     def _why_not(self, station: Station) -> str:
+        if station.carries:
+            return "it carries the calls of all workers"
         if self._num_left >= MOST_LEFT_BEHIND:
             return f"{MOST_LEFT_BEHIND} were left behind already"
         if station.device_name:

@@ -3,7 +3,8 @@
 How this works: a worker takes items (a device worker a batch), runs its group, hands the items on, and leaves a note of what
 it did, of which the bookkeeper makes spans: a device is not to wait for bookkeeping. Cheap items are taken several at a
 time, so that the hand-off does not cost more than the work; a worker never takes more than its fair share of the queue.
-A station whose first stage is inline has no queue and no workers: the receiver runs it.
+A station whose first stage is inline has no queue and no workers: the receiver runs it. Where the Plan says `events`, one
+thread carries the calls of all workers; see `carrying`.
 """
 
 from __future__ import annotations
@@ -20,15 +21,17 @@ from typing import Any, Protocol
 from headrace.base.deadline import late
 from headrace.base.errors import ItemError, ItemFailed
 from headrace.base.handoff import handoff_cost
+from headrace.base.parking import Bell
 from headrace.base.policies.batching import BatchingPolicy, ReleaseReason
 from headrace.base.policies.retry import RetryPolicy
 from headrace.base.policies.shares import Call
 from headrace.base.records import BatchFormed, StageStatistics
 from headrace.pipeline.bounded_queue import BoundedQueue
 from headrace.pipeline.bulkheads import Bulkheads
+from headrace.pipeline.carrying import Carrying
 from headrace.pipeline.finisher import Finisher
 from headrace.pipeline.group import Unpack
-from headrace.pipeline.item import Item
+from headrace.pipeline.item import Item, StageTiming
 from headrace.pipeline.opening import GroupSpec, open_group
 from headrace.pipeline.remote import RemoteGroup
 from headrace.pipeline.run_context import RunContext
@@ -45,6 +48,10 @@ _MAX_CHUNK = 64
 #: Work is worth a thread of its own if it takes this many times as long as waking one: most of it holds the GIL, so that a
 #: second thread makes little of it faster.
 _CALLS_WORTH = 8
+
+
+#: Each item, when the queue took it (ns), and how many were in the queue then.
+Arrivals = list[tuple[Item, int, int]]
 
 
 class RunsItems(Protocol):
@@ -111,8 +118,7 @@ class Served:
     """What a worker ran and is still to hand on."""
 
     items: list[Item]
-    arrivals: list[tuple[Item, int, int]]
-    """Each item, when the queue took it (ns), and how many were in the queue then."""
+    arrivals: Arrivals
     dequeued: int
     """When the worker took them, ns."""
     process_id: int
@@ -132,6 +138,8 @@ class Connections:
 
     hand_on: Callable[[Sequence[Item], Station], list[int]]
     """Sends items that went through the station on their way, and returns when each left it (ns)."""
+    find_room: Callable[[Sequence[Item], Station, Bell], list[Item]]
+    """Returns the items that `hand_on` need not wait with; the bell is rung once there is room for more."""
     fail: Callable[[Item, ItemError, str], object]
     """Ends an item's job with an error, which happened in the stage of this name."""
     drop_lost: Callable[[Item], object]
@@ -177,6 +185,9 @@ class Station:
             plan = spec.plan.stages[device.name]
             self._batching = BatchingPolicy(max_size=plan.batch or 1, max_wait_ns=int(plan.max_wait_seconds * 1e9))
         self.device_name = device.name if device else None
+        # Stages behind the call would hold up all calls, and so would a try in place.
+        self._may_carry = self.settings.executor == "events" and len(spec.stages) == 1 and not self.retries_in_place
+        self._carrying: Carrying | None = None
         self.counts: list[dict[str, int]] = []
         self.queue, self._bulkheads = self._make_queue()
         self._takes_batches = device is spec.stages[0] and spec.max_batch > 1
@@ -192,6 +203,7 @@ class Station:
         self._seconds_per_item = _CHUNK_SECONDS
         self._least_seconds = _CALLS_WORTH * handoff_cost().cpu_seconds
         self._to_run_alone: set[str] = set()
+        self._num_places = 0
         self.variants: list[list[dict[str, Any]]] = []
 
     def connect(self, links: Connections) -> None:
@@ -240,6 +252,16 @@ class Station:
         """Workers that it had at most: those of the Plan, and those in the places of others that waited for a slow call."""
         return self.num_workers if self._bulkheads is None else self._bulkheads.num_threads
 
+    @property
+    def num_threads(self) -> int:
+        """Threads that its workers need, as far as that is known: whether one can carry all calls shows when it is open."""
+        return 1 if self._may_carry else self.num_workers
+
+    @property
+    def carries(self) -> bool:
+        """Whether one thread carries the calls of all workers."""
+        return self._carrying is not None
+
     def open_worker(self, number: int) -> Worker:
         """Open the group of one worker, in this thread or in a child process."""
         spec = dataclasses.replace(self._spec, worker=number)
@@ -254,8 +276,14 @@ class Station:
         else:
             opened = open_group(spec, self._clock, self._context.metering)
             group, counts, variants = opened.group, opened.counts, opened.variants
+            if self._may_carry and opened.carried is not None:
+                self._carrying = Carrying(self, opened.carried, self._clock, self._context.metering)
+            self._may_carry = self._carrying is not None
         self.counts.append(counts)
         self.variants.append(variants)
+        return self._add_worker(group, number)
+
+    def _add_worker(self, group: RunsItems, number: int) -> Worker:
         worker = Worker(group, f"{self.name if self.has_queue else RECEIVER}-{number}", number)
         self.workers.append(worker)
         return worker
@@ -263,6 +291,9 @@ class Station:
     def work(self, worker: Worker) -> None:
         """Serve the queue until it is closed and empty."""
         worker.begin()
+        if self._carrying is not None:
+            self._carrying.work()
+            return
         hand_on = functools.partial(self._hand_on, worker)
         finisher = Finisher(hand_on, worker.name, self._links.broke) if self._takes_batches else None
         with finisher or contextlib.nullcontext():
@@ -302,25 +333,16 @@ class Station:
         """Run what is still wanted and return what is to be handed on."""
         clock = self._clock
         dequeued = clock.now_ns()
-        items = self._still_wanted(items, dequeued)
+        items = self.keep_wanted(items, dequeued)
         if not items:
             return Served(items, [], dequeued, 0, None, reason, waited_ns)
         worker.busy_since = dequeued
-        self._tell_started(items)
-        _note_work(items, 1)
+        arrivals = self.begin_tries(items, dequeued)
         began = dequeued
         worker.hand = None if self.settings.executor == "process" else (dequeued, items)
         if not self._is_warm:
             self._warm_up(worker, items[0])
             began = clock.now_ns()
-        arrivals = []
-        for item in items:
-            item.error = None
-            item.entry = (item.value, item.num_bytes, item.shape_key)
-            if not item.tries:
-                item.first_try_ns = dequeued
-            item.tries += 1
-            arrivals.append((item, item.arrived, item.queue_depth))
         unpack = worker.group.run(items, reason)
         worker.hand = None
         ran_ns = clock.now_ns() - began
@@ -338,17 +360,84 @@ class Station:
             return
         if served.unpack is not None:
             served.unpack()
-        _note_work(items, -1)
         if self.device_name and self._context.observers.wants["batch_formed"]:
             self._tell_batch(items, served.reason, served.waited_ns)
+        timings, stamps = self.hand_on(items)
+        self.note(worker.name, served.process_id, served.dequeued, served.arrivals, timings, stamps)
+
+    # --- for whoever runs the items: `work`, or `Carrying`
+
+    def keep_wanted(self, items: Sequence[Item], now: int) -> list[Item]:
+        """Return the items that are still wanted at a time (ns); the jobs of the others have ended."""
+        wanted = []
+        for item in items:
+            deadline = item.job.deadline_ns
+            if (item if item.parent is None else item.root).settled:
+                continue  # a sibling failed, or the run was abandoned
+            if item.job.lost and not self.only_delivers:
+                self._links.drop_lost(item)
+            elif deadline is not None and now > deadline:
+                self._links.fail(item, late(deadline, now), self.name)
+            else:
+                wanted.append(item)
+        return wanted
+
+    def begin_tries(self, items: Sequence[Item], now: int) -> Arrivals:
+        """Note that items begin at a time (ns)."""
+        self._tell_started(items)
+        _note_work(items, 1)
+        arrivals = []
+        for item in items:
+            item.error = None
+            item.entry = (item.value, item.num_bytes, item.shape_key)
+            if not item.tries:
+                item.first_try_ns = now
+            item.tries += 1
+            arrivals.append((item, item.arrived, item.queue_depth))
+        return arrivals
+
+    def find_room(self, items: Sequence[Item], bell: Bell) -> list[Item]:
+        """Return the items that can be handed on without waiting; the bell is rung once there is room for more."""
+        return self._links.find_room(items, self, bell)
+
+    def hand_on(self, items: Sequence[Item]) -> tuple[list[list[StageTiming]], list[int]]:
+        """Send items on their way; return the passages of each through the stages, and when it left (ns)."""
+        _note_work(items, -1)
         # Taken before the items move on: after that the next worker may already be changing them.
         timings = [item.timings for item in items]
         for item in items:
             item.timings = []
-        stamps = self._links.hand_on(items, self)
-        self._links.note(
-            WorkNote(self.stages, worker.name, served.process_id, served.dequeued, served.arrivals, timings, stamps)
-        )
+        return timings, self._links.hand_on(items, self)
+
+    def drop(self, items: Sequence[Item]) -> None:
+        """Note that no more is done with items, whose jobs others have ended."""
+        _note_work(items, -1)
+
+    def note(
+        self,
+        worker: str,
+        process_id: int,
+        dequeued: int,
+        arrivals: Arrivals,
+        timings: list[list[StageTiming]],
+        left: list[int],
+    ) -> None:
+        """Leave a note of which spans are made; see `WorkNote`."""
+        self._links.note(WorkNote(self.stages, worker, process_id, dequeued, arrivals, timings, left))
+
+    # --- for `Carrying`
+
+    def add_place(self) -> Worker:
+        """Return a place for one more call that the one thread carries."""
+        number = self._num_places
+        self._num_places += 1
+        return self._add_worker(self.workers[0].group, number) if number else self.workers[0]
+
+    def take_now(self, limit: int, over: Sequence[Call], bell: Bell) -> Sequence[tuple[Item, Call | None]]:
+        """Return at most so many items without waiting, each with what it asks of others; see `LanedQueue.take_calls`."""
+        if self._bulkheads is not None:
+            return self._bulkheads.take_calls(limit, over, bell)
+        return [(item, None) for item in self.queue.take_now(limit, bell)]
 
     def statistics(self) -> StageStatistics:
         """Return queue and workers as they are now."""
@@ -391,6 +480,16 @@ class Station:
         self.workers.remove(worker)
         self._links.start_worker(self, worker.number)
 
+    def cancel(self, hand: object) -> None:
+        """End a carried call that hangs, by what its worker has in hand; its job is the caller's to end."""
+        if self._carrying is not None:
+            self._carrying.cancel(hand)
+
+    def wake(self) -> None:
+        """Let the thread that carries calls see that it may carry more."""
+        if self._carrying is not None:
+            self._carrying.wake()
+
     def run_alone(self, job_ids: Iterable[str]) -> None:
         """From now on run items of these jobs by themselves."""
         self._to_run_alone = self._to_run_alone | set(job_ids)  # a new set: workers read it
@@ -405,8 +504,10 @@ class Station:
         self.queue.put(later, force=True)
         return now
 
-    def kill_children(self) -> None:
-        """End the processes of this station at once."""
+    def give_up(self) -> None:
+        """End the processes and the carried calls of this station at once."""
+        if self._carrying is not None:
+            self._carrying.give_up()
         for worker in self.workers:
             if isinstance(worker.group, RemoteGroup):
                 worker.group.kill()
@@ -428,20 +529,6 @@ class Station:
         # Racing writers lose an update of an estimate, which costs nothing; a lock per item would.
         seconds = max(nanoseconds / 1e9, 1e-7)
         self._seconds_per_item += 0.2 * (seconds - self._seconds_per_item)
-
-    def _still_wanted(self, items: list[Item], now: int) -> list[Item]:
-        wanted = []
-        for item in items:
-            deadline = item.job.deadline_ns
-            if (item if item.parent is None else item.root).settled:
-                continue  # a sibling failed, or the run was abandoned
-            if item.job.lost and not self.only_delivers:
-                self._links.drop_lost(item)
-            elif deadline is not None and now > deadline:
-                self._links.fail(item, late(deadline, now), self.name)
-            else:
-                wanted.append(item)
-        return wanted
 
     def _warm_up(self, worker: Worker, item: Item) -> None:
         with self._warm:

@@ -48,20 +48,39 @@ class Workers:
         inline: dict[tuple[Station, int], Worker] = {}
         opening: list[threading.Thread] = []
         for station in self._stations:
-            numbers = range(station.num_workers)
             if station.has_queue:
-                opening.extend(self._thread(station, number) for number in numbers)
+                opening.extend(self._thread(station, number) for number in range(station.num_threads))
             else:
-                opened = {(station, number): self._open(station, number) for number in numbers}
+                opened = {(station, number): self._open(station, number) for number in range(station.num_workers)}
                 inline.update((place, worker) for place, worker in opened.items() if worker is not None)
-        for thread in opening:
-            start_thread(thread, _FEWER_WORKERS.format(thread.name.rpartition("-")[0]))
-        if all(wait(self._opened) for _ in opening) and self._guard.error is not None:
-            raise self._guard.error
+        if self._open_all(opening, wait):
+            # Where the first worker shows that one thread cannot carry the calls of all, as the Plan wanted.
+            self._open_all(
+                [
+                    self._thread(station, number)
+                    for station in self._stations
+                    if station.has_queue
+                    for number in range(len(station.threads), station.num_threads)
+                ],
+                wait,
+            )
         return inline
+
+    def _open_all(self, threads: Sequence[threading.Thread], wait: Callable[[threading.Semaphore], bool]) -> bool:
+        """Start threads and wait until their workers are open; return False where there was no sense in waiting."""
+        for thread in threads:
+            start_thread(thread, _FEWER_WORKERS.format(thread.name.rpartition("-")[0]))
+        if not all(wait(self._opened) for _ in threads):
+            return False
+        if self._guard.error is not None:
+            raise self._guard.error
+        return True
 
     def start_one(self, station: Station, number: int) -> None:
         """Start a worker beside the others, or in the place of one that was left behind."""
+        if station.carries:
+            station.wake()  # its one thread makes the place
+            return
         threads = station.threads
         station.threads = [thread for thread in threads if thread.name != f"{station.name}-{number}"]
         start_thread(self._thread(station, number), _FEWER_WORKERS.format(station.name))

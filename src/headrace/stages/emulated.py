@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.base.calls import Call, Pause, run_call
+from headrace.base.carrier import Carrier
 from headrace.base.plan import Kind
+from headrace.base.records import Job
 from headrace.base.settings import build
 from headrace.stages.stage import Stage, StageContext
 
@@ -29,19 +31,38 @@ class EmulatedStage(Stage):
     def __init__(self, name: str, *, kind: Kind, seconds: float, task: str = "") -> None:
         super().__init__(name, task=task)
         self.kind = kind
+        self.may_carry = kind == "io"
+        self.executor = "events" if self.may_carry else "thread"
         self.seconds = seconds
 
     def open(self, context: StageContext) -> Callable[[Any], Any]:
         """Return the sleep; the Plan's option `seconds` overrides the time."""
         given = {"seconds": self.seconds, **context.options}
-        seconds = build(EmulatedStageOptions, given, f"[stages.{self.name}.options]").seconds
+        return _Sleep(build(EmulatedStageOptions, given, f"[stages.{self.name}.options]").seconds)
 
-        def sleep_and_pass(value: Any) -> Any:
-            if seconds:
-                time.sleep(seconds)
-            return value
 
-        return sleep_and_pass
+class _Sleep:
+    """Sleeps, in this thread or while one thread carries others."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.carried = self
+
+    def __call__(self, value: Any) -> Any:
+        return run_call(self._pause(value))
+
+    def call(self, job: Job, value: Any) -> Call[Any]:
+        """Return the sleep as a call."""
+        return self._pause(value)
+
+    def carrier(self) -> Carrier:
+        """Return what carries such calls."""
+        return Carrier()
+
+    def _pause(self, value: Any) -> Call[Any]:
+        if self._seconds:
+            yield Pause(self._seconds)
+        return value
 
 
 def emulated(name: str, *, seconds: float, kind: Kind = "cpu") -> Stage:

@@ -66,6 +66,8 @@ class Stage:
         computes: Whether its workers keep cores busy.
         work: What it does, for reports: `download`, `decode`, `resize`, `preprocess`, `model`, `postprocess`, `deliver`; empty
             for a user's own stage.
+        may_carry: Whether what `open` returns has an attribute `carried` (`base.carrier.Carried`), so that one thread can carry
+            the calls of all workers; see `plan.StagePlan.executor`.
         waits_on_many: Whether its calls wait on several servers or receivers; `goes_to` names the one of each call. The
             workers are then shared among them, so that one that hangs delays only its own items; see
             `headrace.base.policies.shares`.
@@ -78,6 +80,7 @@ class Stage:
     workers: int | None = None
     computes: bool = True
     work: str = ""
+    may_carry: bool = False
     waits_on_many: bool = False
 
     def __init__(self, name: str, *, task: str = "") -> None:
@@ -101,6 +104,7 @@ class Stage:
             workers=self.workers,
             task=self.task,
             computes=self.computes,
+            may_carry=self.may_carry,
         )
 
     def output_of(self, path: str | None) -> Output:

@@ -186,7 +186,7 @@ def test_the_table_leaves_out_what_is_none() -> None:
         ("[stages.fetch]\nbatch = 0", ["batch = 0", ">= 1"]),
         ("[stages.fetch]\nattempts = 0", ["attempts = 0", ">= 1"]),
         ("[stages.fetch]\nmax_wait_seconds = -1", ["max_wait_seconds = -1", "'300ms'"]),
-        ("[stages.fetch]\nexecutor = 'fork'", ["executor = 'fork'", "'thread' or 'process' or 'inline'"]),
+        ("[stages.fetch]\nexecutor = 'fork'", ["executor = 'fork'", "'thread' or 'events' or 'process' or 'inline'"]),
         ("[stages.fetch]\noptions = 3", ["options = 3", "a table"]),
         (
             "[stages.fetch]\nexecutor = 'process'\ntime_limit_seconds = 0",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 from headrace.base.policies.shares import Call
@@ -125,6 +126,43 @@ def test_a_source_that_cannot_keep_a_job_is_not_given_it_back() -> None:
         bench.put(f"bad {number}", keeps=False)
     assert bench.turned_away == []
     assert bench.queue.state().depth == 8
+
+
+def test_what_is_parked_does_not_keep_out_the_others() -> None:
+    """A queue that slow items fill beyond its half takes others again as soon as those it had are gone."""
+    bench = Bench(capacity=8, workers=2)
+    bench.answer("good", times=1)
+    bench.put("bad 1", "bad 2")
+    assert [bench.take()[0] for _ in range(2)] == [["bad 1"], ["bad 2"]]
+    bench.put("bad 3", "bad 4", "bad 5", "bad 6", "bad 7", "good 1", "good 2", "good 3", keeps=False)
+    producer = threading.Thread(target=bench.put, args=("good 4",))
+    producer.start()
+    while not bench.queue.state().waiting_producers:
+        time.sleep(0.001)
+    bench.clock.advance(2.0)
+    bench.queue.look()
+    call = None
+    for name in ("good 1", "good 2"):
+        ids, call = bench.take(before=call)
+        assert ids == [name]
+    producer.join(60)
+    assert not producer.is_alive()
+
+
+def test_what_came_before_its_lane_was_slow_makes_room() -> None:
+    """Of a queue that slow items fill the newest of them go, down to what such items may take."""
+    bench = Bench(capacity=8, workers=2)
+    bench.answer("good", times=1)
+    bench.put("bad 1", "bad 2")
+    assert [bench.take()[0] for _ in range(2)] == [["bad 1"], ["bad 2"]]
+    for name in ("good 1", *(f"bad {number}" for number in range(3, 10))):
+        bench.clock.advance(0.001)
+        bench.put(name)
+    bench.clock.advance(2.0)
+    bench.queue.look()
+    assert [id_ for id_, _ in bench.turned_away] == ["bad 9", "bad 8", "bad 7"]
+    bench.put("good 2")
+    assert bench.take(limit=2)[0] == ["good 1", "good 2"]
 
 
 def test_the_newest_are_given_back_whatever_their_lane() -> None:

@@ -43,6 +43,7 @@ def changed_plan(recorded: Plan, settings: tuple[str, ...], stages: tuple[StageD
             kind=demands.info.kind,  # type: ignore[arg-type]
             executor=demands.info.executor,  # type: ignore[arg-type]
             task=demands.info.task,
+            may_carry=demands.info.executor == "events",
         )
         for demands in stages
     ]

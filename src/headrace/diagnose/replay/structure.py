@@ -243,7 +243,9 @@ class _Builder:
             batching=self._make_batching(device),
             batch_program=self._batch_program(group, device) if device is not None else None,
             shapes=_shape_codes(device, self.units),
-            chunk=1 if device is not None or settings.executor == "process" or ordered else _chunk(programs),
+            chunk=1
+            if device is not None or settings.executor in ("process", "events") or ordered
+            else _chunk(programs),
             hands_on_aside=device is head and batch > 1,
             children=self._num_children(last),
             joins=head.info.role == "join",

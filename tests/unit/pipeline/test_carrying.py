@@ -1,0 +1,424 @@
+"""Runs in which one thread carries the calls of a stage's workers."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset
+import pytest
+
+import headrace as hr
+from headrace.base.calls import Call, Pause, run_call
+from headrace.base.carrier import Carrier
+from headrace.base.deadline import seconds_left
+from headrace.base.errors import SettingsError, StageStalled
+from headrace.base.plan import Plan, StageDefaults, resolve
+from headrace.base.records import Job, OutcomeKind
+from headrace.delivery.collect import Collect
+from headrace.pipeline import stall_watch
+from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.execute import run as execute
+from headrace.profiler.profile import profile
+from headrace.stages.stage import Stage, StageContext
+from headrace.testing import ListSource
+
+Ask = Callable[[Any], Call[Any]]
+
+
+class Asks(Stage):
+    """A stage whose calls are generators made by a function of the value."""
+
+    kind = "io"
+    executor = "events"
+    may_carry = True
+
+    def __init__(self, ask: Ask, name: str = "ask") -> None:
+        super().__init__(name)
+        self.ask = ask
+        self.waits: list[float] = []
+        self.threads: set[int] = set()
+
+    def open(self, context: StageContext) -> Callable[[Any], Any]:
+        """Return what drives one call, with what lets others drive it."""
+        return Carried(self)
+
+
+class Carried:
+    """The stage's callable, and what it offers."""
+
+    def __init__(self, stage: Asks) -> None:
+        self.stage = stage
+        self.carried = self
+
+    def __call__(self, value: Any) -> Any:
+        """Wait in this thread."""
+        return run_call(self.stage.ask(value))
+
+    def call(self, job: Job, value: Any) -> Call[Any]:
+        """Return one call."""
+        self.stage.threads.add(threading.get_ident())
+        return self.stage.ask(value)
+
+    def carrier(self) -> Carrier:
+        """Return a carrier that counts how often it waits."""
+        return Counting(self.stage.waits)
+
+
+class Counting(Carrier):
+    """Counts how often it waits."""
+
+    def __init__(self, waits: list[float]) -> None:
+        super().__init__()
+        self._waits = waits
+
+    def wait(self, seconds: float | None) -> Any:
+        """Note it."""
+        self._waits.append(time.monotonic())
+        return super().wait(seconds)
+
+
+def pause(value: Any) -> Call[Any]:
+    """Wait a moment."""
+    yield Pause(0.002)
+    return value
+
+
+def until(event: threading.Event, value: Any = None) -> Call[Any]:
+    """Wait for an event."""
+    while not event.is_set():
+        yield Pause(0.002)
+    return value
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return once the condition holds."""
+    give_up_at = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up_at, "waited in vain"
+        time.sleep(0.002)
+
+
+def plan_of(**settings: Any) -> dict[str, Any]:
+    """Return a Plan for the stage `ask`."""
+    return {"stages": {"ask": settings}}
+
+
+def test_one_thread_carries_the_calls_of_all_workers(run: Callable[..., Any]) -> None:
+    """Calls overlap, as many as there are workers, each in a place of its own, and all in one thread."""
+    under_way, most = set(), [0]
+
+    def ask(value: int) -> Call[int]:
+        under_way.add(value)
+        most[0] = max(most[0], len(under_way))
+        yield Pause(0.01)
+        under_way.remove(value)
+        return value * 2
+
+    stage = Asks(ask)
+    ran = run([stage], list(range(60)), plan_of(workers=5))
+    assert ran.results == {str(number): 2 * number for number in range(60)}
+    assert most == [5]
+    assert len(stage.threads) == 1
+    spans = [span for span in ran.spans if span.stage == "ask"]
+    assert {span.thread for span in spans} == {f"ask-{number}" for number in range(5)}
+    assert len(spans) == 60
+    for place in {span.thread for span in spans}:
+        own = sorted((span.started, span.ended) for span in spans if span.thread == place)
+        assert all(ended <= started for (_, ended), (started, _) in itertools.pairwise(own))
+
+
+def test_one_that_fails_fails_alone(run: Callable[..., Any]) -> None:
+    """What a call raises, before its first wait, after it, or before there is a call at all, is its item's end."""
+
+    def ask(value: int) -> Call[int]:
+        if value == 3:
+            raise ValueError("no call comes of it")
+        return after(value)
+
+    def after(value: int) -> Call[int]:
+        if value == 5:
+            raise hr.ItemRejected("refused at once")
+        yield Pause(0.001)
+        if value == 7:
+            raise SystemExit(9)
+        return value
+
+    ran = run([Asks(ask)], list(range(20)), plan_of(workers=4, attempts=1))
+    assert set(ran.results.values()) == set(range(20)) - {3, 5, 7}
+    assert "no call comes of it" in ran.reason("3")
+    assert "refused at once" in ran.reason("5")
+    assert "SystemExit" in ran.reason("7")
+    assert ran.ids(OutcomeKind.REJECTED) == {"5"}
+    assert Counter(span.outcome for span in ran.spans if span.stage == "ask") == {"ok": 17, "failed": 2, "rejected": 1}
+
+
+def test_what_fails_is_tried_again(run: Callable[..., Any]) -> None:
+    """Tries count as they do with threads, and each has a span."""
+    tries: Counter[int] = Counter()
+
+    def ask(value: int) -> Call[int]:
+        tries[value] += 1
+        yield Pause(0.001)
+        if value % 5 == 0 and tries[value] < 3:
+            raise OSError("not yet")
+        return value
+
+    ran = run([Asks(ask)], list(range(10)), plan_of(workers=4, attempts=3))
+    assert sorted(ran.results.values()) == list(range(10))
+    assert tries == {number: 3 if number % 5 == 0 else 1 for number in range(10)}
+    assert len([span for span in ran.spans if span.stage == "ask"]) == 14
+
+
+def test_a_full_queue_holds_nothing_up_but_places(run: Callable[..., Any]) -> None:
+    """While the next stage takes nothing, calls under way come to their end; no more begin than there are places."""
+    begun, ended, seen = set(), set(), []
+
+    def ask(value: int) -> Call[int]:
+        begun.add(value)
+        yield Pause(0.005 if value < 2 else 0.1)
+        ended.add(value)
+        return value
+
+    def work(value: int) -> int:
+        if not seen:
+            wait_until(lambda: len(ended) >= 6)  # one here, one in the queue: the others wait in their places
+            seen.append(len(begun))
+        return value
+
+    stages = [Asks(ask), hr.stage("work", work)]
+    plan = {"stages": {"ask": {"workers": 4}, "work": {"workers": 1, "queue_items": 1}}}
+    ran = run(stages, list(range(40)), plan)
+    assert sorted(ran.results.values()) == list(range(40))
+    assert seen == [6]
+
+
+def test_results_flow_through_queues_of_one(run: Callable[..., Any]) -> None:
+    """Two stages that carry, with the smallest queues between, lose nothing and come to their end."""
+    stages = [Asks(pause, "ask"), Asks(pause, "again"), hr.stage("work", lambda value: value)]
+    plan = {"stages": {name: {"workers": 3, "queue_items": 1} for name in ("ask", "again", "work")}}
+    ran = run(stages, list(range(200)), plan)
+    assert sorted(ran.results.values()) == list(range(200))
+
+
+def test_children_are_carried(run: Callable[..., Any]) -> None:
+    """Between a fan-out and its join."""
+    stages = [
+        hr.fan_out("cut", lambda value: hr.Fan([value * 10 + number for number in range(3)])),
+        Asks(pause),
+        hr.join("join", lambda joined: sum(joined.results)),
+    ]
+    ran = run(stages, list(range(30)), plan_of(workers=4, queue_items=2))
+    assert ran.results == {str(number): 30 * number + 3 for number in range(30)}
+
+
+def test_what_came_too_late_is_not_begun_and_what_hangs_is_cut(run: Callable[..., Any]) -> None:
+    """A deadline holds in the queue; within a call `seconds_left` tells it."""
+    told = []
+
+    def ask(value: int) -> Call[int]:
+        told.append(seconds_left())
+        yield Pause(0.01)
+        told.append(seconds_left())
+        return value
+
+    class Urgent(ListSource):
+        def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
+            jobs = super().receive(limit, wait_seconds)
+            for job in jobs or ():
+                job.deadline_ns = time.monotonic_ns() + (
+                    -1 if job.id == "1" else int(60e9) if job.id == "2" else int(1e15)
+                )
+            return jobs
+
+    source = Urgent([0, 1, 2])
+    result = execute(Pipeline(source, stages=[Asks(ask)]), Plan.from_table(plan_of(workers=1)))
+    assert result.counters.delivered == 2
+    assert source.final(OutcomeKind.REJECTED) == {"1"}
+    assert all(left is not None and left > 0 for left in told)
+    assert len([left for left in told if left is not None and left <= 60]) == 2
+
+
+def test_nothing_is_done_while_nothing_happens() -> None:
+    """An idle thread waits once, until something comes."""
+    stage, source, stop = Asks(pause), ListSource([1, 2, 3], endless=True), threading.Event()
+    delivery = Collect()
+    pipeline, plan = Pipeline(source, stages=[stage], delivery=delivery), Plan.from_table(plan_of(workers=2))
+    run = threading.Thread(target=lambda: execute(pipeline, plan, stop=stop))
+    run.start()
+    wait_until(lambda: len(delivery.results) == 3)
+    time.sleep(0.1)
+    before = len(stage.waits)
+    time.sleep(0.5)
+    assert len(stage.waits) == before
+    stop.set()
+    run.join()
+
+
+def test_a_call_that_hangs_is_cancelled_and_its_place_goes_on(run: Callable[..., Any]) -> None:
+    """It is given up with a reason, it puts away what it has, and all others are done."""
+    put_away = []
+
+    def ask(value: int) -> Call[int]:
+        if value == 3:
+            try:
+                yield from until(threading.Event())
+            finally:
+                put_away.append(value)
+        yield Pause(0.001)
+        return value
+
+    ran = run([Asks(ask)], list(range(50)), {**plan_of(workers=2), "run": {"stall_seconds": 0.3}})
+    assert sorted(ran.results.values()) == [number for number in range(50) if number != 3]
+    assert put_away == [3]
+    assert "run.stall_seconds = 0.3" in ran.reason("3")
+    assert ran.ids(OutcomeKind.DEAD_LETTERED) == {"3"}
+
+
+def test_a_thread_that_hangs_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that does not let go of the thread holds up all the others: the run says so and ends."""
+    monkeypatch.setattr(stall_watch, "_CANCEL_SECONDS", 0.3)
+    lets_go = threading.Event()
+
+    def ask(value: int) -> Call[int]:
+        yield Pause(0.001)
+        if value == 3:
+            lets_go.wait(60)
+        return value
+
+    plan = Plan.from_table({**plan_of(workers=2), "run": {"stall_seconds": 0.3}})
+    source = ListSource(list(range(20)))
+    with pytest.raises(StageStalled, match="it carries the calls of all workers"):
+        execute(Pipeline(source, stages=[Asks(ask)]), plan)
+    lets_go.set()
+    assert source.in_flight == []
+
+
+def test_calls_are_cancelled_when_everything_is_given_back() -> None:
+    """After the grace period calls under way end at once, and their jobs go back."""
+    put_away, stop = [], threading.Event()
+
+    def ask(value: int) -> Call[int]:
+        try:
+            yield from until(threading.Event())
+        finally:
+            put_away.append(value)
+
+    source = ListSource(list(range(6)), endless=True)
+    plan = Plan.from_table({**plan_of(workers=3), "run": {"grace_seconds": 0.1}})
+    begun: threading.Timer = threading.Timer(0.3, stop.set)
+    begun.start()
+    result = execute(Pipeline(source, stages=[Asks(ask)]), plan, stop=stop)
+    assert result.interrupted
+    assert source.in_flight == []
+    assert result.counters.returned == 6
+    assert len(put_away) == 3
+
+
+def test_an_instrument_is_not_passed_by() -> None:
+    """What is wrapped is called in threads, also where the wrapper copies the attributes of what it wraps."""
+    seen: Counter[str] = Counter()
+
+    class Count:
+        def wrap(self, stage: str, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(call, updated=("__dict__",), assigned=())
+            def counted(*arguments: Any) -> Any:
+                seen[stage] += 1
+                return call(*arguments)
+
+            return counted
+
+    stage = Asks(pause)
+    result = execute(
+        Pipeline(ListSource(list(range(30))), stages=[stage]),
+        Plan.from_table(plan_of(workers=3)),
+        instruments=[Count()],
+    )
+    assert result.counters.delivered == 30
+    assert seen["ask"] == 30
+    assert not stage.threads
+
+
+def test_a_share_for_each_host() -> None:
+    """Calls to one that hangs take their share of the places, and more places are made; all others are done."""
+    answers = threading.Event()
+
+    class Shared(Asks):
+        waits_on_many = True
+
+        def goes_to(self, job: Job, value: Any) -> tuple[str, str]:
+            return value.split()[0], value.split()[0]
+
+    def ask(value: str) -> Call[Any]:
+        yield from until(answers) if value.startswith("bad") else pause(value)
+        return value
+
+    class Answers(Collect):
+        def deliver(self, job: Job, result: Any) -> bool:
+            done = super().deliver(job, result)
+            if sum(value.startswith("good") for _, value in list(self.results)) == 270:
+                answers.set()
+            return done
+
+    values = [f"{'bad' if number % 10 == 9 else 'good'} {number}" for number in range(300)]
+    stage, delivery = Shared(ask), Answers()
+    source = hr.items(values, max_receives=1)
+    result = execute(Pipeline(source, stages=[stage], delivery=delivery), Plan.from_table(plan_of(workers=4)))
+    assert sorted(value for _, value in delivery.results) == sorted(values)
+    assert result.counters.notes["ask.slow_calls"] >= 1
+    assert len(stage.threads) == 1
+
+
+DEFAULTS = [
+    StageDefaults(name="ask", kind="io", executor="events", may_carry=True),
+    StageDefaults(name="work", kind="cpu"),
+    StageDefaults(name="deliver", kind="io", executor="events", may_carry=True),
+]
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ({}, ["events", "thread", "events"]),
+        ({"stages": {"work": {"executor": "inline"}}}, ["thread", "inline", "events"]),
+        ({"stages": {"ask": {"executor": "thread"}}}, ["thread", "thread", "events"]),
+        ({"run": {"ordered": True}}, ["events", "thread", "thread"]),
+        ({"stages": {"deliver": {"executor": "inline"}}}, ["events", "thread", "inline"]),
+    ],
+)
+def test_threads_where_one_cannot_carry(table: dict[str, Any], expected: Sequence[str]) -> None:
+    """Where others would hold up the calls, the resolved Plan says `thread`; a stage that nothing carries refuses `events`."""
+    resolved = resolve(Plan.from_table(table), DEFAULTS, 2)
+    assert [stage.executor for stage in resolved.stages.values()] == expected
+
+
+def test_a_stage_that_computes_refuses() -> None:
+    """The error says what would do."""
+    with pytest.raises(SettingsError, match=r"stages\.work\.executor = 'events'.*thread, process or inline"):
+        resolve(Plan.from_table({"stages": {"work": {"executor": "events"}}}), DEFAULTS, 2)
+
+
+def test_what_calls_cost_adds_up(tmp_path: Path) -> None:
+    """The CPU time of the spans is no more than the thread used, and most of what calls burnt is in it."""
+
+    def ask(value: int) -> Call[int]:
+        yield Pause(0.001)
+        ends = time.thread_time() + 0.002
+        while time.thread_time() < ends:
+            pass
+        return value
+
+    pipeline = Pipeline(hr.items(list(range(100))), stages=[Asks(ask)], delivery=Collect())
+    profile(pipeline, Plan.from_table(plan_of(workers=8)), output=tmp_path / "run")
+    table = pyarrow.dataset.dataset(tmp_path / "run" / "spans").to_table()
+    rows = [row for row in table.to_pylist() if row["stage"] == "ask"]
+    cpu = [row["cpu"] for row in rows if row["cpu"] is not None]
+    assert len(cpu) == 100
+    assert sum(cpu) >= 0.9 * 100 * 2_000_000
+    assert all(row["cpu"] <= row["ended"] - row["started"] for row in rows)
