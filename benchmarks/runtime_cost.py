@@ -263,6 +263,44 @@ class Allocations:
         return {"allocations": float(total)}
 
 
+class ThreadRoles:
+    """Adds up CPU and switches by what threads do, for the length of a `with` block, from the kernel's files of each thread.
+
+    What a thread does between the last look and its end is lost: at most a twentieth of a second.
+    """
+
+    def __enter__(self) -> ThreadRoles:
+        self._stopping, self._before, self._seen = threading.Event(), {}, {}
+        self._look(self._before)
+        self._thread = threading.Thread(target=self._watch, name="benchmark")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(0.05):
+            self._look(self._seen)
+
+    def _look(self, found: dict[int, tuple[str, tuple[int, int]]]) -> None:
+        for thread in threading.enumerate():
+            with contextlib.suppress(OSError, IndexError):  # it has ended
+                found[thread.native_id] = thread.name, _task_usage(Path(f"/proc/self/task/{thread.native_id}"))
+
+    def per_item(self, count: int) -> dict[str, dict[str, float]]:
+        """Return {role: CPU in microseconds and voluntary switches of one item}, dearest first."""
+        roles: dict[str, dict[str, float]] = {}
+        for number, (name, after) in self._seen.items():
+            before = self._before.get(number, ("", (0, 0)))[1]
+            row = roles.setdefault(re.sub(r"-\d+(?=-|$)", "", name), {"cpu_us": 0.0, "voluntary_switches": 0.0})
+            row["cpu_us"] += (after[0] - before[0]) / 1e3 / count
+            row["voluntary_switches"] += (after[1] - before[1]) / count
+        roles.pop("benchmark")
+        return dict(sorted(roles.items(), key=lambda role: -role[1]["cpu_us"]))
+
+
 # --- Chains ----------------------------------------------------------------------------------------------------------
 
 
@@ -463,7 +501,7 @@ def latency(address: str, seconds: Mapping[int, float]) -> dict[str, dict[str, f
 
 def latencies(quick: bool) -> dict[str, dict[str, dict[str, float]]]:
     """Return the latencies by queue and rate."""
-    seconds = dict(zip(RATES, (3.0, 4.0, 2.0) if quick else (40.0, 30.0, 20.0), strict=True))
+    seconds = dict(zip(RATES, (2.0, 3.0, 2.0) if quick else (40.0, 30.0, 20.0), strict=True))
     return {kind: latency(kind, seconds) for kind in (("memory",) if quick else ("memory", "sqlite"))}
 
 
@@ -504,7 +542,7 @@ def idle(seconds: float) -> dict[str, float]:
     """Return cores used, and voluntary switches per second, by a pipeline that waits for jobs."""
     child = subprocess.Popen([sys.executable, "-m", "benchmarks.runtime_cost", "--wait-for-jobs"])
     try:
-        time.sleep(3.0)  # until it waits
+        time.sleep(2.0)  # until it waits
         before, began = _tasks_usage(child.pid), time.perf_counter()
         time.sleep(seconds)
         after, elapsed = _tasks_usage(child.pid), time.perf_counter() - began
@@ -523,11 +561,15 @@ def _wait_for_jobs() -> None:
 
 def _tasks_usage(pid: int) -> tuple[int, int]:
     """Return nanoseconds of CPU and voluntary switches of the threads that live: ticks of CPU are too coarse here."""
-    cpu = switches = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        cpu += int((task / "schedstat").read_text().split()[0])
-        switches += int(re.search(r"\nvoluntary_ctxt_switches:\s*(\d+)", (task / "status").read_text())[1])  # type: ignore[index]
-    return cpu, switches
+    found = [_task_usage(task) for task in Path(f"/proc/{pid}/task").iterdir()]
+    return sum(cpu for cpu, _ in found), sum(switches for _, switches in found)
+
+
+def _task_usage(task: Path) -> tuple[int, int]:
+    """Return nanoseconds of CPU and voluntary switches of one thread."""
+    cpu = int((task / "schedstat").read_text().split()[0])
+    switches = (task / "status").read_text().partition("\nvoluntary_ctxt_switches:")[2]
+    return cpu, int(switches.split()[0])
 
 
 # --- All of it -------------------------------------------------------------------------------------------------------
@@ -550,6 +592,7 @@ def measure_all(quick: bool) -> dict[str, Any]:
         "emulated, 100 times": item,
         "over HTTP, 100 times": {"cpu_us": http_cpu["headrace"], "voluntary_switches": http["switches_per_item"]},
     }
+    threads = look_closer(rows)
     at_prices = {name: at_wake_prices(row["cpu_us"], row["voluntary_switches"], here) for name, row in rows.items()}
     return {
         "cpu_us_per_item": plain["cpu_us"],
@@ -561,6 +604,7 @@ def measure_all(quick: bool) -> dict[str, Any]:
         "at_100us_wake": at_prices["local bytes"]["100"],
         **{f"http_cpu_ratio_{name}": _ratio(http["cpu_us"], name) for name in ladder.PEERS},
         "pipelines": {name: {**row, "at_wake_us": at_prices[name]} for name, row in rows.items()},
+        "threads": threads,
         "hops": hops(chains),
         "chains": chains,
         "copies_per_item": copies_per_item(300 if quick else 2000),
@@ -571,6 +615,21 @@ def measure_all(quick: bool) -> dict[str, Any]:
         "machine": {**here, "cpu": measure.cpu_model(), "cores": measure.usable_cores()},
         "quick": quick,
     }
+
+
+def look_closer(rows: Mapping[str, dict[str, float]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Add system calls and wake-ups per item to the rows of the pipelines that run here, and return their threads' usage."""
+    runs = {
+        "local bytes": (partial(ladder.runtime_cpu_seconds_per_item, LOCAL_ITEMS), LOCAL_ITEMS),
+        "emulated, 100 times": (partial(ladder.run_emulated, "best", 100, 3000), 3000),
+    }
+    threads = {}
+    for name, (run, count) in runs.items():
+        rows[name].update((what, number / count) for what, number in (count_system_calls(run) or {}).items())
+        with ThreadRoles() as roles:
+            run()
+        threads[name] = roles.per_item(count)
+    return threads
 
 
 def _ratio(values: Mapping[str, list[float]], peer: str) -> float:
@@ -587,13 +646,17 @@ def as_text(result: dict[str, Any]) -> str:
             "",
             "Per item, whole pipelines; on the right CPU, at most, where a wake-up costs so much CPU:",
             "",
-            "| pipeline | CPU, us | voluntary switches | at 5 us | at 20 us | at 100 us |",
-            "|---|---|---|---|---|---|",
+            "| pipeline | CPU, us | voluntary switches | system calls | at 5 us | at 20 us | at 100 us |",
+            "|---|---|---|---|---|---|---|",
             *(_pipeline_line(name, row) for name, row in result["pipelines"].items()),
             "",
             "Per item and hop (stages that return what they get):",
             "",
             *_hop_lines(result["hops"]),
+            "",
+            "By thread, CPU in us and voluntary switches per item:",
+            "",
+            *(f"- {name}: {_roles(roles)}" for name, roles in result["threads"].items()),
             "",
             f"A payload is copied {result['copies_per_item']:.2f} times on its way through {STAGES} stages.",
             "",
@@ -632,7 +695,12 @@ def _goal_lines(result: Mapping[str, Any]) -> list[str]:
 
 def _pipeline_line(name: str, row: Mapping[str, Any]) -> str:
     prices_there = " | ".join(f"{value:.0f}" for value in row["at_wake_us"].values())
-    return f"| {name} | {row['cpu_us']:.1f} | {row['voluntary_switches']:.2f} | {prices_there} |"
+    calls = f"{row['system_calls']:.2f}" if "system_calls" in row else ""
+    return f"| {name} | {row['cpu_us']:.1f} | {row['voluntary_switches']:.2f} | {calls} | {prices_there} |"
+
+
+def _roles(roles: Mapping[str, Mapping[str, float]]) -> str:
+    return ", ".join(f"{role} {row['cpu_us']:.1f} ({row['voluntary_switches']:.2f})" for role, row in roles.items())
 
 
 def _hop_lines(rows: Mapping[str, Mapping[str, float]]) -> list[str]:
