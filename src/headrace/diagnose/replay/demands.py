@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headrace.base.errors import HeadraceError
+from headrace.diagnose.clock_cost import clock_seconds
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.span_columns import Array
 from headrace.runs.formats.profile import ProfileDocument, StageAccount, Window
@@ -220,8 +221,10 @@ def _stage_demands(evidence: Evidence, info: StageInfo, account: StageAccount, u
     at = place[spans.unit[good]]
     service = (spans.ended[good] - spans.started[good]) / 1e9
     cpu = spans.cpu[good] / 1e9
+    if evidence.info.handoff is not None:  # older runs are predicted as they were
+        cpu = np.maximum(cpu - clock_seconds(evidence, info.name), 0.0)
     delay = np.nan_to_num(spans.run_delay[good] / 1e9)
-    blocked = np.maximum(service - cpu - delay, 0.0)
+    blocked = np.maximum(service - spans.cpu[good] / 1e9 - delay, 0.0)
     lock, kept = _compute_blocked_shares(info, account)
     values = {
         name: _fill(len(units), at, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from headrace.base.handoff import HandoffCost
 from headrace.diagnose.cpu_account import HANDING_ON
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.replay.demands import Demands
@@ -12,8 +13,10 @@ from headrace.runs.formats.profile import ProfileDocument
 
 #: Others' use of the machine below this is no more than the noise of the measurement.
 _NOISE_CORES = 0.05
-#: Without an account of CPU time: what the runtime takes for each job and stage, measured by `python -m benchmarks.ladder`.
-_OVERHEAD_SECONDS = 8e-6
+#: What the runtime takes for each job and stage, waking threads apart, measured by `python -m benchmarks.ladder`.
+HOP_SECONDS = 8e-6
+#: What a stage takes beside its work, over what its station takes for the queue.
+PASSAGE_SHARE = 0.5
 #: Workers that find nothing to do wake up now and then; what is beyond so many times the usual is not for jobs.
 _MOST_OVERHEADS = 5
 
@@ -33,10 +36,16 @@ def find_machine(evidence: Evidence, document: ProfileDocument, demands: Demands
         cores=cores,
         others=others,
         taken=taken,
-        overhead=_overhead(document, demands),
+        overhead=_overhead(document, demands, evidence.info.handoff),
         bytes_in=bytes_in,
         bytes_out=bytes_out,
     )
+
+
+def find_other_threads(document: ProfileDocument) -> float:
+    """Return CPU seconds per job of headrace's other threads, which make spans and settle; 0 where that is not known."""
+    parts = {} if document.runtime is None else document.runtime.parts
+    return sum(seconds for name, seconds in parts.items() if name not in HANDING_ON)
 
 
 def _speed(evidence: Evidence) -> float:
@@ -47,14 +56,17 @@ def _speed(evidence: Evidence) -> float:
     return cpu / (cpu + delay) if cpu > 0 else 1.0
 
 
-def _overhead(document: ProfileDocument, demands: Demands) -> float:
+def _overhead(document: ProfileDocument, demands: Demands, handoff: HandoffCost | None) -> float:
     """Return CPU seconds per job that workers spend outside stages: taking, handing on, settling."""
     jobs = int(document.counters.get("delivered", 0))
     # Each child of a fan-out is taken and handed on as well.
-    usual = _OVERHEAD_SECONDS * sum(len(stage.cpu) for stage in demands.stages) / demands.num_jobs
+    passages = sum(len(stage.cpu) for stage in demands.stages) / demands.num_jobs
+    usual = HOP_SECONDS * passages
     if document.cpu is None or jobs < 1:
         return usual
-    # A stage's own demand holds a reading of the clocks for each passage, read or not: it must not count here as well.
-    handing_on = sum(line.seconds for line in document.cpu.lines if line.name in HANDING_ON)
-    seconds = handing_on - document.cpu.unread_seconds
-    return min(max(seconds, 0.0) / jobs, _MOST_OVERHEADS * usual)
+    seconds = sum(line.seconds for line in document.cpu.lines if line.name in HANDING_ON)
+    if handoff is None:
+        # Then a stage's demand holds a reading of the clocks for each passage, read or not: it must not count here as well.
+        seconds -= document.cpu.unread_seconds
+    most = _MOST_OVERHEADS * usual + (0.0 if handoff is None else 2 * handoff.cpu_seconds * passages)
+    return min(max(seconds, 0.0) / jobs, most)

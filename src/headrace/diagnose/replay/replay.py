@@ -27,14 +27,16 @@ from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.replay.costs import BatchCost, Spread, batch_cost, emulated_seconds, given_cost
 from headrace.diagnose.replay.decoding import scale_factors
 from headrace.diagnose.replay.demands import CannotReplay, Demands, StageDemands, find_demands
-from headrace.diagnose.replay.machine import find_machine
+from headrace.diagnose.replay.machine import HOP_SECONDS, PASSAGE_SHARE, find_machine, find_other_threads
 from headrace.diagnose.replay.plans import changed_plan
 from headrace.diagnose.replay.structure import (
     GIL_MATTERS,
     GilAcquisitions,
+    HandoffShare,
     Machine,
     Scenario,
     build,
+    count_visits,
     group_stages,
     model_threads,
 )
@@ -66,6 +68,9 @@ _HALVINGS = 5
 #: Shares of the CPU time with the GIL that calibration tries.
 _GIL_SHARES = (1.0, 0.75, 0.5, 0.3, 0.15, 0.05)
 _GIL_ROUNDS, _ACQUISITION_ROUNDS = 2, 3
+#: Times that the price of waking and what is simulated with it are brought into line; and the largest share of what workers
+#: spend outside stages that waking others may be.
+_HANDOFF_ROUNDS, _MOST_WAKING = 2, 0.9
 #: How far the waiting that was seen may be off: what a hundred samples tell of a share of a half.
 _GIL_SLACK = 0.15
 #: A stage that waits less for the GIL than this is not held up by it, seconds.
@@ -147,8 +152,10 @@ class Replay:
         self.gil_acquisitions: dict[str, GilAcquisitions] = {}
         self.spreads = self._find_spreads()
         self.is_open = _is_open(evidence, document)
+        self._calibrate_handoff()
         self._calibrate_others()
         self._calibrate_gil()
+        self._calibrate_handoff()  # who keeps the GIL decides who sleeps
         self._bound_jobs(self.simulate())
         self._calibrate_speed()
         self._known.clear()  # of no use any more: all but the last were of other machines
@@ -268,7 +275,7 @@ class Replay:
     def _calibration(self) -> tuple[Hashable, ...]:
         """Return all of a scenario that calibration changes."""
         machine = self.machine
-        found = (machine.others, machine.taken, machine.slowdown, machine.wake_seconds)
+        found = (machine.others, machine.taken, machine.slowdown, machine.wake_seconds, machine.handoff)
         return (*found, *self.holds_gil.items(), *self.gil_acquisitions.items())
 
     def changed_plan(self, change: Change) -> Plan:
@@ -463,6 +470,33 @@ class Replay:
         return (found.most_workers or found.workers) / found.workers if found and found.workers else 1.0
 
     # --- calibration
+
+    def _calibrate_handoff(self) -> None:
+        """Part what workers spent outside stages into waking others, passing stations, and the rest.
+
+        How often somebody is woken depends on the Plan and on the rate, so each simulation counts it; what that costs is the
+        machine's price. Where fewer threads really went to sleep than simulated ones do, a simulated one costs less.
+        """
+        price, total = self.evidence.info.handoff, self.machine.overhead
+        if price is None or not price.cpu_seconds or total <= 0:
+            return
+        visits, passages = count_visits(self.scenario(Change()))
+        weighed = visits + PASSAGE_SHARE * passages
+        runtime = self.document.runtime
+        slept = None if runtime is None else runtime.voluntary_switches_per_item
+        others = find_other_threads(self.document)
+        share = self.machine.handoff or HandoffShare(price.cpu_seconds, total / visits, 0.0, others)
+        for _ in range(_HANDOFF_ROUNDS):
+            self.machine = dataclasses.replace(self.machine, handoff=share)
+            simulated = self.simulate(num_jobs=self.affordable(_FEWEST_JOBS))
+            wakes = max(1e-9, simulated.trace.num_wakes / len(simulated.latencies))
+            wake = min(
+                price.cpu_seconds * (1.0 if slept is None else min(1.0, slept / wakes)), _MOST_WAKING * total / wakes
+            )
+            rest = total - wakes * wake
+            visit = min(HOP_SECONDS / (1 + PASSAGE_SHARE), rest / weighed)
+            share = HandoffShare(wake, visit, PASSAGE_SHARE * visit, rest - visit * weighed + others)
+        self.machine = dataclasses.replace(self.machine, handoff=share)
 
     def _calibrate_others(self) -> None:
         """Find how many threads of others the workers really had to share the cores with, from how long they waited for one.

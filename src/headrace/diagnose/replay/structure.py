@@ -6,6 +6,7 @@ Where what comes from: the Plan says which stages share a worker (inline), how m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -48,6 +49,20 @@ _TOUCH_SECONDS = 5e-6
 GIL_MATTERS = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class HandoffShare:
+    """Of what workers spend outside stages: what depends on how many stations a job passes, and on who sleeps there."""
+
+    wake: float
+    """CPU seconds of waking a worker that sleeps, of both threads."""
+    visit: float
+    """CPU seconds of taking and handing on a unit in one station, without waking."""
+    passage: float
+    """CPU seconds beside each stage of a station: its timing and its span."""
+    settling: float
+    """CPU seconds of a job, whatever stations it passes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """What the run had to share."""
@@ -59,6 +74,9 @@ class Machine:
     """Cores that they used during the run."""
     overhead: float
     """CPU seconds per job that workers spend outside stages: taking, handing on, settling."""
+    handoff: HandoffShare | None = None
+    """What of `overhead` depends on the Plan; None in runs that did not note the price of a hand-off: all of it is shared out
+    among the stations of any Plan."""
     slowdown: float = 1.0
     """Seconds of a core that a second of recorded CPU time took while all cores were wanted; calibrated."""
     wake_seconds: float = 0.0
@@ -133,6 +151,12 @@ def build(scenario: Scenario) -> System:
     return _Builder(scenario).system()
 
 
+def count_visits(scenario: Scenario) -> tuple[float, float]:
+    """Return through how many stations and stages a job goes, on an average, with its children."""
+    builder = _Builder(scenario)
+    return builder.visits, builder.passages
+
+
 class _Builder:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -145,7 +169,9 @@ class _Builder:
         self.groups = [group for group in groups if any(demands.name not in dropped for demands in group)]
         self.units = self._units()
         self._check_ways()
-        self.overhead = scenario.machine.overhead / max(1.0, self._visits())
+        self.visits, self.passages = self._count_visits()
+        overhead = scenario.machine.overhead / max(1.0, self.visits)
+        self.handoff = scenario.machine.handoff or HandoffShare(0.0, overhead, 0.0, 0.0)
         self.gil_matters = self._gil_share() > GIL_MATTERS
 
     def system(self) -> System:
@@ -170,6 +196,8 @@ class _Builder:
             taken=0.0 if scenario.change.quiet else min(scenario.machine.taken, MOST_TAKEN * cores),
             slowdown=scenario.machine.slowdown,
             wake_seconds=scenario.machine.wake_seconds,
+            handoff_seconds=self.handoff.wake,
+            waker_phase=GIL if self.gil_matters else CPU,
             switch_seconds=scenario.switch_seconds,
             resources=tuple(self.resources),
             resource_names=tuple(self.named),
@@ -179,16 +207,17 @@ class _Builder:
 
     # --- units
 
-    def _visits(self) -> float:
-        """Return through how many stations' workers a job goes, on an average, with its children."""
+    def _count_visits(self) -> tuple[float, float]:
+        """Return through how many stations and stages a job goes, on an average, with its children."""
         demands, jobs = self.scenario.demands, self.scenario.sample
         routes = demands.route[jobs]
-        visits = 0.0
+        visits = passages = 0.0
         for group in self.groups:
             route = group[0].route
             share = float((routes == demands.routes.index(route)).mean()) if route else 1.0
-            visits += share * len(self.units[group[0].name]) / len(jobs)
-        return visits
+            units = share * len(self.units[group[0].name]) / len(jobs)
+            visits, passages = visits + units, passages + units * len(group)
+        return visits, passages
 
     def _check_ways(self) -> None:
         """Raise CannotReplay where a worker would run stages of jobs of one route alone: the runtime then has several of it."""
@@ -243,6 +272,7 @@ class _Builder:
             batching=self._make_batching(device),
             batch_program=self._batch_program(group, device) if device is not None else None,
             shapes=_shape_codes(device, self.units),
+            units_per_wake=self._units_per_wake(programs),
             chunk=1
             if device is not None or settings.executor in ("process", "events") or ordered
             else _chunk(programs),
@@ -253,6 +283,9 @@ class _Builder:
             threads=self._busy(device, head),
             retries=self._retries(group),
         )
+
+    def _units_per_wake(self, programs: Sequence[Program]) -> int:
+        return max(1, min(_MOST_AT_ONCE, int(self.handoff.wake / max(_mean_seconds(programs), 1e-7))))
 
     def _make_batching(self, device: StageDemands | None) -> BatchingPolicy | None:
         if device is None:
@@ -299,7 +332,8 @@ class _Builder:
         """Return what each unit needs in a station without a device."""
         columns = [self._columns(demands, group[0]) for demands in group]
         locks = {demands.name: self._resource(f"lock:{demands.name}", 1) for demands in group if demands.mean_lock}
-        tail = self._make_handing_on()
+        overhead = self._overhead_of(group)
+        tail: Program = (((GIL if self.gil_matters else CPU), overhead),) if overhead > 0 else ()
         count = len(self.units[group[0].name])
         gil_acquisitions = [self._gil_acquisitions(demands, group[0]) for demands in group]
         if len(columns) == 1 and not locks and not gil_acquisitions[0]:
@@ -349,10 +383,10 @@ class _Builder:
         """Return the stage that hands on what a station has done: inline stages between pass arrays within the process."""
         return next(group[-1].name for group in self.groups if group[0] is head)
 
-    def _make_handing_on(self) -> Program:
-        if self.overhead <= 0:
-            return ()
-        return ((GIL if self.gil_matters else CPU, self.overhead),)
+    def _overhead_of(self, group: Sequence[StageDemands]) -> float:
+        """Return what a station's worker spends on a unit outside its stages, without waking others."""
+        settling = self.handoff.settling if group[-1].info.role == "deliver" else 0.0
+        return self.handoff.visit + self.handoff.passage * len(group) + settling
 
     def _batch_program(self, group: Sequence[StageDemands], device: StageDemands) -> Callable[[int, int], Program]:
         """Return what gives a batch its program: inline stages for each of its units, the device once for all."""
@@ -380,7 +414,7 @@ class _Builder:
         at = group.index(device)
         before = [self._columns(demands, group[0]) for demands in group[:at]]
         behind = [self._columns(demands, group[0]) for demands in group[at + 1 :]]
-        overhead = self.overhead
+        overhead = self._overhead_of(group)
         aside = device is group[0] and largest > 1
         own_kind = GIL if self.gil_matters else CPU
 
@@ -476,8 +510,13 @@ def _cut_by_gil(program: Program, times: int) -> Program:
 def _chunk(programs: Sequence[Program]) -> int:
     if not programs:
         return 1
-    mean = sum(amount for program in programs for kind, amount in program if kind <= GIL) / len(programs)
-    return max(1, min(_MOST_AT_ONCE, int(_CHUNK_SECONDS / max(mean, 1e-7))))
+    return max(1, min(_MOST_AT_ONCE, int(_CHUNK_SECONDS / max(_mean_seconds(programs), 1e-7))))
+
+
+def _mean_seconds(programs: Sequence[Program]) -> float:
+    """Return what a unit takes on an average, alone; without programs any time."""
+    total = sum(amount for program in programs for kind, amount in program if kind <= GIL)
+    return total / len(programs) if programs else math.inf
 
 
 def _residuals(device: StageDemands, cost: BatchCost) -> Array:

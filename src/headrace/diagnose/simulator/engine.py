@@ -10,6 +10,12 @@ A worker runs the program of its unit (or batch), phase by phase, hands it on, a
 idle at its station, in a phase, waiting for the GIL or a resource, or blocked because the next queue is full. A full queue lets
 its producers go on once it is half empty, as the runtime's does. Batches are released by the runtime's own policy.
 
+Where waking costs something, a worker that slept spends its half of that before it looks into the queue, so that it finds what
+came meanwhile, and nobody else is woken for what those on their way will take. Its waker spends the other half before its next
+piece of work. So a hop costs a wake-up at low rates and less at high ones, as in the runtime. A thread that goes on with Python
+code keeps the GIL then, as CPython has it: from unit to unit, until it waits, computes without it, or has kept it for one
+switch interval; and whoever waited for it is woken too.
+
 References:
     Processor sharing by virtual time: A. Demers, S. Keshav, S. Shenker, "Analysis and simulation of a fair queueing
     algorithm", SIGCOMM 1989. The GIL's switch interval: CPython, `Python/ceval_gil.c`.
@@ -80,6 +86,10 @@ class Engine:
         self._waiting_jobs: deque[Worker] = deque()
         self._next_arrival = 0
         self._call_seconds = 0.0
+        # Waking
+        self._half_handoff = system.handoff_seconds / 2
+        self._waker: Worker | None = None
+        self._num_wakes = 0
         self._wire()
 
     # --- the loop
@@ -132,6 +142,9 @@ class Engine:
     # --- a worker's program
 
     def _begin(self, worker: Worker, program: Program) -> None:
+        if worker.debt:
+            program = ((self.system.waker_phase, worker.debt), *program)
+            worker.debt = 0.0
         worker.program = program
         worker.at = 0
         if program and program[0][0] <= GIL:
@@ -146,6 +159,8 @@ class Engine:
             kind, amount = program[worker.at]
             worker.at += 1
             if kind == CPU:
+                if self._holder is worker:
+                    self._release_gil()
                 self._compute(worker, amount, 1.0)
                 return
             if kind == WAIT:
@@ -156,6 +171,8 @@ class Engine:
                 self._want_gil(worker)
                 return
             if kind == SPREAD:
+                if self._holder is worker:
+                    self._release_gil()
                 self._compute(worker, amount, worker.state.threads)
                 return
             if kind == TAKE:
@@ -181,9 +198,12 @@ class Engine:
         worker.token = 0
         self._delay_seconds += self.now - worker.since - worker.left
         self._set_threads(self._threads - worker.threads)
-        if self._holder is worker:
+        is_holder = self._holder is worker
+        if is_holder and not self._half_handoff:
             self._release_gil()
         self._step(worker)
+        if is_holder and self._holder is worker and not worker.token:
+            self._release_gil()  # it waits for something else now
 
     def _set_threads(self, threads: float) -> None:
         self._threads = threads
@@ -205,6 +225,9 @@ class Engine:
     # --- the GIL
 
     def _want_gil(self, worker: Worker) -> None:
+        if self._holder is worker:
+            self._compute(worker, worker.left, 1.0)
+            return
         if self._holder is None:
             self._grant_gil(worker)
             return
@@ -253,6 +276,9 @@ class Engine:
             worker = self._gil_waiting.popleft()
             if worker.is_within:
                 worker.state.gil_wait += self.now - worker.since
+            if self._half_handoff:
+                self._num_wakes += 1
+                worker.left += 2 * self._half_handoff
             if self.system.wake_seconds > 0.0:
                 self._holder = worker
                 self._later(self.now + self.system.wake_seconds, self._grant_gil, worker)
@@ -297,9 +323,27 @@ class Engine:
             count = self._count(state)
             if count == 0:
                 return
+            if self._half_handoff and state.waking * max(count, state.station.units_per_wake) >= len(state.queue):
+                return
             worker = state.idle.pop()
             state.idle_time += self.now - worker.since
-            self._serve(worker, count)
+            if self._half_handoff:
+                self._wake(worker)
+            else:
+                self._serve(worker, count)
+
+    def _wake(self, worker: Worker) -> None:
+        self._num_wakes += 1
+        worker.state.waking += 1
+        if self._waker is not None:
+            self._waker.debt += self._half_handoff
+        worker.ended = self._end_waking
+        self._begin(worker, ((CPU, self._half_handoff),))
+
+    def _end_waking(self, worker: Worker) -> None:
+        worker.state.waking -= 1
+        worker.ended = self._end_service
+        self._take_next(worker)
 
     def _take_next(self, worker: Worker) -> None:
         """Give a worker that has nothing to do its next units, or let it be idle."""
@@ -387,6 +431,7 @@ class Engine:
 
     def _hand_on(self, worker: Worker) -> None:
         """Put units into the next queue until it is full; then wait for room."""
+        self._waker = worker.master or worker
         units = worker.units
         while worker.index < len(units):
             unit = units[worker.index]
@@ -402,10 +447,12 @@ class Engine:
             elif len(state.queue) >= state.capacity:
                 worker.since = self.now
                 state.producers.append(worker)
+                self._waker = None
                 return
             else:
                 self._put(state, unit)
             worker.index += 1
+        self._waker = None
         worker.handed_on(worker)
 
     def _end_handing_aside(self, aside: Worker) -> None:
@@ -507,7 +554,10 @@ class Engine:
             return
         if receivers.batch_program is None and receivers.programs is None:
             worker.units, worker.index, worker.claimed = worker.claimed, 0, []
-            self._hand_on(worker)
+            if worker.debt:
+                self._begin(worker, ())
+            else:
+                self._hand_on(worker)
             return
         count = receivers.batch if receivers.batch_program is not None else 1
         worker.units, worker.index, worker.claimed = worker.claimed[:count], 0, worker.claimed[count:]
@@ -564,5 +614,6 @@ class Engine:
             receivers_busy=self._call_seconds / (num_receivers * elapsed),
             receivers_idle=self._receiving.idle_time / (num_receivers * elapsed),
             cores=self.system.cores,
+            num_wakes=self._num_wakes,
             num_events=self._num_events,
         )

@@ -12,8 +12,8 @@ class Worker:
     """One worker, receiver, or thread that hands on for a device."""
 
     __slots__ = (
-        "aside", "at", "claimed", "ended", "ends", "handed_on", "index", "is_stuck", "is_within", "left", "master", "parked",
-        "program", "since", "state", "threads", "token", "units",
+        "aside", "at", "claimed", "debt", "ended", "ends", "handed_on", "index", "is_stuck", "is_within", "left", "master",
+        "parked", "program", "since", "state", "threads", "token", "units",
     )  # fmt: skip
 
     def __init__(self, state: StationState, master: Worker | None = None) -> None:
@@ -26,6 +26,8 @@ class Worker:
         """How many of `units` have been handed on."""
         self.claimed: list[int] = []
         """Of a receiver: jobs received, to be run or handed on after `units`."""
+        self.debt = 0.0
+        """CPU seconds of waking others that it has still to spend."""
         self.token = 0
         """Of its entry among the work on cores; an entry with another one is void."""
         self.threads = 1.0
@@ -62,7 +64,7 @@ class StationState:
     __slots__ = (
         "_followers", "_held", "_next_in_order", "_route_of", "_tries", "batches", "blocked", "capacity", "due", "first_child",
         "full", "full_since", "gil_wait", "idle", "idle_time", "join", "joined", "parent", "pending", "producers", "queue",
-        "station", "taken", "threads", "wait", "workers",
+        "station", "taken", "threads", "wait", "waking", "workers",
     )  # fmt: skip
 
     def __init__(self, station: Station) -> None:
@@ -76,6 +78,8 @@ class StationState:
             for worker in self.workers:
                 worker.aside = Worker(self, worker)
         self.idle: list[Worker] = []
+        self.waking = 0
+        """Workers that were woken and are on their way to the queue."""
         self.producers: deque[Worker] = deque()
         """Who waits for room in the queue."""
         self.due = -1.0

@@ -51,6 +51,8 @@ class Station:
     """Code of each unit's shape; only units of one shape share a batch. None: all are alike."""
     chunk: int = 1
     """Cheap units a worker takes at a time, at most."""
+    units_per_wake: int = 1
+    """Units that are worth waking one more worker for, where waking costs something."""
     hands_on_aside: bool = False
     """A thread of its own hands results on, so that a full queue after it stops a worker one batch later."""
     children: Sequence[int] | None = None
@@ -104,6 +106,10 @@ class System:
     """Seconds of a core that a second of CPU phases takes while all cores are wanted: switching, shared caches and memory."""
     wake_seconds: float = 0.0
     """What a thread that waited for the GIL takes to go on when it is given it."""
+    handoff_seconds: float = 0.0
+    """CPU time of waking a worker that sleeps, of the waker and of the worker together; 0: it costs nothing."""
+    waker_phase: int = CPU
+    """What the waker's half of it uses: a core, or a core and the GIL."""
     switch_seconds: float = 0.005
     """How long a thread may keep the GIL once another waits for it (`sys.getswitchinterval`)."""
     resources: Sequence[int] = ()

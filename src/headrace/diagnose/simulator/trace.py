@@ -51,6 +51,8 @@ class Trace:
     receivers_idle: float
     """Share of their time waiting for jobs to come."""
     cores: float
+    num_wakes: int
+    """How often a worker that slept was woken; counted where that costs something."""
     num_events: int
     """Steps of the simulation: what it took to make."""
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import SettingsError
+from headrace.base.handoff import HandoffCost
 from headrace.base.records import Counters, Receiving
 from headrace.cli.change_arguments import add_change_arguments, change_of
 from headrace.diagnose.bounds import bound_ratio, find_bounds
@@ -448,3 +449,30 @@ def test_resampled_runs_differ_as_much_as_runs_of_that_length_would(replay_of: M
     replay = replay_of([step("fetch", wait=wait, kind="io"), step("deliver", cpu=1e-6)], num=60)
     means = [float(wait[replay.scenario(Change(), seed=seed, resampled=True).sample].mean()) for seed in range(200)]
     assert np.std(np.log(means)) == pytest.approx(wait.std() / wait.mean() / 60**0.5, rel=0.3)
+
+
+def _priced(replay_of: Make, names: str, price: float | None) -> Replay:
+    """Return a run of stages of 50 us that noted what a hand-off costs; None: it did not. Cores are as fast as they are."""
+    handoff = None if price is None else HandoffCost(price, 2 * price)
+    replay = replay_of(
+        [step(name, cpu=50e-6) for name in (*names, "deliver")], gap=0.0001, changes={"handoff": handoff}
+    )
+    replay.machine = dataclasses.replace(replay.machine, slowdown=1.0)
+    return replay
+
+
+@pytest.mark.parametrize(("price", "saves"), [(None, False), (5e-6, True)])
+def test_fusing_saves_what_handing_on_cost(replay_of: Make, price: float | None, saves: bool) -> None:
+    """Where the run noted what a hand-off costs, fewer stations need less CPU time; else nothing is known of that."""
+    replay = _priced(replay_of, "abc", price)
+    fused = Change(settings=("b.executor=inline", "c.executor=inline"))
+    base, after = replay.simulate().cpu_per_job, replay.simulate(fused).cpu_per_job
+    assert (after < 0.98 * base) is saves
+    assert after <= base * (1 + 1e-6)
+
+
+def test_a_job_costs_more_where_workers_sleep_between_jobs(replay_of: Make) -> None:
+    """Each hop of a job that comes alone wakes a worker; under load the workers are awake."""
+    replay = _priced(replay_of, "ab", 5e-6)
+    alone = replay.simulate(Change(arrival_rate=10.0)).cpu_per_job
+    assert alone > 1.02 * replay.simulate().cpu_per_job
