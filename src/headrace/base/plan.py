@@ -422,13 +422,15 @@ def resolve(plan: Plan, stages: Iterable[StageDefaults], cores: int) -> Plan:
     _check_one_model(plan, wanted)
     resolved: dict[str, StagePlan] = {}
     heads: dict[str, str] = {}
+    together = min(plan.source.receive_batch, _MOST_TOGETHER)
     for stage in wanted:
         written, default = plan.stages.get(stage.name, StagePlan()), stage
         head = heads.get(stage.fuse_with, stage.fuse_with)
         if head and _may_fuse(written, resolved[head]):
             heads[stage.name] = head
             default = dataclasses.replace(stage, executor="inline")
-        resolved[stage.name] = _resolve_stage(written, default, cores)
+        resolved[stage.name] = _resolve_stage(written, default, cores, together)
+        together = max(together, 2 * (written.batch or 1))
     return dataclasses.replace(plan, stages=_without_company(resolved, ordered=plan.run.ordered))
 
 
@@ -471,9 +473,12 @@ def _check_one_model(plan: Plan, stages: Iterable[StageDefaults]) -> None:
 
 
 _DEFAULT_QUEUE_BYTES = 256 * 10**6
+#: The most items of one receive for which there is room in a queue by default.
+_MOST_TOGETHER = 64
 
 
-def _resolve_stage(plan: StagePlan, stage: StageDefaults, cores: int) -> StagePlan:
+def _resolve_stage(plan: StagePlan, stage: StageDefaults, cores: int, together: int) -> StagePlan:
+    """Return a stage's settings filled in; `together`: items that come at once, and are to find room in its queue."""
     # 1 is what resolving fills in, and a resolved Plan is one to run again.
     check(
         plan.batch in (None, 1) or stage.kind == "device",
@@ -503,7 +508,7 @@ def _resolve_stage(plan: StagePlan, stage: StageDefaults, cores: int) -> StagePl
         executor=executor,
         workers=workers,
         batch=batch,
-        queue_items=plan.queue_items or max(4 * workers * batch, 2 * batch, 16),
+        queue_items=plan.queue_items or max(4 * workers * batch, 16, together),
         queue_bytes=plan.queue_bytes or _DEFAULT_QUEUE_BYTES,
         attempts=plan.attempts or (3 if stage.kind == "io" else 1),
     )

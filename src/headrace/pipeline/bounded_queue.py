@@ -69,16 +69,15 @@ class BoundedQueue:
             force: Do not wait: for items that were in this queue before (retries) and must not wait on themselves.
         """
         with self._lock:
-            if force or self._closed or self._has_room_for(items):
-                stamp = self._add(items)
-                self._call_consumers(len(items))
-                return [stamp] * len(items)
             stamps: list[int] = []
-            for item in items:
-                while self._is_full(item) and not self._closed:
-                    self._wait_for_room(len(items))
-                stamps.append(self._add([item]))
-            self._call_consumers(len(items))
+            while True:
+                num = len(items) if force or self._closed else self._count_fitting(items)
+                stamps += [self._add(items[:num])] * num
+                items = items[num:]
+                if not items:
+                    break
+                self._wait_for_room(len(stamps))
+            self._call_consumers(len(stamps))
         return stamps
 
     def wait_for_room(self) -> None:
@@ -123,14 +122,10 @@ class BoundedQueue:
         """Return how many of the items, from the first, can be put without waiting; the bell is rung when more can be."""
         with self._lock:
             self._producers.come(bell)
-            depth, num_bytes = len(self._items), self._bytes
-            for count, item in enumerate(items):
-                if not self._closed and not self._fits(item, depth, num_bytes):
-                    self._producers.leave(bell)
-                    return count
-                depth += 1
-                num_bytes += item.num_bytes
-            return len(items)
+            num = len(items) if self._closed else self._count_fitting(items)
+            if num < len(items):
+                self._producers.leave(bell)
+            return num
 
     def take_batch(
         self, policy: BatchingPolicy, is_draining: Callable[[], bool]
@@ -209,14 +204,19 @@ class BoundedQueue:
             )
 
     def _is_full(self, item: Item) -> bool:
-        return not self._fits(item, len(self._items), self._bytes)
+        return not self._count_fitting([item])
 
-    def _fits(self, item: Item, depth: int, num_bytes: int) -> bool:
-        return depth < self._capacity and (not depth or num_bytes + item.num_bytes <= self._capacity_bytes)
-
-    def _has_room_for(self, items: Sequence[Item]) -> bool:
-        num_bytes = sum([item.num_bytes for item in items])
-        return len(self._items) + len(items) <= self._capacity and self._bytes + num_bytes <= self._capacity_bytes
+    def _count_fitting(self, items: Sequence[Item]) -> int:
+        """Return how many of the first items there is room for."""
+        most = min(len(items), max(0, self._capacity - len(self._items)))
+        if len(items) == most and self._bytes + sum([item.num_bytes for item in items]) <= self._capacity_bytes:
+            return most
+        num_bytes, is_alone = self._bytes, not self._items
+        for count, item in enumerate(items[:most]):
+            num_bytes += item.num_bytes
+            if num_bytes > self._capacity_bytes and not (is_alone and count == 0):
+                return count
+        return most
 
     def _add(self, items: Sequence[Item]) -> int:
         """Add items without a look at the bounds, and return when (ns)."""

@@ -374,10 +374,17 @@ def test_resolve_attempts() -> None:
 
 
 def test_resolve_queues() -> None:
-    """A queue holds four times what its workers take at once, at least 16 items."""
+    """A queue holds four times what its workers take at once, at least 16 items, and two batches of a device before it."""
     plan = resolved(Plan(stages={"process": StagePlan(batch=32)}), cores=2)
-    assert [stage.queue_items for stage in plan.stages.values()] == [64, 16, 16, 128, 32]
+    assert [stage.queue_items for stage in plan.stages.values()] == [64, 16, 16, 128, 64]
     assert {stage.queue_bytes for stage in plan.stages.values()} == {256 * 10**6}
+
+
+@pytest.mark.parametrize(("receive_batch", "queue_items"), [(10, 16), (40, 40), (1000, 64)])
+def test_resolve_queues_for_what_is_received_at_once(receive_batch: int, queue_items: int) -> None:
+    """What one call of the source brings finds room in a queue, up to 64 items."""
+    plan = resolved(Plan(source=SourcePlan(receive_batch=receive_batch)), cores=2)
+    assert plan.stages["decode"].queue_items == queue_items
 
 
 def test_resolve_keeps_what_is_written() -> None:

@@ -126,12 +126,13 @@ def _with_workers(wanted: StagePlan, recorded: StagePlan | None) -> StagePlan:
 def _without_defaults(
     recorded: Plan, name: str, stage: StagePlan, defaults: list[StageDefaults], cores: int
 ) -> StagePlan:
-    known = [one for one in defaults if one.name == name]
-    if not known:
+    if name not in {one.name for one in defaults}:
         return stage
-    # Without models: those of other tasks are none of this stage's, and `resolve` knows no other stage here.
-    bare = dataclasses.replace(recorded, stages={name: dataclasses.replace(stage, queue_items=None)}, models={})
-    by_default = resolve(bare, known, cores).stages[name].queue_items
+    # Without models, which have no queue and may belong to stages that are not known here.
+    stages = {one.name: recorded.stages[one.name] for one in defaults if one.name in recorded.stages}
+    stages[name] = dataclasses.replace(stage, queue_items=None)
+    bare = dataclasses.replace(recorded, stages=stages, models={}, model=type(recorded.model)())
+    by_default = resolve(bare, defaults, cores).stages[name].queue_items
     return dataclasses.replace(stage, queue_items=None if stage.queue_items == by_default else stage.queue_items)
 
 
