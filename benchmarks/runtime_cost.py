@@ -473,6 +473,14 @@ class _Arrivals:
         pass
 
 
+class _Told(_Arrivals):
+    """Also says so."""
+
+    def deliver(self, job: hr.Job, result: Any) -> bool:
+        print(job.id, flush=True)
+        return super().deliver(job, result)
+
+
 def latency(address: str, seconds: Mapping[int, float]) -> dict[str, dict[str, float]]:
     """Return p50 and p99 from sending a job to its delivery, in milliseconds, by rate: an open loop.
 
@@ -540,23 +548,26 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
 
 def idle(seconds: float) -> dict[str, float]:
     """Return cores used, and voluntary switches per second, by a pipeline that waits for jobs."""
-    child = subprocess.Popen([sys.executable, "-m", "benchmarks.runtime_cost", "--wait-for-jobs"])
+    command = [sys.executable, "-m", "benchmarks.runtime_cost", "--wait-for-jobs"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        time.sleep(2.0)  # until it waits
+        child.stdout.readline()  # its first job is done
+        time.sleep(0.5)
         before, began = _tasks_usage(child.pid), time.perf_counter()
         time.sleep(seconds)
         after, elapsed = _tasks_usage(child.pid), time.perf_counter() - began
     finally:
         child.terminate()
-        child.wait(30)
+        child.communicate(timeout=30)
     cpu, switches = (late - early for late, early in zip(after, before, strict=True))
     return {"core_share": cpu / 1e9 / elapsed, "switches_per_second": switches / elapsed}
 
 
 def _wait_for_jobs() -> None:
-    with _queue("sqlite") as (source, _):
+    with _queue("sqlite") as (source, queue):
+        queue.send([encode_job("x", id="first")])
         stages = [hr.stage("prepare", _same), hr.stage("device", list, kind="device")]
-        hr.run(hr.Pipeline(source, stages=stages))
+        hr.run(hr.Pipeline(source, stages=stages, delivery=_Told()))
 
 
 def _tasks_usage(pid: int) -> tuple[int, int]:
