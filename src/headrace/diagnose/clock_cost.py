@@ -17,8 +17,10 @@ from headrace.diagnose.span_columns import Array
 
 #: Spans of each kind that a median needs.
 _FEWEST = 20
-#: Longer passages hide a reading; no reading takes longer than the second.
-_SHORT_SECONDS, _MOST_SECONDS = 200e-6, 20e-6
+#: Longer passages hide a reading.
+_SHORT_SECONDS = 200e-6
+#: No reading takes longer.
+MOST_SECONDS = 20e-6
 
 
 def clock_seconds(evidence: Evidence, stage: str) -> float:
@@ -33,7 +35,7 @@ def clock_seconds(evidence: Evidence, stage: str) -> float:
     with_clocks, without = (_median(wall[rows], weight[rows]) for rows in (metered, ~metered))
     if without > _SHORT_SECONDS:
         return 0.0
-    return min(max(0.0, with_clocks - without), _MOST_SECONDS)
+    return min(max(0.0, with_clocks - without), MOST_SECONDS)
 
 
 def _median(values: Array, weights: Array) -> float:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from headrace.diagnose.accounting import cpu_demand
-from headrace.diagnose.clock_cost import clock_seconds
+from headrace.diagnose.clock_cost import MOST_SECONDS, clock_seconds
 from headrace.diagnose.evidence import Evidence, StageFacts
 from headrace.runs.formats.profile import CpuAccount, CpuLine
 
@@ -46,7 +46,7 @@ def cpu_account(evidence: Evidence) -> CpuAccount | None:
     if profile is None or (profile.process_cpu_seconds or 0.0) < _LEAST_CPU_SECONDS:
         return None
     total = profile.process_cpu_seconds or 0.0
-    clocks = {stage.name: clock_seconds(evidence, stage.name) for stage in evidence.stages}
+    clocks = _find_clocks(evidence, profile.thread_cpu_seconds)
     stages = {stage.name: _stage_seconds(evidence, stage, clocks[stage.name]) for stage in evidence.stages}
     lines = [_line(name, "stage", seconds, total) for name, seconds in stages.items() if seconds is not None]
     reading = {stage.name: clocks[stage.name] * _num_metered(evidence, stage) for stage in evidence.stages}
@@ -85,6 +85,23 @@ def why_no_account(evidence: Evidence) -> str:
 
 def _line(name: str, kind: str, seconds: float, total: float) -> CpuLine:
     return CpuLine(name=name, kind=kind, seconds=seconds, share=seconds / total)  # type: ignore[arg-type]
+
+
+def _find_clocks(evidence: Evidence, roles: Mapping[str, float]) -> dict[str, float]:
+    """Return {stage: CPU seconds that the clocks added to a passage in which they were read}.
+
+    Where passages without them are too few to compare with, stages can still come to more than the clocks of their threads
+    say: that is what readings added which only some of the passages had, the same for all.
+    """
+    clocks = {stage.name: clock_seconds(evidence, stage.name) for stage in evidence.stages}
+    sampled = [stage for stage in evidence.stages if _num_metered(evidence, stage) < stage.items]
+    passages = sum(stage.items for stage in sampled)
+    measured = {stage.name: _stage_seconds(evidence, stage, clocks[stage.name]) for stage in evidence.stages}
+    excess = -_outside_stages(evidence, measured, roles).get(OUTSIDE[WORKERS], 0.0)
+    if excess > 0 and passages:
+        for stage in sampled:
+            clocks[stage.name] = min(MOST_SECONDS, clocks[stage.name] + excess / passages)
+    return clocks
 
 
 def _stage_seconds(evidence: Evidence, stage: StageFacts, clocks: float) -> float | None:
