@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 
 from headrace.base.parking import Parking
 from headrace.base.records import Job, Outcome, OutcomeKind, Receiving
+from headrace.pipeline.bell import Bell
 from headrace.pipeline.failing import Failing
 from headrace.pipeline.item import Item
 from headrace.pipeline.receiver_totals import ReceivingBook
@@ -39,6 +40,7 @@ class Admission:
         failing: Says how many may be inside while nothing succeeds.
         tasks: Shares out what may be in flight; None where there is one task.
         limit: How many jobs may be received; None for no limit.
+        attention: As below.
         first_alone: Let one job in, and the others when it is through.
 
     Attributes:
@@ -47,7 +49,7 @@ class Admission:
         is_given_up: Everything that is not settled goes back to the source.
         has_ended: No receiver is left.
         idle: Set once no receiver is left and no job is in flight.
-        attention: Set where the thread that called `run` should look.
+        attention: Rings where the thread that called `run` should look; that of the run's signals.
         limit: That of the run.
     """
 
@@ -59,6 +61,7 @@ class Admission:
         tasks: TaskShares | None,
         limit: RunLimit | None,
         *,
+        attention: Bell,
         first_alone: bool = False,
     ) -> None:
         self._context = context
@@ -83,7 +86,7 @@ class Admission:
         self.is_given_up = False
         self.has_ended = False
         self.idle = threading.Event()
-        self.attention = threading.Event()
+        self.attention = attention
 
     @property
     def num_inside(self) -> int:
@@ -109,6 +112,7 @@ class Admission:
             again, self.is_closed = self.is_closed, True
             self._receivers.call_all()
         self.wake_workers()
+        self.attention.ring()
         return again
 
     def wake_workers(self) -> None:
@@ -123,6 +127,10 @@ class Admission:
             self.max_in_flight = most if limit is None else min(limit, most)
             if self.max_in_flight > before:
                 self._receivers.call_all()
+
+    def has_none(self) -> bool:
+        """Return whether no job is in flight."""
+        return not self._in_flight
 
     def items(self) -> list[Item]:
         """Return the jobs in flight."""
@@ -229,7 +237,7 @@ class Admission:
         """Note that a receiver ends."""
         with self._lock:
             self._num_receiving -= 1
-        self.attention.set()
+        self.attention.ring()
 
     def receiving(self) -> Receiving:
         """Return what the receivers did up to now."""
@@ -277,7 +285,7 @@ class Admission:
         """Let the thread that called `run` know once nothing is in flight and nothing more can come."""
         if self.has_ended and not self._in_flight:
             self.idle.set()
-            self.attention.set()
+            self.attention.ring()
 
     # --- called by the thread that called `run`
 

@@ -1,7 +1,7 @@
 """SIGTERM, Ctrl-C and a `stop` event, as the thread that called `run` hears them.
 
 A handler runs between any two instructions of that thread, perhaps while it holds a lock that stopping needs. So it only
-counts, and whatever the thread waits for looks at the count.
+counts and rings, and whatever the thread waits for looks at the count.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+from headrace.pipeline.bell import Bell
 
 
 class EndSignals:
@@ -23,6 +25,7 @@ class EndSignals:
     Attributes:
         first: The signal that came first; None: none did.
         num: How many came.
+        bell: Rings for each; `stop` rings nothing.
     """
 
     def __init__(
@@ -32,8 +35,9 @@ class EndSignals:
     ) -> None:
         self.first: int | None = None
         self.num = 0
+        self.bell = Bell()
         self._numbers = numbers
-        self._stop = stop or threading.Event()
+        self._stop = stop
         self._num_heeded = 0
 
     @contextlib.contextmanager
@@ -53,11 +57,16 @@ class EndSignals:
 
     def heed(self, stop: Callable[[], object], *, is_stopping: bool) -> None:
         """Call `stop` once for each request that has not been heeded yet."""
-        if self._stop.is_set() and not is_stopping:
+        if self._stop is not None and self._stop.is_set() and not is_stopping:
             stop()
         while self._num_heeded < self.num:
             self._num_heeded += 1
             stop()
+
+    @property
+    def is_polled(self) -> bool:
+        """Whether something that rings nothing may end the run."""
+        return self._stop is not None
 
     @property
     def has_news(self) -> bool:
@@ -67,3 +76,4 @@ class EndSignals:
     def _note(self, number: int, _: Any) -> None:
         self.first = self.first or number
         self.num += 1
+        self.bell.ring()

@@ -45,6 +45,10 @@ class Punctuality:
             self._warned_of = gap
             logger.warning("%s", self.warning())
 
+    def rested(self) -> None:
+        """Note that no job was in flight for a while: what goes by until the next call delays nothing."""
+        self._last = None
+
     def tending(self) -> Tending:
         """Return what was measured up to now."""
         return Tending(

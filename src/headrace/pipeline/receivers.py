@@ -15,6 +15,7 @@ from headrace.pipeline.admission import Admission
 from headrace.pipeline.building import Routes
 from headrace.pipeline.failing import Failing
 from headrace.pipeline.item import Item
+from headrace.pipeline.rest import Rest
 from headrace.pipeline.router import Router
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.settling import Settling
@@ -38,6 +39,7 @@ class Receivers:
         failing: Turns away jobs of tasks of which nothing succeeds.
         tasks: Shares out what may be in flight; None where there is one task.
         keeper: The delivery, where it keeps results; None: it does not.
+        rest: Where threads rest that jobs stir.
 
     Attributes:
         begun: Set when the first job has come, before it goes anywhere.
@@ -57,6 +59,7 @@ class Receivers:
         failing: Failing,
         tasks: TaskShares | None,
         keeper: KeepsResults | None,
+        rest: Rest,
     ) -> None:
         self.begun = threading.Event()
         self.cpu_seconds: dict[int, float] = {}
@@ -70,6 +73,7 @@ class Receivers:
         self._failing = failing
         self._tasks = tasks
         self._keeper = keeper
+        self._rest = rest
         self._sequence = itertools.count()
 
     def threads(self, guard: Callable[[Callable[..., None]], Callable[..., None]]) -> list[threading.Thread]:
@@ -103,8 +107,9 @@ class Receivers:
             over = self._admission.received(jobs, room, called)
             if jobs:
                 self._admit(jobs, over, inline)
+                self._rest.stir()
             if self._admission.has_all():
-                self._admission.attention.set()  # batches need not wait for company
+                self._admission.attention.ring()  # batches need not wait for company
 
     def _admit(self, jobs: Sequence[Job], over: int, inline: dict[Station, Worker]) -> None:
         """Send jobs on their way; the last `over` of them are beyond the run's limit."""

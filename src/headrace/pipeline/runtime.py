@@ -38,6 +38,7 @@ from headrace.pipeline.ordering import Reorderer, release_in_order
 from headrace.pipeline.prefetch import Prefetch
 from headrace.pipeline.punctuality import Punctuality
 from headrace.pipeline.receivers import Receivers
+from headrace.pipeline.rest import TICK_SECONDS, Rest
 from headrace.pipeline.router import Router
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.run_limit import RunLimit
@@ -49,9 +50,9 @@ from headrace.pipeline.threads import start_thread
 from headrace.pipeline.workers import Workers
 from headrace.stages.stage import StageContext
 
-_TICK_SECONDS = 0.03
-#: How soon the thread that called `run` heeds a signal.
-_POLL_SECONDS = 0.05
+#: How often the thread that called `run` looks by itself: while jobs are in flight, while none are and `stop` may end the run,
+#: and otherwise. It is woken by signals, and when the run ends.
+_POLL_SECONDS, _POLL_STOP_SECONDS, _POLL_EMPTY_SECONDS = 0.05, 0.2, 1.0
 #: How long threads that were told to leave may take before they are left behind (they are daemons).
 _LEAVE_SECONDS = 5.0
 _ABANDON_SECONDS = 1.0
@@ -108,7 +109,6 @@ class Runtime:
         self.tick: Callable[[], object] = lambda: None
         self._slots = equipment.slots
         self._punctuality = Punctuality()
-        self._closing = threading.Event()
         self._parts = contextlib.ExitStack()
         self._delivery_counts: dict[str, int] = {}
         self._leaving_since: float | None = None
@@ -137,8 +137,11 @@ class Runtime:
         self._tasks = tasks = shares if shares.is_of_use and not plan.run.ordered else None
         limit = None if bounds.limit is None else RunLimit(bounds.limit, source_ends=not source.is_endless)
         self._admission = admission = Admission(
-            context, stations, self._failing, tasks, limit, first_alone=bounds.first_alone
+            *(context, stations, self._failing, tasks, limit),
+            attention=self.signals.bell,
+            first_alone=bounds.first_alone,
         )
+        self._rest = Rest(admission.has_none, context.seconds)
         self._settling = settling = Settling(context, admission, self._failing, delivery, reorderer)
         self._router = Router(context, admission, settling, tasks, reorderer)
         self._receivers = Receivers(
@@ -149,6 +152,7 @@ class Runtime:
             failing=self._failing,
             tasks=tasks,
             keeper=keeper,
+            rest=self._rest,
         )
         self._guard = Guard(admission.close)
         self._workers = Workers(stations, self._guard)
@@ -314,7 +318,7 @@ class Runtime:
 
     def _wait_for_worker(self, opened: threading.Semaphore) -> bool:
         """Wait until one more worker is open; return False where the run is to end: nothing was received yet."""
-        while not opened.acquire(timeout=_TICK_SECONDS):
+        while not opened.acquire(timeout=TICK_SECONDS):
             self._heed_signals()
             if self._admission.is_closed:
                 return False
@@ -323,8 +327,7 @@ class Runtime:
     def _wait(self) -> None:
         admission, grace_ends = self._admission, None
         while not (admission.has_ended and admission.idle.is_set()):
-            admission.attention.wait(_POLL_SECONDS)
-            admission.attention.clear()
+            admission.attention.wait(self._poll_seconds())
             self._heed_signals()
             if self._guard.error is not None:
                 self.abandon()
@@ -338,6 +341,11 @@ class Runtime:
                     self.abandon()
                     return
 
+    def _poll_seconds(self) -> float:
+        if self._admission.is_closed or not self._admission.has_none():
+            return _POLL_SECONDS
+        return _POLL_STOP_SECONDS if self.signals.is_polled else _POLL_EMPTY_SECONDS
+
     def _heed_signals(self) -> None:
         self.signals.heed(self.stop, is_stopping=self._admission.is_closed)
 
@@ -349,7 +357,7 @@ class Runtime:
                 self._let_leave(station.threads)
             self._settling.drop_unwritten()
         finally:
-            self._closing.set()
+            self._rest.end()
             self._settling.is_flush_due.set()
             for thread in helpers:
                 if thread.ident is not None:
@@ -373,17 +381,18 @@ class Runtime:
                 left = self._leaving_since + longest - now
                 if left <= 0:
                     break  # a daemon: it is left behind, and what it still produces is dropped
-                thread.join(min(left, _TICK_SECONDS))
+                thread.join(min(left, TICK_SECONDS))
                 self._heed_signals()
 
     # --- the heartbeat, the bookkeeper and the flusher
 
     def _keep_loans(self) -> None:
         # Every call here is to be short and to wait for nobody: while it lasts no loan is extended.
-        while not self._closing.is_set():
+        while not self._rest.is_over:
             self._tend()
             self._router.bring_back()
-            self._closing.wait(_TICK_SECONDS)
+            if self._rest.pause(self._pipeline.source.visibility_seconds):
+                self._punctuality.rested()
 
     def _tend(self) -> None:
         source, began = self._pipeline.source, self.context.seconds()
@@ -392,7 +401,7 @@ class Runtime:
 
     def _keep_books(self) -> None:
         growth = GrowthWatch()
-        while not self._closing.is_set():
+        while not self._rest.is_over:
             is_done = self._bookkeeper.report()
             self.tick()
             now = self.context.seconds()
@@ -403,17 +412,20 @@ class Runtime:
                     station.bulkheads.tend(self._admission.max_in_flight)
             growth.look()
             if is_done:
-                self._closing.wait(_TICK_SECONDS)
+                self._rest.pause()
 
     def _flush_results(self) -> None:
         unflushed, is_due = self._settling.unflushed, self._settling.is_flush_due
-        while not self._closing.is_set():
+        while not self._rest.is_over:
             # A source that ends waits until all is settled, and results that are not durable for company that never comes.
             ends = self._pipeline.source.is_exhausted or self._admission.has_all()
             if self._admission.is_empty and ends and not unflushed.is_stuck:
                 unflushed.flush()
             unflushed.flush_if_due()
-            is_due.wait(_TICK_SECONDS)
+            if self._admission.has_none():
+                self._rest.pause()
+            else:
+                is_due.wait(TICK_SECONDS)
             is_due.clear()
 
 
