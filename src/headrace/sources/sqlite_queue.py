@@ -18,6 +18,7 @@ refusing it would only make somebody do the work again.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sqlite3
 import threading
@@ -30,6 +31,7 @@ from headrace.base.errors import QueueRefused, QueueUnavailable, SourceError
 from headrace.base.protocols import STALE
 from headrace.base.records import Burial, DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
+from headrace.sources.file_watch import FileWatch, Looks
 from headrace.sources.steady_time import SteadyClock
 from headrace.sources.untrusted import encode_entry, read_guarded
 
@@ -40,7 +42,8 @@ APPLICATION_ID = 0x68727175
 
 #: How long a statement waits for another process's transaction before the queue counts as unavailable.
 BUSY_SECONDS = 10.0
-#: Pauses of a long poll: short at first, so that an almost empty queue answers fast, then longer, so that it costs little.
+#: Pauses of a long poll after somebody wrote to the file, which shows a little later; then it waits for the next write. Where
+#: writes are not told, it goes on with the last pause.
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.002, 0.05
 #: How often, at most, a queue without messages looks whether its file is still there.
 LOOK_SECONDS = 1.0
@@ -140,6 +143,9 @@ class SqliteQueue:
         with self._transaction() as connection:
             connection.execute("INSERT OR IGNORE INTO queues (name) VALUES (?)", (queue,))
             (self._queue,) = connection.execute("SELECT number FROM queues WHERE name = ?", (queue,)).fetchone()
+        self._watch: FileWatch | None = None
+        with contextlib.suppress(OSError):
+            self._watch = FileWatch(self._file.with_name(f"{self._file.name}-wal"))
 
     def _steady_clock(self) -> Clock:
         try:
@@ -184,25 +190,29 @@ class SqliteQueue:
     def receive(self, max_messages: int, *, wait_seconds: float = 0.0) -> list[Message]:
         """Return up to max_messages in the order sent; wait up to wait_seconds for the first."""
         give_up_at = time.monotonic() + wait_seconds
-        pause = FIRST_PAUSE_SECONDS
+        looks = Looks(self._watch, FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS, LOOK_SECONDS)
         while True:
             try:
-                # Looking before locking: an idle worker must not take the write lock twenty times a second.
-                messages = self._lend(max_messages) if self._has_visible() else []
+                # Looking before locking: an idle worker must not take the write lock at each look.
+                due_seconds = self._seconds_to_next()
+                messages = self._lend(max_messages) if due_seconds <= 0 else []
             except (QueueRefused, QueueUnavailable):
                 if not self._closed.is_set():
                     self._look_at_file()  # SQLite mixes the old file with the log of the new one: the reason is the file
                 raise
             if messages:
+                if (watch := self._watch) is not None and looks.missed(-due_seconds):
+                    watch.close()  # this file system does not tell of writes
+                    self._watch = None
                 return messages
             now = time.monotonic()
             if now - self._looked_at >= LOOK_SECONDS:
                 self._looked_at = now
                 self._look_at_file()
             left = give_up_at - time.monotonic()
-            if left <= 0 or self._closed.wait(min(pause, left)):
+            if left <= 0 or self._closed.is_set():
                 return []
-            pause = min(pause * 2, LAST_PAUSE_SECONDS)
+            looks.wait(self._closed, min(left, max(due_seconds, 0.0)))
 
     def ack(self, receipts: Sequence[str]) -> dict[str, str]:
         """Remove messages for good; STALE for those that are gone or that another receiver has."""
@@ -313,16 +323,18 @@ class SqliteQueue:
     def close(self) -> None:
         """Release the file; messages in flight come back after their visibility timeout. Repeating it does nothing."""
         self._closed.set()
+        if self._watch is not None:
+            self._watch.close()
         with self._lock:
             self._connection.close()
 
-    def _has_visible(self) -> bool:
+    def _seconds_to_next(self) -> float:
+        """Return in how many seconds the next message can be received, 0 or less if one can now; infinite without any."""
         with self._use_connection() as connection:
-            found = connection.execute(
-                "SELECT 1 FROM messages WHERE queue = ? AND visible_at <= ? LIMIT 1",
-                (self._queue, self._clock.unix_seconds()),
+            (visible_at,) = connection.execute(
+                "SELECT min(visible_at) FROM messages WHERE queue = ?", (self._queue,)
             ).fetchone()
-        return found is not None
+        return math.inf if visible_at is None else visible_at - self._clock.unix_seconds()
 
     def _look_at_file(self) -> None:
         """Raise SourceError if the path leads to another file now, or to none: what is sent goes there, never to this one."""
