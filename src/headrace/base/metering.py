@@ -123,14 +123,15 @@ class ThreadMeter:
     def _read_all(self, wall: int, cpu: int) -> tuple[int, int]:
         # Who loses the core between the clocks would have a delay that lies in no wall time: then all are read again.
         for _ in range(_TRIES):
-            self._read_run_delay()
+            self.read_run_delay()
             now = self._now_ns()
             if now - wall < _QUICK_NS:
                 break
             wall, cpu = now, time.thread_time_ns()
         return wall, cpu
 
-    def _read_run_delay(self) -> None:
+    def read_run_delay(self) -> None:
+        """Ask the kernel for the run-queue delay, which the next readings tell."""
         thread = threading.get_ident()
         if thread != self._thread:
             self.close()

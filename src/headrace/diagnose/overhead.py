@@ -55,6 +55,9 @@ def overhead_estimate(profile: ProfilingInfo | None, cpu_demand: Mapping[str, fl
         )
         if beside:
             says += f". Beside them, in CPU time per item: {_list_beside(beside)}"
+    if profile.span_cost is not None:
+        reading, limit = profile.span_cost.reading_seconds, profile.span_limit_per_second or 0.0
+        says += f". One reading of the clocks takes {reading * 1e6:.1f} us here: at most {limit:,.0f} spans a second are kept"
     elapsed = profile.elapsed_seconds
     return OverheadEstimate(
         low=low,

@@ -2,7 +2,7 @@
 
 Stands after `pipeline` in the package's order: it attaches to a run from outside, and no folder before it knows of it.
 
-Begin with `profile`, the command. `sampler` samples resources and thread states in a helper process; `sampling` limits the
-spans; `blocks` measures what profiling costs. Each for itself: `hot_spots` (Python lines), `layers` (inside the model) and
+Begin with `profile`, the command. `sampler` samples resources and thread states in a helper process; `blocks` measures what
+profiling costs, `span_cost` what a span does. Each for itself: `hot_spots` (Python lines), `layers` (inside the model) and
 `stage_bench` (each stage alone).
 """

@@ -30,7 +30,6 @@ from headrace.base.plan import Plan
 from headrace.base.protocols import Instrument
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Measuring, Result, run
-from headrace.pipeline.span_limit import SPAN_LIMIT_PER_SECOND
 from headrace.pipeline.watching import RunInProgress, Watch, watch_together
 from headrace.profiler.backlog import BacklogGauge
 from headrace.profiler.blocks import BlockSchedule, Reading
@@ -39,6 +38,7 @@ from headrace.profiler.cpu_clocks import CpuClocks
 from headrace.profiler.hot_spots import StageSampler
 from headrace.profiler.nvtx import GpuInstruments, gpu_instruments
 from headrace.profiler.sampler.control import Permission, Sampler
+from headrace.profiler.span_cost import affordable_spans, measure_span_cost
 from headrace.profiler.stage_bench.page_cache import residency
 from headrace.runs.formats import profiling
 from headrace.runs.formats.profiling import ProfilingInfo
@@ -67,8 +67,9 @@ class ProfileSettings:
     state_hertz: float = 100.0
     """How often the threads' states are looked at, at most; less where that would cost more than 0.4 % of a core (1.5 % in the
     first 10 s). At 200 a run with items of 0.5 ms took x1.043 of the CPU, at 40 x1.028."""
-    spans_per_second: float = SPAN_LIMIT_PER_SECOND
-    """Above this only some jobs are recorded; counters stay exact."""
+    spans_per_second: float | None = None
+    """Above this only some jobs are recorded; counters stay exact. None: as many as cost a hundredth of a core on this machine,
+    at most 3,000."""
     measure_overhead: bool = True
     """Switch profiling off for short stretches, to measure what it costs."""
     python_stage: str | None = None
@@ -85,7 +86,7 @@ class ProfileSettings:
             ("curve_batch", 0, 1024),
         ):
             value = getattr(self, name)
-            if not low <= value <= high:
+            if value is not None and not low <= value <= high:
                 raise SettingsError(f"{name} must lie between {low:g} and {high:g}, got {value:g}")
 
 
@@ -180,7 +181,7 @@ class Profiler:
         self._permission = permission or Permission()
         self._gpu = gpu or GpuInstruments()
         self._folder: RunFolder = progress.folder
-        self._info = ProfilingInfo(span_limit_per_second=settings.spans_per_second)
+        self._info = ProfilingInfo()
         self._sampler_process = Sampler(
             self._folder.path, resource_hertz=settings.resource_hertz, state_hertz=settings.state_hertz
         )
@@ -200,8 +201,7 @@ class Profiler:
         self._sampler_process.start()
         self._permission.helper_process = self._sampler_process.helper_process
         self._run.metering.on = True
-        if self._run.span_limit is not None:
-            self._run.span_limit.per_second = self._settings.spans_per_second
+        self._limit_spans()
         self._run.before_closing.append(self._end)
         self._thread.start()
         self._backlog.start()
@@ -237,6 +237,15 @@ class Profiler:
         info.sampling = self._run.span_limit.changes if self._run.span_limit is not None else []
         self._note_cpu()
         self._write()
+
+    def _limit_spans(self) -> None:
+        limit = self._settings.spans_per_second
+        if limit is None:
+            self._info.span_cost = measure_span_cost()
+            limit = affordable_spans(self._info.span_cost)
+        self._info.span_limit_per_second = limit
+        if self._run.span_limit is not None:
+            self._run.span_limit.per_second = limit
 
     def _device_seconds(self) -> dict[str, float]:
         """Return {stage: mean seconds of a call by the device's clock}, without the calls of warm-up, which come first."""

@@ -64,8 +64,8 @@ def test_run_delay_is_read_only_after_a_gap(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(time, "thread_time_ns", lambda: cpu)
     looks = []
     meter = ThreadMeter(lambda: now)
-    look = meter._read_run_delay
-    monkeypatch.setattr(meter, "_read_run_delay", lambda: (looks.append(now), look()))
+    look = meter.read_run_delay
+    monkeypatch.setattr(meter, "read_run_delay", lambda: (looks.append(now), look()))
     meter.read()
     assert len(looks) == 1
     now, cpu = now + 1_000_000 + GAP_NS, cpu + 1_000_000
@@ -164,7 +164,7 @@ def test_a_reading_that_was_disturbed_is_taken_again(monkeypatch: pytest.MonkeyP
         now += 10_000_000 if len(looks) == 1 else 1_000
         meter._run_delay = len(looks)
 
-    monkeypatch.setattr(meter, "_read_run_delay", look)
+    monkeypatch.setattr(meter, "read_run_delay", look)
     wall, _, run_delay = meter.read()
     assert (wall, run_delay) == (10**15 + 10_000_000, 2)
 
@@ -180,6 +180,6 @@ def test_a_machine_that_disturbs_every_reading_does_not_hold_it_up(monkeypatch: 
 
     meter = ThreadMeter(later)
     looks: list[int] = []
-    monkeypatch.setattr(meter, "_read_run_delay", lambda: looks.append(now))
+    monkeypatch.setattr(meter, "read_run_delay", lambda: looks.append(now))
     meter.read()
     assert 1 < len(looks) < 10

@@ -48,6 +48,17 @@ class SamplingChange(msgspec.Struct, frozen=True, kw_only=True):
     every: int
 
 
+class SpanCost(msgspec.Struct, frozen=True, kw_only=True):
+    """What a recorded span costs on this machine: CPU seconds, measured before the run with warm caches."""
+
+    reading_seconds: float
+    """One reading of the wall clock and the thread's CPU clock."""
+    run_delay_seconds: float
+    """Asking the kernel for the thread's run-queue delay."""
+    writing_seconds: float
+    """Making one span and its columns."""
+
+
 class ProfilingInfo(msgspec.Struct, kw_only=True):
     """What the profiler did."""
 
@@ -57,6 +68,8 @@ class ProfilingInfo(msgspec.Struct, kw_only=True):
     blocks: list[OverheadBlock] = []
     sampling: list[SamplingChange] = []
     span_limit_per_second: float | None = None
+    span_cost: SpanCost | None = None
+    """Why the limit is what it is; None where it was given, or in older profiles."""
     thread_cpu_seconds: dict[str, float] = {}
     """{role of threads: CPU seconds}, see `headrace.profiler.cpu_clocks`: `workers` (stages and handing on),
     `worker processes`, `receiving`, `finishing batches`, `heartbeats`, `making spans`, `writing results`, `writing spans`,
