@@ -178,5 +178,5 @@ def test_a_module_behind_another_one_takes_its_crops(tmp_path: Path, monkeypatch
     for block in blocks("calling-models.md"):
         exec(block, names)
     results = hr.collect()
-    hr.run(names["pipeline"].delivering_to(results))
+    hr.run(names["pipeline"].replace_delivery(results))
     assert list(dict(results.results).values()) == [[([0, 0, 32, 64], 0), ([32, 0, 64, 64], 2)]]

@@ -159,7 +159,7 @@ def _end_to_end(
     from headrace.cli.loading import load_pipeline, parse_source
     from headrace.compare.blocks import read_items
     from headrace.optimize.better_plan import better_plan
-    from headrace.optimize.end_to_end import Question, judge_end_to_end, judged
+    from headrace.optimize.end_to_end import Question, judge, judge_end_to_end
 
     pipeline = load_pipeline(args.pipeline)
     if args.source:
@@ -174,7 +174,7 @@ def _end_to_end(
         question, runs=ledger.path.parent, recorded=Path(args.run_folder) if args.run_folder else None, ledger=ledger,
         say=_say,
     )  # fmt: skip
-    return judged(document, found, anyway=args.anyway)
+    return judge(document, found, anyway=args.anyway)
 
 
 def _add_end_to_end_hint(args: argparse.Namespace, document: OptimizationDocument) -> OptimizationDocument:

@@ -92,7 +92,7 @@ def open_pipeline(args: argparse.Namespace) -> tuple[Pipeline, Plan]:
     pipeline.source = choose_source(pipeline.source, args.source, drain=args.drain)
     delivery = _delivery(args, pipeline)
     if delivery is not pipeline.delivery:
-        pipeline = pipeline.delivering_to(delivery)
+        pipeline = pipeline.replace_delivery(delivery)
     pipeline.options = tuple(list_choosing_options(args))
     return pipeline, open_plan(args)
 

@@ -46,10 +46,10 @@ def as_text(document: ProfileDocument) -> str:
 
 def failures_text(info: RunInfo) -> str:
     """Return what failed in a run, as its folder's summary says; empty if nothing did."""
-    from headrace.pipeline.reasons import shown_reasons
+    from headrace.pipeline.reasons import show_reasons
 
     summary = info.summary or {}
-    lines = shown_reasons(summary.get("reasons", []))
+    lines = show_reasons(summary.get("reasons", []))
     if not lines:
         return ""
     in_vain = (

@@ -151,14 +151,14 @@ def as_text(num_workers: int, result: Supervised, folder: str | None = None) -> 
     import json
 
     from headrace.cli.refused_text import where_refused
-    from headrace.pipeline.reasons import merged_reasons, shown_reasons
+    from headrace.pipeline.reasons import merge_reasons, show_reasons
     from headrace.pipeline.supervisor import outcomes_in_words
 
     outcomes = outcomes_in_words(result.outcomes) or "no job"
     lines = [f"{num_workers} workers: {outcomes}; {result.num_deaths} deaths, {result.restarts} restarts"]
-    reasons = merged_reasons(json.loads(document)["reasons"] for document in result.documents)
+    reasons = merge_reasons(json.loads(document)["reasons"] for document in result.documents)
     if reasons:
-        lines += ["what failed:", *shown_reasons(reasons)]
+        lines += ["what failed:", *show_reasons(reasons)]
     if result.outcomes[OutcomeKind.REJECTED] or result.outcomes[OutcomeKind.DEAD_LETTERED]:
         lines += where_refused(result.queue, f"{folder}/worker-*/errors.jsonl" if folder else None)
     return "\n".join(lines)

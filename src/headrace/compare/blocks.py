@@ -294,7 +294,7 @@ def replace_parts(pipeline: Pipeline, source: FiniteSource, delivery: Delivery |
         source: Where its items come from.
         delivery: Where its results go; None: they are dropped.
     """
-    other = pipeline.delivering_to(delivery or Noted(None, CpuClock()))
+    other = pipeline.replace_delivery(delivery or Noted(None, CpuClock()))
     other.source = source
     return other
 

@@ -259,7 +259,7 @@ class _Race:
             run = functools.partial(self._run, contender, self.blocks.deliver)
             return run_pilot(contender.name, run, seconds, self.say, num_items)
         keep = Collect()
-        keeping = replace(contender, pipeline=contender.pipeline.delivering_to(keep))
+        keeping = replace(contender, pipeline=contender.pipeline.replace_delivery(keep))
         num_items = num_items or max(fewest_items(one.plan) for one in self.contenders.values())
         pilot = run_pilot(contender.name, functools.partial(self._run, keeping, True), seconds, self.say, num_items)
         self.measured.results[name] = dict(keep.results)

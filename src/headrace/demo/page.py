@@ -10,7 +10,7 @@ from headrace.base.formatting import quote_arg
 from headrace.demo.ladder import Ladder, Rung, describe
 from headrace.demo.workload import PIPELINE
 from headrace.report.charts import horizontal_bars
-from headrace.report.frame import framed
+from headrace.report.frame import make_page
 from headrace.report.markup import DASH, Html, bullets, sentence, table, tag
 from headrace.report.numbers import rate
 from headrace.report.page import make_sections
@@ -56,7 +56,7 @@ def render_demo(
         *make_sections(document, folder=run_folder),
     ]
     footer = f"Made by headrace {headrace_version()}. A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."
-    return framed("headrace demo", header, sections, footer)
+    return make_page("headrace demo", header, sections, footer)
 
 
 def name_limit(found: DiagnosisDocument | str | None) -> str | None:

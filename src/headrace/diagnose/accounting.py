@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from headrace.diagnose.blocked_split import BlockedSamples
-from headrace.diagnose.estimates import distribution, weighted_mean
+from headrace.diagnose.estimates import compute_weighted_mean, distribution
 from headrace.diagnose.evidence import Evidence, StageFacts
 from headrace.diagnose.span_columns import Array, SpanColumns
 from headrace.runs.formats.profile import Batches, BlockedSplit, StageAccount, Window
@@ -50,7 +50,7 @@ def window_rows(spans: SpanColumns, stage: str, window: Window) -> Array:
 def cpu_demand(spans: SpanColumns, rows: Array) -> float | None:
     """Return the mean CPU seconds per item, a batch's divided among its items; None where it was not measured."""
     rows = rows[np.isfinite(spans.cpu[rows])]
-    return weighted_mean(spans.cpu[rows] / spans.batch_size[rows] / 1e9, spans.weight[rows])
+    return compute_weighted_mean(spans.cpu[rows] / spans.batch_size[rows] / 1e9, spans.weight[rows])
 
 
 def worker_blocked_seconds(spans: SpanColumns, rows: Array) -> float:
@@ -99,7 +99,7 @@ def _account(evidence: Evidence, stage: StageFacts, window: Window, samples: Blo
         num_spans=len(spans.row[spans.of(stage.name)]),
         service=distribution(service, spans.weight[cost_rows]),
         queue_wait=distribution((spans.dequeued[rows] - spans.arrived[rows]) / 1e9, weights),
-        setup=weighted_mean((spans.started[rows] - spans.dequeued[rows]) / 1e9, weights),
+        setup=compute_weighted_mean((spans.started[rows] - spans.dequeued[rows]) / 1e9, weights),
         blocked_put=_measure_blocked_put(evidence, stage, rows),
         cpu=cost.cpu,
         run_delay=cost.run_delay,
@@ -109,8 +109,8 @@ def _account(evidence: Evidence, stage: StageFacts, window: Window, samples: Blo
         busy_seconds=_busy(evidence, stage),
         utilization=_utilization(evidence, stage, window),
         throughput=_throughput(evidence, stage, rows, window),
-        bytes_in=weighted_mean(spans.bytes_in[rows].astype(float), weights),
-        bytes_out=weighted_mean(spans.bytes_out[rows].astype(float), weights),
+        bytes_in=compute_weighted_mean(spans.bytes_in[rows].astype(float), weights),
+        bytes_out=compute_weighted_mean(spans.bytes_out[rows].astype(float), weights),
         # The sampler is a thread of the process that it watches and sees some moments more often than others.
         queue_depth_mean=depth.mean() if mean_depth is None and depth else mean_depth,
         queue_depth_max=float(depth.values.max()) if depth and len(depth.values) else _max_depth(evidence, stage, rows),
@@ -129,9 +129,9 @@ def _find_metered(spans: SpanColumns, rows: Array) -> Array:
 def _cost(spans: SpanColumns, rows: Array, service: Array) -> Cost:
     cpu, run_delay, weights = spans.cpu[rows] / 1e9, spans.run_delay[rows] / 1e9, spans.weight[rows]
     has_cpu, has_all = np.isfinite(cpu), np.isfinite(cpu) & np.isfinite(run_delay)
-    mean_cpu = weighted_mean(cpu[has_cpu], weights[has_cpu])
-    mean_delay = weighted_mean(run_delay[has_all], weights[has_all])
-    blocked = weighted_mean((service - cpu - run_delay)[has_all], weights[has_all])
+    mean_cpu = compute_weighted_mean(cpu[has_cpu], weights[has_cpu])
+    mean_delay = compute_weighted_mean(run_delay[has_all], weights[has_all])
+    blocked = compute_weighted_mean((service - cpu - run_delay)[has_all], weights[has_all])
     return Cost(mean_cpu, mean_delay, None if blocked is None else max(0.0, blocked))
 
 

@@ -56,7 +56,7 @@ def find_bounds(replay: Replay, change: Change | None = None) -> list[Bound]:
     inline = _receiver_demand(system)
     found = [*_bound_shared(system, [inline, *(demand for _, demand in demands)])]
     for station, demand in demands:
-        found += _workers(station, demand, replay.added_workers(station.name))
+        found += _workers(station, demand, replay.compute_added_workers(station.name))
     found += _resources(system, [inline, *(demand for _, demand in demands)])
     found += _outside(system, scenario, inline)
     return sorted(found, key=lambda bound: bound.throughput)

@@ -132,7 +132,7 @@ def _stages(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial]
 
 
 def _workers(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial]:
-    plan = replay.changed_plan(base)
+    plan = replay.change_plan(base)
     for group in group_stages(replay.demands.stages, plan):
         name, settings = group[0].name, plan.stages[group[0].name]
         if settings.executor == "inline" or f"workers:{name}" not in before.utilization:
@@ -153,7 +153,7 @@ def _workers(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial
 
 
 def _queues(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial]:
-    plan = replay.changed_plan(base)
+    plan = replay.change_plan(base)
     for name, full in before.full_share.items():
         if full < 0.01:
             continue
@@ -169,7 +169,7 @@ def _queues(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial]
 
 
 def _batches(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial]:
-    plan = replay.changed_plan(base)
+    plan = replay.change_plan(base)
     for name, cost in replay.costs.items():
         settings = plan.stages[name]
         batch = settings.batch or 1

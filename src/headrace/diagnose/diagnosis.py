@@ -17,7 +17,7 @@ from headrace.diagnose.verdict.failures import failures, note_of_failures
 from headrace.diagnose.verdict.goals import Goal, RateGoal, check_goals, good_enough
 from headrace.diagnose.verdict.proposal import line
 from headrace.diagnose.verdict.ranking import Ranking, rank
-from headrace.diagnose.verdict.trust import untrusted
+from headrace.diagnose.verdict.trust import propose_untrusted
 from headrace.runs.formats.diagnosis import Bound, Candidate, DiagnosisDocument, Finding, Remedy, VerdictClass
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import ProfileDocument
@@ -59,7 +59,7 @@ def diagnosis_document(
 
 def _refuse(run: Run, document: ProfileDocument, goals: Sequence[Goal], reason: str) -> DiagnosisDocument:
     """Return the document of a run that cannot be simulated."""
-    distrusted, failed = untrusted(document), failures(run)
+    distrusted, failed = propose_untrusted(document), failures(run)
     command = "" if failed is not None else profile_again(document, "-o", f"{run.path}-profiled", longer=True)
     first = Finding(
         verdict=VerdictClass.INCONCLUSIVE,

@@ -20,7 +20,7 @@ from headrace.diagnose.runtime_cost import runtime_cost
 from headrace.diagnose.series import all_series
 from headrace.diagnose.slow_item import slow_item
 from headrace.diagnose.steady_state import Completions, completions, find_window
-from headrace.diagnose.trust import all_checks, distrust, unchecked
+from headrace.diagnose.trust import all_checks, distrust, list_unchecked
 from headrace.runs.emulation import emulated_engines
 from headrace.runs.formats.profile import Distribution, ProfileDocument, Quantile, StageAccount, Window
 from headrace.runs.fused import explain_fused
@@ -55,7 +55,7 @@ def document_of(evidence: Evidence) -> ProfileDocument:
     delivered = completions(evidence, delivered=True)
     throughput = _throughput(evidence, delivered, window)
     checks = all_checks(evidence, window, latency, cpu, overhead, stages, throughput)
-    doubts, not_checked = distrust(checks) + (() if len(evidence.spans) else (_NOTHING,)), unchecked(checks)
+    doubts, not_checked = distrust(checks) + (() if len(evidence.spans) else (_NOTHING,)), list_unchecked(checks)
     plan_id, plan = _plan(evidence)
     not_measured = _not_measured(evidence, stages, throughput)
     if cpu is None:

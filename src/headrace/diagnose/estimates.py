@@ -20,7 +20,7 @@ _PER_BATCH = 2
 RESAMPLES = 2_000
 
 
-def weighted_mean(values: Array, weights: Array) -> float | None:
+def compute_weighted_mean(values: Array, weights: Array) -> float | None:
     """Return a mean; None of nothing."""
     total = float(weights.sum())
     return float(values @ weights) / total if total > 0 else None
@@ -42,7 +42,7 @@ def distribution(values: Array, weights: Array, *, histogram: bool = False) -> D
     counts = np.histogram(values, edges, weights=weights)[0] if histogram else np.empty(0)
     return Distribution(
         num_samples=len(values),
-        mean=weighted_mean(values, weights),
+        mean=compute_weighted_mean(values, weights),
         minimum=float(values.min()),
         maximum=float(values.max()),
         percentiles=tuple(_quantile(values, weights, percent) for percent in PERCENTS),

@@ -16,7 +16,7 @@ import numpy as np
 
 from headrace.diagnose.accounting import window_rows
 from headrace.diagnose.checks import check, not_measured
-from headrace.diagnose.estimates import standard_error, weighted_mean
+from headrace.diagnose.estimates import compute_weighted_mean, standard_error
 from headrace.diagnose.evidence import Evidence, StageFacts
 from headrace.diagnose.gauges import Gauge
 from headrace.diagnose.span_checks import chance_of_sample
@@ -241,7 +241,7 @@ def _mean_wait(evidence: Evidence, stage: StageFacts) -> float | None:
     own, spans = evidence.stage_rows(stage.name), evidence.spans
     if not evidence.is_complete:
         return None
-    return weighted_mean((spans.dequeued[own] - spans.arrived[own]) / 1e9, spans.weight[own])
+    return compute_weighted_mean((spans.dequeued[own] - spans.arrived[own]) / 1e9, spans.weight[own])
 
 
 def _whole_comparison(evidence: Evidence) -> _Comparison | None:

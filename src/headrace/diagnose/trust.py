@@ -67,7 +67,7 @@ def distrust(checks: tuple[Check, ...]) -> tuple[str, ...]:
     return tuple(f"{one.name}: {one.says}" for one in checks if one.status == "failed")
 
 
-def unchecked(checks: tuple[Check, ...]) -> tuple[str, ...]:
+def list_unchecked(checks: tuple[Check, ...]) -> tuple[str, ...]:
     """Return which laws were not checked and why, one sentence each; nothing if those that trust needs were.
 
     It needs the balance of what came and went, by exact counters, and one law that holds spans against something else: Little's

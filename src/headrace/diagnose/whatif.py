@@ -51,7 +51,7 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
     """
     record = record or TrackRecord(num=0)
     replay.check_understood()
-    base, after, plan = replay.simulate(), replay.simulate(change), replay.changed_plan(change)
+    base, after, plan = replay.simulate(), replay.simulate(change), replay.change_plan(change)
     document = replay.document
     check_costs(replay.plan, plan, change, replay.demands.stages)
     ratio = _interval(replay, change, replay.ratio(change), record)
@@ -107,7 +107,7 @@ def naive_ratio(replay: Replay, change: Change) -> float | None:
     visits = {stage.name: stage.items / jobs for stage in replay.document.stages}
 
     def rate(at: Change) -> float:
-        plan = replay.changed_plan(at)
+        plan = replay.change_plan(at)
         rates = []
         for group in group_stages(replay.demands.stages, plan):
             settings = plan.stages[group[0].name]
@@ -253,7 +253,7 @@ def _warnings(replay: Replay, change: Change) -> tuple[str, ...]:
         )
     found += _idle_devices(replay, change)
     inline = {name: stage.executor for name, stage in replay.plan.stages.items() if stage.executor == "inline"}
-    plan = replay.changed_plan(change)
+    plan = replay.change_plan(change)
     left_out = not_simulated(replay.plan, plan)
     if left_out:
         found.append(
@@ -277,7 +277,7 @@ def _warnings(replay: Replay, change: Change) -> tuple[str, ...]:
 
 def _idle_devices(replay: Replay, change: Change) -> list[str]:
     """Return a warning for each stage whose workers cannot keep all devices busy: each makes one call at a time."""
-    plan, found = replay.changed_plan(change), []
+    plan, found = replay.change_plan(change), []
     for group in group_stages(replay.demands.stages, plan):
         settings = plan.stages[group[0].name]
         key = "source.receivers" if settings.executor == "inline" else f"{group[0].name}.workers"

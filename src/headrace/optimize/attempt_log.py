@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.ledger.attempts import Attempts
 from headrace.optimize.goal import Goal
-from headrace.optimize.search_words import named_attempt
+from headrace.optimize.search_words import name_attempt
 from headrace.optimize.techniques import Obstacle, Technique
 from headrace.runs.formats.events import Event
 from headrace.runs.formats.optimization import Attempt, RunOff, Skipped
@@ -60,7 +60,7 @@ class AttemptLog:
     def decide(self, attempt: Attempt, *, write: bool) -> Attempt:
         """Keep an attempt and say its outcome; write it to the ledger if it is final."""
         attempt = self.write(attempt, is_kept=write)
-        self.say(f"{named_attempt(attempt)}: {attempt.verdict}: {attempt.says}")
+        self.say(f"{name_attempt(attempt)}: {attempt.verdict}: {attempt.says}")
         self.add(attempt)
         return attempt
 
@@ -69,7 +69,7 @@ class AttemptLog:
         if self.baseline is None or (self.baseline.memory_bytes is None and side.memory_bytes is not None):
             self.baseline = side
 
-    def accepted(self) -> list[Attempt]:
+    def list_accepted(self) -> list[Attempt]:
         """Return the accepted attempts that were timed."""
         return [attempt for attempt in self.attempts if attempt.verdict == "accept" and attempt.speedup]
 

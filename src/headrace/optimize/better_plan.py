@@ -14,18 +14,18 @@ def proof_of(document: OptimizationDocument) -> Attempt:
     Raises:
         ValueError: If nothing was proved.
     """
-    proof = recommended(document) or accepted_concurrency(document)
+    proof = find_recommended(document) or find_accepted_concurrency(document)
     if proof is None:
         raise ValueError("nothing was proved, so there is nothing to accept")
     return proof
 
 
-def recommended(document: OptimizationDocument) -> Attempt | None:
+def find_recommended(document: OptimizationDocument) -> Attempt | None:
     """Return the attempt whose variant is recommended."""
     return next((one for one in document.attempts if one.candidate == document.recommended), None)
 
 
-def accepted_concurrency(document: OptimizationDocument) -> Attempt | None:
+def find_accepted_concurrency(document: OptimizationDocument) -> Attempt | None:
     """Return the concurrency that was found and proved."""
     return document.layout if document.layout is not None and document.layout.verdict == "accept" else None
 
@@ -42,7 +42,7 @@ def better_plan(plan: Plan, document: OptimizationDocument, stage: str, key: str
     Raises:
         ValueError: If nothing was proved.
     """
-    variant, concurrency = recommended(document), accepted_concurrency(document)
+    variant, concurrency = find_recommended(document), find_accepted_concurrency(document)
     chosen = concurrency or proof_of(document)
     changed = plan.with_model(key, ModelPlan(**chosen.settings))
     reasons = {}

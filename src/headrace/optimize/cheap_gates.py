@@ -15,7 +15,7 @@ import msgspec
 from headrace.optimize.attempt_log import AttemptLog
 from headrace.optimize.conditions import Conditions
 from headrace.optimize.pipeline_speedup import PipelineSpeedup, predict_speedup
-from headrace.optimize.search_words import cpu_words, named_candidate
+from headrace.optimize.search_words import cpu_words, name_candidate
 from headrace.optimize.techniques import Candidate
 from headrace.runs.formats.optimization import Attempt
 from headrace.runs.formats.outcomes import Acceptance
@@ -51,7 +51,7 @@ class CheapGates:
         if known is not None and (known.verdict != "inconclusive" or known.drop is not None):
             return self._recall(candidate, known)
         began = time.monotonic()
-        self.log.say(f"{named_candidate(candidate)}: {candidate.hypothesis}")
+        self.log.say(f"{name_candidate(candidate)}: {candidate.hypothesis}")
         document = self._run(candidate)
         if document.interrupted:
             raise KeyboardInterrupt
@@ -69,7 +69,7 @@ class CheapGates:
             known, is_recalled=True, candidate=candidate.spec.text, settings=variant_settings(candidate.spec.model),
             artifact=candidate.artifact,
         )  # fmt: skip
-        self.log.say(f"{named_candidate(candidate)}: known from {known.id}: {known.verdict}: {known.says}")
+        self.log.say(f"{name_candidate(candidate)}: known from {known.id}: {known.verdict}: {known.says}")
         self.log.add(attempt)
         return attempt
 
@@ -78,7 +78,7 @@ class CheapGates:
         if candidate.refuted is not None:
             return _refute(subject.in_use(), candidate, candidate.refuted, goal.batch)
         return run_cheap_gates(
-            subject.baseline(), subject.in_use(), candidate.spec, self.conditions.unlabelled_items(),
+            subject.baseline(), subject.in_use(), candidate.spec, self.conditions.find_unlabelled_items(),
             self.conditions.policy(candidate.kind), kept=self.kept, settled=goal.is_settled,
         )  # fmt: skip
 

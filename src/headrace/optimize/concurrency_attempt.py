@@ -21,8 +21,8 @@ from headrace.optimize.concurrency import (
     search_concurrency,
 )
 from headrace.optimize.conditions import Conditions, hash_of
-from headrace.optimize.search_words import named_attempt
-from headrace.optimize.techniques import deciding_versions
+from headrace.optimize.search_words import name_attempt
+from headrace.optimize.techniques import find_deciding_versions
 from headrace.optimize.unconverted import network_code
 from headrace.runs.formats.optimization import Artifact, Attempt, Whole
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
@@ -63,7 +63,7 @@ class OwnConcurrency:
             KeyboardInterrupt: If it was interrupted.
         """
         say, called = self.log.say, self.conditions.subject.called
-        name = f"layout of {named_attempt(self.variant) if self.variant else called}"
+        name = f"layout of {name_attempt(self.variant) if self.variant else called}"
         known = self.log.recall(self._key)
         if known is not None:
             say(f"{name}: known from {known.id}: {known.verdict}: {known.says}")
@@ -86,7 +86,7 @@ class OwnConcurrency:
             _METHOD, subject.original.sha256, self.variant.artifact.sha256 if self.variant else "", spec.model.engine,
             dict(spec.model.options), str(self.first), goal.cores, goal.objective, self.conditions.hardware,
             *(array.shape[1:] for array in arrays_of(self._items(spec)).values()),
-            deciding_versions(spec.model.engine), *network_code(spec.model),
+            find_deciding_versions(spec.model.engine), *network_code(spec.model),
             *(subject.incumbent.decides if subject.incumbent else ()),
         ])  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from headrace.optimize.goal import Goal
-from headrace.optimize.techniques import Subject, deciding_versions
+from headrace.optimize.techniques import Subject, find_deciding_versions
 from headrace.optimize.unconverted import network_code
 from headrace.runs.formats.optimization import Artifact, Asked, Attempt
 from headrace.runs.formats.variants import ValidationDocument
@@ -44,7 +44,7 @@ class Conditions:
             *(() if model.input_side is None else (model.input_side,)),
             subject.calibration.sha256 if subject.calibration else "",
             self.golden.sha256 if self.golden else "",
-            deciding_versions(model.engine), *network_code(model),
+            find_deciding_versions(model.engine), *network_code(model),
             *(() if goal.metric.is_default else (goal.metric.name, goal.metric.source)),
             *(("robustness",) if goal.robustness else ()),
             *((goal.max_slice_drop,) if goal.max_slice_drop != MAX_SLICE_DROP else ()),
@@ -101,7 +101,7 @@ class Conditions:
             validation=document, hardware=self.hardware, asked=self.record(alpha), **outcome,
         )  # fmt: skip
 
-    def unlabelled_items(self) -> Golden | None:
+    def find_unlabelled_items(self) -> Golden | None:
         """Return the items on which candidates are compared before their test on the golden set; their labels are not used.
 
         With labels a large difference would only be a note: the accuracy is not evaluated here, so it must be small.

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from headrace.optimize.better_plan import accepted_concurrency, recommended
+from headrace.optimize.better_plan import find_accepted_concurrency, find_recommended
 from headrace.runs.formats.optimization import Business, OptimizationDocument
 from headrace.runs.formats.profile import Estimate
 
@@ -50,8 +50,8 @@ def with_cost_summary(document: OptimizationDocument, price_per_hour: float | No
 
 def _find_measured(document: OptimizationDocument) -> tuple[bool, float, Estimate] | None:
     """Return (whether of the pipeline, items an hour before, ratio)."""
-    variant, concurrency, pipeline = recommended(document), document.layout, document.end_to_end
-    if variant is None and accepted_concurrency(document) is None:
+    variant, concurrency, pipeline = find_recommended(document), document.layout, document.end_to_end
+    if variant is None and find_accepted_concurrency(document) is None:
         return None
     if pipeline is not None and pipeline.measured is not None:
         return True, pipeline.before_per_second * _HOUR, pipeline.measured
@@ -66,7 +66,7 @@ def _find_measured(document: OptimizationDocument) -> tuple[bool, float, Estimat
 
 def _fewer_right(document: OptimizationDocument) -> Estimate | None:
     """Return the share of right answers that is lost, where answers are right or wrong."""
-    variant = recommended(document)
+    variant = find_recommended(document)
     if variant is None or variant.drop is None or not _SHARE_OF_RIGHT.fullmatch(variant.validation.metric):
         return None
     before = variant.validation.values_of("accuracy").get("a")
@@ -77,7 +77,7 @@ def _fewer_right(document: OptimizationDocument) -> Estimate | None:
 
 def _fewer_found(document: OptimizationDocument) -> Estimate | None:
     """Return the share of right detections that is lost."""
-    variant = recommended(document)
+    variant = find_recommended(document)
     if variant is None:
         return None
     return variant.validation.interval("accuracy", "fewer_found_low", "fewer_found", "fewer_found_high")

@@ -10,7 +10,7 @@ from headrace.optimize.attempt_log import AttemptLog
 from headrace.optimize.concurrency_attempt import OwnConcurrency
 from headrace.optimize.conditions import Conditions
 from headrace.optimize.head_to_head import HeadToHead, Pairs
-from headrace.optimize.pareto import NO_DROP, SAME_SPEED, Point, best, front, is_smaller, merit, near_fastest, tied
+from headrace.optimize.pareto import NO_DROP, SAME_SPEED, Point, best, find_tied, front, is_smaller, merit, near_fastest
 from headrace.runs.formats.optimization import Attempt, RunOff
 
 
@@ -40,7 +40,7 @@ class Decision:
     # --- concurrency
 
     def _search_concurrency(self) -> None:
-        conditions, goal, items = self.conditions, self.conditions.goal, self.conditions.unlabelled_items()
+        conditions, goal, items = self.conditions, self.conditions.goal, self.conditions.find_unlabelled_items()
         if goal.concurrency is None or items is None or goal.objective in ("size", "cost"):
             return
         known = {attempt.candidate: attempt for attempt in self.log.attempts}
@@ -59,7 +59,7 @@ class Decision:
 
     def _compare_tied(self) -> None:
         """Compare variants that tie directly, each at its own concurrency where that was searched."""
-        goal, rivals, items = self.conditions.goal, self._rivals(), self.conditions.unlabelled_items()
+        goal, rivals, items = self.conditions.goal, self._rivals(), self.conditions.find_unlabelled_items()
         if goal.objective == "size" or not rivals or items is None or goal.is_over_budget():
             return
         known = {attempt.candidate: attempt for attempt in self.log.attempts}
@@ -69,8 +69,8 @@ class Decision:
 
         with noticing() as is_interrupted:
             measure = partial(pairs.measure, stop=is_interrupted)
-            compared = HeadToHead(measure, pairs.named, by_cpu=goal.objective == "cost")
-            winner = compared.best(tied(rivals, goal.objective))
+            compared = HeadToHead(measure, pairs.name_point, by_cpu=goal.objective == "cost")
+            winner = compared.best(find_tied(rivals, goal.objective))
             if is_interrupted():
                 raise KeyboardInterrupt
         self.winner, self.head_to_head = winner.name, compared.held
@@ -79,7 +79,7 @@ class Decision:
 
     # --- what is known
 
-    def chosen(self) -> str | None:
+    def find_chosen(self) -> str | None:
         """Return the candidate to use; None to keep what is in use.
 
         Each is taken at its own concurrency, or all at the Plan's: what one gains by its own says nothing of another whose own
@@ -92,17 +92,17 @@ class Decision:
 
     def concurrency_of_chosen(self) -> Attempt | None:
         """Return the concurrency search of what is to be used; None if there is none."""
-        of = self.chosen() or ""
+        of = self.find_chosen() or ""
         return next((one for one in self.concurrency if one.of == of), None)
 
     def front(self) -> tuple[str, ...]:
         """Return the candidates that none other beats, with what is in use among them."""
-        return tuple(point.name for point in front([self._start(), *map(_point, self.log.accepted())]))
+        return tuple(point.name for point in front([self._start(), *map(_point, self.log.list_accepted())]))
 
     def _better(self) -> list[Point]:
         """Return what is accepted and surely better than what is in use, all at one concurrency."""
         start, objective = self._start(), self.conditions.goal.objective
-        return [point for point in map(_point, self.log.accepted()) if _is_better(point, start, objective)]
+        return [point for point in map(_point, self.log.list_accepted()) if _is_better(point, start, objective)]
 
     def _rivals(self) -> list[Point]:
         """Return those of which the best is used, with what they gain."""

@@ -31,7 +31,7 @@ from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.whatif import predict
 from headrace.ledger.ledger import Ledger, hardware_fingerprint
 from headrace.optimize.amdahl import find_amdahl_bound
-from headrace.optimize.better_plan import accepted_concurrency, proof_of
+from headrace.optimize.better_plan import find_accepted_concurrency, proof_of
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.stage_defaults import stage_defaults
 from headrace.pipeline.thread_budget import usable_cores
@@ -185,7 +185,7 @@ def _change(question: Question, replay: Replay) -> Change:
     """Return what is done otherwise: the Plan's settings, and what the model costs now."""
     after = resolve(question.after, stage_defaults(question.pipeline, question.after), usable_cores())
     settings = list_changed_settings(replay.plan, after)
-    concurrency = accepted_concurrency(question.found)
+    concurrency = find_accepted_concurrency(question.found)
     if concurrency is None:
         times = speedup_at(question.found, after.stages[question.stage].batch or 1)
         return Change(settings=settings, speedups={question.stage: times})
@@ -322,7 +322,7 @@ def _says(found: EndToEnd, ceiling: Ceiling | None, left_out: str) -> str:
     return "; ".join(parts)
 
 
-def judged(document: OptimizationDocument, found: EndToEnd, *, anyway: bool) -> OptimizationDocument:
+def judge(document: OptimizationDocument, found: EndToEnd, *, anyway: bool) -> OptimizationDocument:
     """Return a search's document with what its result did for the pipeline, and nothing recommended where it gains nothing.
 
     For `size` it is enough that the pipeline surely loses nothing.
@@ -337,7 +337,7 @@ def judged(document: OptimizationDocument, found: EndToEnd, *, anyway: bool) -> 
     document = msgspec.structs.replace(document, end_to_end=found)
     if gains or anyway:
         return msgspec.structs.replace(document, says=f"{document.says}; {found.says}")
-    concurrency = accepted_concurrency(document)
+    concurrency = find_accepted_concurrency(document)
     rejected = (
         msgspec.structs.replace(concurrency, verdict="reject", gate="pipeline") if concurrency else document.layout
     )

@@ -14,7 +14,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.plan import ModelPlan
 from headrace.optimize.concurrency import Concurrency, compare_concurrency
 from headrace.optimize.pareto import KINDS, Point
-from headrace.optimize.search_words import named_attempt
+from headrace.optimize.search_words import name_attempt
 from headrace.optimize.techniques import Subject
 from headrace.runs.formats.optimization import Attempt, RunOff
 from headrace.runs.formats.profile import Estimate
@@ -115,15 +115,15 @@ class Pairs:
     batch: int
     say: Callable[[str], object]
 
-    def named(self, point: Point) -> str:
+    def name_point(self, point: Point) -> str:
         """Return a variant's technique and engine, or what is in use in words."""
-        return named_attempt(self.known[point.name]) if point.name in self.known else self.subject.called
+        return name_attempt(self.known[point.name]) if point.name in self.known else self.subject.called
 
     def measure(
         self, first: Point, second: Point, *, settled: Settled, stop: Callable[[], bool] = lambda: False
     ) -> Speed | None:
         """Return the speed of the second over the first."""
-        self.say(f"{self.named(first)} and {self.named(second)} tie: they are timed in turn")
+        self.say(f"{self.name_point(first)} and {self.name_point(second)} tie: they are timed in turn")
         a, b = self._spec(first), self._spec(second)
         try:
             if self.concurrency:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.base.plan import ModelPlan
-from headrace.optimize.better_plan import recommended
+from headrace.optimize.better_plan import find_recommended
 from headrace.runs.formats.optimization import OptimizationDocument
 from headrace.validate.items import Items
 from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors
@@ -20,7 +20,7 @@ def with_layers(document: OptimizationDocument, items: Items) -> OptimizationDoc
         document: The search.
         items: As the model takes them.
     """
-    chosen = recommended(document)
+    chosen = find_recommended(document)
     if chosen is None or chosen.validation.layers or chosen.kind == "trained":  # another network has other tensors
         return document
     spec = VariantSpec(chosen.candidate, ModelPlan(**chosen.settings))

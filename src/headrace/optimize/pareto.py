@@ -64,10 +64,10 @@ def best(points: Sequence[Point], objective: str) -> Point | None:
         smallest = min(point.num_bytes for point in points)
         equals = [point for point in points if point.num_bytes <= smallest * (1 + _SAME_SIZE)]
         return max(equals, key=lambda point: point.speedup.mid)
-    return min(tied(points, objective), key=lambda point: KINDS.index(point.kind))
+    return min(find_tied(points, objective), key=lambda point: KINDS.index(point.kind))
 
 
-def tied(points: Sequence[Point], objective: str) -> list[Point]:
+def find_tied(points: Sequence[Point], objective: str) -> list[Point]:
     """Return those that may be the best for speed or CPU time, as far as their intervals tell, the best first.
 
     Args:

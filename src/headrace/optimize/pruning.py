@@ -95,7 +95,7 @@ class Pruning:
             if found.is_cliff:
                 return
 
-    def distilled(self, num_rounds: int | None = None) -> tuple[Round, Round, Any]:
+    def distil(self, num_rounds: int | None = None) -> tuple[Round, Round, Any]:
         """Return the last round, the same trained as long with the network as it was given for a teacher, and that network.
 
         Args:

@@ -40,7 +40,7 @@ from headrace.optimize.golden_test import GoldenTest, Weigh, fails_by_answers
 from headrace.optimize.incumbent import find_incumbent
 from headrace.optimize.pipeline_speedup import PipelineSpeedup
 from headrace.optimize.recipe import Buildable, source_hash
-from headrace.optimize.search_words import Words, named_attempt, named_candidate
+from headrace.optimize.search_words import Words, name_attempt, name_candidate
 from headrace.optimize.smaller import smaller_models
 from headrace.optimize.techniques import AS_GIVEN, INT8_AT_FULL_SPEED, Obstacle, Subject, Technique
 from headrace.optimize.trained import NO_RECIPE
@@ -278,7 +278,7 @@ class Search:
         known = [attempt for attempt in self.log.attempts if attempt.technique in INT8_AT_FULL_SPEED]
         accepted = next((attempt for attempt in known if attempt.verdict == "accept"), None)
         if accepted is not None:
-            return f"{named_attempt(accepted)} is accepted: int8 at its full speed, without training"
+            return f"{name_attempt(accepted)} is accepted: int8 at its full speed, without training"
         if known and not any(map(fails_by_answers, known)):
             return "int8 was not turned down for what it answers"
         return None
@@ -293,7 +293,7 @@ class Search:
             is_faster = goal.rank_of(other) >= goal.rank_of(attempt) and goal.objective != "size"
             if other.verdict == "accept" and is_faster:
                 merit = "cheap" if goal.objective == "cost" else "fast"
-                return f"{named_attempt(other)} is accepted and as {merit}"
+                return f"{name_attempt(other)} is accepted and as {merit}"
         return None
 
     # --- one technique
@@ -310,8 +310,8 @@ class Search:
             if obstacle is not None:
                 self.log.skip(technique, obstacle)
                 return []
-            for candidate in technique.tried_on(subject):
-                name = named_candidate(candidate)
+            for candidate in technique.try_on(subject):
+                name = name_candidate(candidate)
                 if subject.incumbent is not None and subject.incumbent.is_same(candidate.artifact, candidate.spec):
                     until = "another variant in the Plan, or none (without --plan)"
                     self.log.skip(technique, Obstacle(f"{name} is what the Plan uses", until))
@@ -347,7 +347,7 @@ def _document(
         golden_uses=log.memory.golden_uses(golden.sha256) if log.memory and golden else 0,
         attempts=tuple(log.attempts), skipped=tuple(log.skipped), layout=decision.concurrency_of_chosen(),
         laid_out=tuple(decision.concurrency), run_offs=tuple(decision.head_to_head), front=decision.front(),
-        recommended=decision.chosen(), says="", interrupted=is_interrupted,
+        recommended=decision.find_chosen(), says="", interrupted=is_interrupted,
     )  # fmt: skip
     words = Words(found, goal, decision.has_own_concurrency, max_tests)
     warnings = words.warnings(len(golden or ()), has_data=subject.calibration is not None)

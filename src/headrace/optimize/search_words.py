@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration
-from headrace.optimize.better_plan import recommended
+from headrace.optimize.better_plan import find_recommended
 from headrace.optimize.goal import Goal
 from headrace.optimize.pareto import SAME_SPEED
 from headrace.optimize.techniques import Candidate
@@ -42,7 +42,7 @@ class Words:
             num_golden: Items of the golden set; 0: there is none.
             has_data: Whether there were calibration data.
         """
-        found, chosen, in_use = self.found, recommended(self.found), self.found.in_use
+        found, chosen, in_use = self.found, find_recommended(self.found), self.found.in_use
         said = [f"of the recommended variant: {one}" for one in (chosen.validation.warnings if chosen else ())]
         if not has_data and num_golden:
             said.append(
@@ -71,7 +71,7 @@ class Words:
         return said
 
     def _of_variant(self) -> str:
-        chosen = recommended(self.found)
+        chosen = find_recommended(self.found)
         if chosen is not None and self.found.interrupted:
             return f"interrupted; {self.goal.going_on} goes on. So far: {self._of_chosen(chosen)}"
         if chosen is not None:
@@ -93,7 +93,7 @@ class Words:
         fast = f" is {speedup.mid:.2f} times as fast{over} ({speedup.low:.2f} to {speedup.high:.2f})" if speedup else ""
         lost = f"a drop of {100 * drop.mid if drop else 0.0:+z.2f} points, {100 * self.found.max_drop:g} allowed{apart}"
         cost = f"; {self._of_cost(chosen)}" if self.found.objective == "cost" else ""
-        return f"{named_attempt(chosen)}{fast}; {self._of_answers(chosen)}{lost}{cost}"
+        return f"{name_attempt(chosen)}{fast}; {self._of_answers(chosen)}{lost}{cost}"
 
     def _of_answers(self, chosen: Attempt) -> str:
         """Say what share is right before and after, or what the metric comes to; nothing where it was not asked."""
@@ -122,7 +122,7 @@ class Words:
     def _of_concurrency(self) -> str:
         """Say what the variants came to, each in its own layout."""
         used = "what the Plan uses" if self.found.in_use else "the model as given"
-        names = {attempt.candidate: named_attempt(attempt) for attempt in self.found.attempts}
+        names = {attempt.candidate: name_attempt(attempt) for attempt in self.found.attempts}
         ratios = [
             (names.get(one.of, used), one.whole.ratio if one.whole else SAME_SPEED) for one in self.found.laid_out
         ]
@@ -131,12 +131,12 @@ class Words:
         return f"times the items per second of {used}, each in its own layout: {', '.join(told)}"
 
 
-def named_attempt(attempt: Attempt) -> str:
+def name_attempt(attempt: Attempt) -> str:
     """Return its technique and engine."""
     return f"{attempt.technique} on {attempt.settings.get('engine', '')}"
 
 
-def named_candidate(candidate: Candidate) -> str:
+def name_candidate(candidate: Candidate) -> str:
     """Return its technique and engine."""
     return f"{candidate.technique} on {candidate.spec.model.engine}"
 

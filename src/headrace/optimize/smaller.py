@@ -27,7 +27,7 @@ from headrace.optimize.techniques import (
     Technique,
     in_precision,
     int8_of,
-    kept_file,
+    keep_file,
     on_all_engines,
     why_no_bfloat16,
     why_no_int8,
@@ -90,9 +90,9 @@ def smaller_input(subject: Subject, source: Artifact, size: int, name: str) -> A
     assert subject.calibration is not None
     small = _prepare(subject, size, name)
     if small is not None:
-        return kept_file(subject, name, source, partial(narrow, Path(source.file), size, small))
+        return keep_file(subject, name, source, partial(narrow, Path(source.file), size, small))
     item = np.ascontiguousarray(main_array(subject.calibration.inputs)[0])
-    return kept_file(subject, name, source, partial(shrink, Path(source.file), size, item))
+    return keep_file(subject, name, source, partial(shrink, Path(source.file), size, item))
 
 
 def _prepare(subject: Subject, size: int, name: str) -> np.ndarray | None:

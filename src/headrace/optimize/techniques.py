@@ -173,7 +173,7 @@ class Technique:
         why = self.why_not(subject)
         return Obstacle(why) if isinstance(why, str) else why
 
-    def tried_on(self, subject: Subject) -> Iterator[Candidate]:
+    def try_on(self, subject: Subject) -> Iterator[Candidate]:
         """Give what it makes of a model.
 
         Raises:
@@ -199,7 +199,7 @@ def installed_engines() -> tuple[str, ...]:
     return tuple(name for name in file_engines() if why_missing(name) is None)
 
 
-def deciding_versions(engine: str) -> dict[str, str]:
+def find_deciding_versions(engine: str) -> dict[str, str]:
     """Return the versions of the libraries that decide what a variant on an engine comes to, beside the model as given."""
     return versions_of(ONNX, OPENVINO, engine)
 
@@ -293,14 +293,14 @@ def fold_file(subject: Subject, source: Artifact | None = None, name: str = "fol
     from headrace.optimize.onnx_files import fold
 
     source = source or subject.original
-    return kept_file(subject, name, source, partial(fold, Path(source.file)))
+    return keep_file(subject, name, source, partial(fold, Path(source.file)))
 
 
 def _equalize(subject: Subject) -> Artifact:
     from headrace.optimize.equalization import equalize
 
     folded = fold_file(subject)
-    return kept_file(subject, "equalized", folded, partial(equalize, Path(folded.file)))
+    return keep_file(subject, "equalized", folded, partial(equalize, Path(folded.file)))
 
 
 def int8_file(subject: Subject, source: Artifact, name: str, calibrator: str = "minmax") -> Artifact:
@@ -314,7 +314,7 @@ def int8_file(subject: Subject, source: Artifact, name: str, calibrator: str = "
         items = subject.calibrated_on.scale_to(source.parameters.get(INPUT_SIDE))
         return quantize(Path(source.file), items, output, preset=subject.preset, calibrator=calibrator)
 
-    return kept_file(subject, name, source, make)
+    return keep_file(subject, name, source, make)
 
 
 def int8_of(subject: Subject, source: Artifact, name: str) -> Candidates:
@@ -337,7 +337,7 @@ def _by_nncf(subject: Subject) -> Candidates:
 
     folded = fold_file(subject)
     make = partial(quantize_by_nncf, Path(folded.file), subject.calibrated_on.inputs)
-    return on_all_engines(subject, kept_file(subject, "int8-nncf", folded, make))
+    return on_all_engines(subject, keep_file(subject, "int8-nncf", folded, make))
 
 
 def _revert(subject: Subject) -> Artifact:
@@ -358,10 +358,10 @@ def _revert(subject: Subject) -> Artifact:
             "relative_l2": [found.error_before, found.error_after],
         }  # fmt: skip
 
-    return kept_file(subject, "int8-reverted", int8, make)
+    return keep_file(subject, "int8-reverted", int8, make)
 
 
-def kept_file(
+def keep_file(
     subject: Subject,
     technique: str,
     parent: Artifact,

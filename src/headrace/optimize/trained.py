@@ -30,7 +30,7 @@ from headrace.optimize.techniques import (
     Why,
     in_precision,
     int8_of,
-    kept_file,
+    keep_file,
     on_all_engines,
     on_engine,
     why_no_bfloat16,
@@ -143,7 +143,7 @@ def _distil(subject: Subject) -> Candidates:
     num_rounds = len(_rounds(subject))
     if not num_rounds:
         raise EngineError("no pruned network was trained, and this would be the smallest of them")
-    plain, found, network = _make_pruning(subject).distilled(num_rounds)
+    plain, found, network = _make_pruning(subject).distil(num_rounds)
     told = (
         f"with {found.share:.0%} of the channels pruned and the network as given for a teacher it is right for "
         f"{found.right:.1%} of the recipe's own data, trained as long without one for {plain.right:.1%}"
@@ -191,8 +191,8 @@ def _qat(subject: Subject) -> Candidates:
             **refuted,
         }
 
-    trained = kept_file(subject, "qat-float32", subject.original, write_float32)
-    yield from _on_engines(subject, kept_file(subject, "qat", trained, write_int8))
+    trained = keep_file(subject, "qat-float32", subject.original, write_float32)
+    yield from _on_engines(subject, keep_file(subject, "qat", trained, write_int8))
 
 
 def _set_to_zero(subject: Subject) -> Candidates:
@@ -209,7 +209,7 @@ def _set_to_zero(subject: Subject) -> Candidates:
         save(model, output)
         return {"zeros": ZEROS}
 
-    yield from on_all_engines(subject, kept_file(subject, "zeroed", subject.original, make))
+    yield from on_all_engines(subject, keep_file(subject, "zeroed", subject.original, make))
 
 
 def _make_pruning(subject: Subject) -> Any:
@@ -243,7 +243,7 @@ def _export(
         convert(network, recipe.example, output, names=getattr(recipe, "names", None))
         return {**facts, **({REFUTED: refuted} if refuted else {})}
 
-    return kept_file(subject, name, parent, make)
+    return keep_file(subject, name, parent, make)
 
 
 #: Tried where int8 is wrong, and nothing that trains nothing mends it without giving some of its speed away.

@@ -23,7 +23,7 @@ from headrace.optimize.techniques import (
     Candidates,
     Subject,
     Technique,
-    kept_file,
+    keep_file,
     on_engine,
     why_no_bfloat16_instructions,
 )
@@ -80,7 +80,7 @@ def _weights(subject: Subject) -> Artifact:
         torch.save(build().state_dict(), output)
         return {}
 
-    return kept_file(subject, TORCH, subject.original, make, suffix=".pt")
+    return keep_file(subject, TORCH, subject.original, make, suffix=".pt")
 
 
 def _name(subject: Subject, weights: Path) -> str:

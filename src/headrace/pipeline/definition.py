@@ -117,7 +117,7 @@ class Pipeline:
             self.routes = {"": (*_fetch_for(module, FetchStage(FETCH)), *module.stages(), deliver)}
         _check(self.stages)
 
-    def delivering_to(self, delivery: Delivery) -> Pipeline:
+    def replace_delivery(self, delivery: Delivery) -> Pipeline:
         """Return the pipeline with another delivery; source and stages are the same objects."""
         other = copy.copy(self)
         other.delivery = delivery

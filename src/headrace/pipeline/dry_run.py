@@ -113,7 +113,7 @@ def dry_run(pipeline: Pipeline, plan: Plan, num_jobs: int) -> list[Trial]:
     A message that was received too often before is a dead letter all the same: the source does that by itself.
     """
     source = _TrialSource(pipeline.source)
-    tried = pipeline.delivering_to(_TrialDelivery(source.results, pipeline.delivery))
+    tried = pipeline.replace_delivery(_TrialDelivery(source.results, pipeline.delivery))
     tried.source = source
     # Each of them is to have its own reason, also where none succeeds.
     run(tried, plan, limit=num_jobs, checkpoint=False, measuring=Measuring(brakes=False))

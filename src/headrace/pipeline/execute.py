@@ -32,7 +32,7 @@ from headrace.pipeline.failure_log import FailureLog
 from headrace.pipeline.following import Following, PlanFollower
 from headrace.pipeline.fused_waits import warn_of_waits
 from headrace.pipeline.model_slots import ModelSlots
-from headrace.pipeline.resuming import keeping, open_checkpoint
+from headrace.pipeline.resuming import keep_checkpoint, open_checkpoint
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.runtime import Bounds, Runtime
 from headrace.pipeline.shadow import Shadow
@@ -200,7 +200,7 @@ def run(
     kept = _open_kept(pipeline, context.plan, checkpoint, resume=resume, force=force, any_model=follow is not None)
     limit_failed = None if max_failed is None else FailureLimit(MostFailed.parse(max_failed), runtime.end)
     running = _Run(pipeline, runtime, summary, threads.warnings, kept, limit_failed)
-    with keeping(kept, pipeline, runtime, force=force or follow is not None):
+    with keep_checkpoint(kept, pipeline, runtime, force=force or follow is not None):
         if kept is not None:
             summary.begins_at(kept.num_done, len(kept.left))
             if not kept.left:
@@ -208,7 +208,7 @@ def run(
         running.record = _Record.create(output, pipeline, runtime, force=force, resumed=resume)
         runtime.tick = running.look
         running.tell(observers, slot)
-        follower = PlanFollower(follow, slots, context.plan, running.switched) if follow and slots else None
+        follower = PlanFollower(follow, slots, context.plan, running.note_switch) if follow and slots else None
         with provide_own_slot(pipeline.source, slot):
             return running.to_the_end(watch, follower or shadow)
 
@@ -309,7 +309,7 @@ class _Run:
             now_ns = self.runtime.context.clock.now_ns()
             self.record.span_limit.look(now_ns, max(self.summary.num_passages, received))
 
-    def switched(self, plan: Plan) -> None:
+    def note_switch(self, plan: Plan) -> None:
         """Note that another Plan is in force: spans carry its id from now on."""
         self.record.add_plan(plan)
         self.runtime.context.plan_id = plan.plan_id

@@ -126,7 +126,7 @@ class _ModelOpener:
         return self._spec.slots.around(model, task=task, default=path, threads=threads, calls=calls, output=output)
 
 
-def opening_error(stage: str, error: BaseException) -> HeadraceError:
+def make_opening_error(stage: str, error: BaseException) -> HeadraceError:
     """Return what ends a run whose stage could not be opened: headrace's own error, or the user's with its place."""
     if isinstance(error, HeadraceError):
         return error

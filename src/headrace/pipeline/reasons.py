@@ -124,7 +124,7 @@ def num_failed(row: Mapping[str, Any]) -> int:
     return int(row["count"] + row.get("retried", 0) + row.get("returned", 0))
 
 
-def merged_reasons(lists: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def merge_reasons(lists: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """Return the reasons of several workers, given as `as_list` returns them, as those of one."""
     merged = Reasons()
     for row in (row for rows in lists for row in rows):
@@ -132,7 +132,7 @@ def merged_reasons(lists: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[st
     return merged.as_list()
 
 
-def shown_reasons(reasons: Iterable[Mapping[str, Any]]) -> list[str]:
+def show_reasons(reasons: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the most frequent reasons for people, a line each."""
     rows = list(reasons)
     # They quote strangers: nothing in them may steer the terminal.

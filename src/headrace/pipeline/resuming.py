@@ -23,7 +23,9 @@ logger = logging.getLogger("headrace")
 
 
 @contextlib.contextmanager
-def keeping(checkpoint: Checkpoint | None, pipeline: Pipeline, runtime: Runtime, *, force: bool) -> Iterator[None]:
+def keep_checkpoint(
+    checkpoint: Checkpoint | None, pipeline: Pipeline, runtime: Runtime, *, force: bool
+) -> Iterator[None]:
     """Let a run follow its checkpoint, if it has one, and note how it ended."""
     if checkpoint is None or not isinstance(pipeline.source, FiniteSource):
         yield

@@ -54,7 +54,7 @@ from headrace.base.observer import Observer
 from headrace.base.records import BatchFormed, Counters, Job, Outcome, OutcomeKind, QueueStatistics
 from headrace.base.statistics import percentile, samples_needed, utilization
 from headrace.base.units import format_duration, format_rate
-from headrace.pipeline.reasons import Failure, Reasons, failure_of, shown_reasons
+from headrace.pipeline.reasons import Failure, Reasons, failure_of, show_reasons
 from headrace.pipeline.stage_totals import Reservoir, StageTotals, Window
 from headrace.pipeline.work_notes import WorkNote
 
@@ -452,7 +452,7 @@ def _readable(document: Mapping[str, Any]) -> list[list[Any]]:
         ]
     ]
     if document["reasons"]:
-        parts.append(["what failed:", *shown_reasons(document["reasons"])])
+        parts.append(["what failed:", *show_reasons(document["reasons"])])
     if stages:
         parts.append([_WORK, *(_work_row(stage) for stage in stages)])
         parts.append([_TIMES, *(_times_row(stage) for stage in stages)])

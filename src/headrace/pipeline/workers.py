@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from headrace.pipeline.guard import Guard
-from headrace.pipeline.opening import opening_error
+from headrace.pipeline.opening import make_opening_error
 from headrace.pipeline.station import Station, Worker
 from headrace.pipeline.thread_budget import limit_library_threads
 from headrace.pipeline.threads import start_thread
@@ -110,7 +110,7 @@ class Workers:
             return station.open_worker(number)
         except BaseException as error:
             raise_if_of_the_run(error)
-            failure = opening_error(station.name, error)
+            failure = make_opening_error(station.name, error)
         if number < station.num_workers:
             self._guard.note(failure)
         else:  # it would have had the place of one that waits, and the others work as they did

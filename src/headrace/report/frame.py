@@ -13,7 +13,7 @@ from headrace.report.markup import Html, raw, tag
 from headrace.report.section import Section
 
 
-def framed(title: str, overview: Html, sections: Sequence[Section], footer: str, *, pictures: bool = False) -> str:
+def make_page(title: str, overview: Html, sections: Sequence[Section], footer: str, *, pictures: bool = False) -> str:
     """Return an HTML document.
 
     Args:

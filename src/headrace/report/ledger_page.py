@@ -15,9 +15,9 @@ from headrace.base.formatting import pluralize
 from headrace.base.plan import DEFAULT_ENGINE
 from headrace.base.units import format_time
 from headrace.report.charts import Chart, axis, plot
-from headrace.report.frame import framed
+from headrace.report.frame import make_page
 from headrace.report.markup import DASH, Html, note, table, tag
-from headrace.report.numbers import digits, seconds, size, written
+from headrace.report.numbers import digits, seconds, show_value, size
 from headrace.report.section import Section
 from headrace.report.variants.naming import COLORS, GIVEN, badge, legend_of
 from headrace.report.variants.pareto import below, floor_of, mark
@@ -46,11 +46,11 @@ def render_ledger(name: str, attempts: Sequence[Attempt], decisions: Sequence[De
     )
     sections = [*_pictures(attempts), _history(attempts), _show_decisions(decisions)]
     footer = f"Made by headrace {headrace_version()}. A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."
-    return framed(name, overview, [section for section in sections if section], footer)
+    return make_page(name, overview, [section for section in sections if section], footer)
 
 
 def _cost(attempts: Sequence[Attempt]) -> str:
-    took = written(sum(attempt.seconds for attempt in attempts), "seconds")
+    took = show_value(sum(attempt.seconds for attempt in attempts), "seconds")
     priced = [attempt.money for attempt in attempts if attempt.money is not None]
     return f"All of it took {took}" + (f" and, as far as a price was given, cost {sum(priced):.2f}." if priced else ".")
 

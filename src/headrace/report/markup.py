@@ -84,7 +84,7 @@ def side_by_side(*tables: str | None) -> Html:
     return tag("div", *tables, class_="tables")
 
 
-def folded(summary: str, *children: str | None) -> Html:
+def fold(summary: str, *children: str | None) -> Html:
     """Return what opens on a click, without JavaScript too."""
     return tag("details", tag("summary", summary), *children)
 

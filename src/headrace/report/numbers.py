@@ -23,13 +23,13 @@ _WRITTEN: dict[str, Callable[[float], str]] = {
     "1/s": lambda value: f"{digits(value)}/s",
     "celsius": lambda value: f"{value:.0f} °C",
     "watts": lambda value: f"{digits(value)} W",
-    "hertz": lambda value: f"{prefixed(value)}Hz",
-    "flops": lambda value: f"{prefixed(value)}FLOP",
-    "flops/s": lambda value: f"{prefixed(value)}FLOP/s",
+    "hertz": lambda value: f"{add_prefix(value)}Hz",
+    "flops": lambda value: f"{add_prefix(value)}FLOP",
+    "flops/s": lambda value: f"{add_prefix(value)}FLOP/s",
 }
 
 
-def written(value: float | None, unit: str) -> str | None:
+def show_value(value: float | None, unit: str) -> str | None:
     """Return a value with its unit as text; None for what was not measured or is not a number."""
     if value is None or not math.isfinite(value):
         return None
@@ -40,7 +40,7 @@ def written(value: float | None, unit: str) -> str | None:
 
 def data(value: float | None, unit: str) -> Html | None:
     """Return `<data value="0.0123">12.3 ms</data>`: as people read it, with the exact value for programs."""
-    text = written(value, unit)
+    text = show_value(value, unit)
     return None if text is None else tag("data", text, value=repr(value))
 
 
@@ -83,7 +83,7 @@ def digits(value: float) -> str:
     return f"{value:.{2 - math.floor(math.log10(magnitude))}f}"
 
 
-def prefixed(value: float) -> str:
+def add_prefix(value: float) -> str:
     """Return a number with an SI prefix before the unit that follows: `1.82 G`."""
     for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= scale:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.report.frame import framed
+from headrace.report.frame import make_page
 from headrace.report.markup import DASH
 from headrace.report.section import Section
 from headrace.report.sections.batches import batches
@@ -57,7 +57,7 @@ def render_report(
         f"Made by headrace {document.headrace_version} from the run folder {document.run}. "
         f"A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."
     )
-    return framed(document.run, overview(document), sections, footer)
+    return make_page(document.run, overview(document), sections, footer)
 
 
 def make_sections(

@@ -50,16 +50,16 @@ def write_perfetto_trace(run: Run, path: str | Path, *, max_items: int | None = 
     num_samples = 0
     with trace_file(Path(path)) as file:
         writer.describe(about(run, timeline))
-        file.write(writer.serialized())
+        file.write(writer.serialize())
         for moments in chunks(_moments(timeline)):
             for at, track, begun in moments:
                 writer.event(at, track, begun)
-            file.write(writer.serialized())
+            file.write(writer.serialize())
         for samples in chunks(timeline.samples()):
             num_samples += len(samples)
             for sample in samples:
                 writer.sample(sample)
-            file.write(writer.serialized())
+            file.write(writer.serialize())
     return summary(Path(path), timeline, num_samples)
 
 
@@ -95,7 +95,7 @@ class _Writer:
         self._ends = proto.TrackEvent.TYPE_SLICE_END
         self._needs_state = proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 
-    def serialized(self) -> bytes:
+    def serialize(self) -> bytes:
         """Return the packets made since the last call."""
         content: bytes = self._trace.SerializeToString()
         self._trace = self._proto.Trace()

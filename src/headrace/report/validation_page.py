@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.report.frame import framed
+from headrace.report.frame import make_page
 from headrace.report.markup import DASH, Html, bullets, sentence, table, tag
 from headrace.report.numbers import seconds, size
 from headrace.report.section import Section
@@ -40,7 +40,7 @@ def render_validation(document: ValidationDocument, pictures: Mapping[WorstItem,
     )
     footer = f"Made by headrace {headrace_version()}. A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."
     name = f"{document.b.name} in place of {document.a.name}"
-    return framed(name, overview, [one for one in sections if one], footer, pictures=bool(pictures))
+    return make_page(name, overview, [one for one in sections if one], footer, pictures=bool(pictures))
 
 
 def _gates(document: ValidationDocument) -> Section:

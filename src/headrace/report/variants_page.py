@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.report.frame import framed
+from headrace.report.frame import make_page
 from headrace.report.markup import DASH, Html, bullets, sentence, table, tag
 from headrace.report.section import Section
 from headrace.report.variants.layers import layers_section
@@ -41,7 +41,7 @@ def render_variants(
         f"A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."
     )
     name = document.baseline.name
-    return framed(
+    return make_page(
         name, _overview(document, name), [section for section in sections if section], footer, pictures=bool(pictures)
     )
 

@@ -19,7 +19,7 @@ from headrace.cli import main
 from headrace.engines import EngineTraits
 from headrace.optimize.incumbent import find_incumbent
 from headrace.optimize.portability import find_portability
-from headrace.optimize.techniques import deciding_versions, installed_engines
+from headrace.optimize.techniques import find_deciding_versions, installed_engines
 from headrace.pipeline.thread_budget import budget
 from headrace.profiler.layers.table import measure_layers
 from headrace.runs.formats.optimization import Artifact
@@ -236,8 +236,8 @@ def test_what_it_cannot_do_is_said(make_model: Callable[..., Path]) -> None:
 
 def test_another_version_of_it_is_another_variant() -> None:
     """An attempt is not recalled after the package, or what it requires, has changed."""
-    assert deciding_versions("toy").items() >= {("toy-package", "1.5"), ("numpy", find_versions()["numpy"])}
-    assert "toy-package" not in deciding_versions("onnx")
+    assert find_deciding_versions("toy").items() >= {("toy-package", "1.5"), ("numpy", find_versions()["numpy"])}
+    assert "toy-package" not in find_deciding_versions("onnx")
 
 
 def test_threads_of_other_hardware_are_not_counted() -> None:

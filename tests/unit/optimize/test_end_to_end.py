@@ -18,7 +18,7 @@ from headrace.diagnose.replay import CannotReplay
 from headrace.ledger.ledger import Ledger
 from headrace.optimize import end_to_end as end_to_end_module
 from headrace.optimize.better_plan import better_plan
-from headrace.optimize.end_to_end import Question, judge_end_to_end, judged, speedup_at
+from headrace.optimize.end_to_end import Question, judge, judge_end_to_end, speedup_at
 from headrace.optimize.expected_speedup import ExpectedSpeedup
 from headrace.optimize.pipeline_speedup import PipelineSpeedup, predict_speedup
 from headrace.runs.formats.comparison import Beside, ComparisonDocument, Side
@@ -90,7 +90,7 @@ def measured(
     )  # fmt: skip
     with Ledger(folder / "ledger.sqlite") as ledger:
         told = judge_end_to_end(question, runs=folder, ledger=ledger, blocks=Blocks(pairs=6, seconds=0.3))
-    return told, judged(search, told, anyway=False)
+    return told, judge(search, told, anyway=False)
 
 
 @pytest.mark.measures
@@ -170,7 +170,7 @@ def test_for_cost_less_cpu_time_counts_where_the_pipeline_is_no_slower(
     assert told.measured == Estimate(*throughput)
     assert (told.before_per_second, told.after_per_second) == (10.0, 10.0 * throughput[1])
     assert told.says.startswith("2.00 times less CPU time an item (1.60 to 2.50); end to end")
-    assert judged(search, told, anyway=False).recommended == ("device" if expected == "better" else None)
+    assert judge(search, told, anyway=False).recommended == ("device" if expected == "better" else None)
 
 
 def test_a_prediction_for_smaller_images_says_what_it_does_not_count() -> None:
@@ -196,7 +196,7 @@ def test_a_model_that_nobody_waits_for_is_refused_with_the_ceiling(tmp_path: Pat
     assert told.ceiling < 1.5
     assert document.recommended is None
     assert "cost nothing at all" in document.says
-    assert judged(found(0.002, 2.0), told, anyway=True).recommended == "device"
+    assert judge(found(0.002, 2.0), told, anyway=True).recommended == "device"
 
 
 @pytest.mark.full
@@ -217,7 +217,7 @@ def test_a_pipeline_that_fails_with_it_keeps_what_it_has(tmp_path: Path) -> None
     assert told.verdict == "worse"
     assert "gone.onnx" in told.says
     assert Path(told.run).parent == tmp_path
-    assert judged(search, told, anyway=False).recommended is None
+    assert judge(search, told, anyway=False).recommended is None
 
 
 def laid_out(search: OptimizationDocument, *, batch: int, ratio: float) -> OptimizationDocument:
@@ -278,7 +278,7 @@ def test_what_is_enough_for_an_objective(objective: Any, verdict: Any, stays: bo
         pipeline="p", source="40 items", predicted=None, refused="no run", measured=Estimate(0.7, 1.0, 1.4), error=None,
         before_per_second=10.0, after_per_second=10.0, num_pairs=8, verdict=verdict, ceiling=None, run="run", says="alike",
     )  # fmt: skip
-    assert (judged(search, told, anyway=False).recommended is not None) is stays
+    assert (judge(search, told, anyway=False).recommended is not None) is stays
 
 
 def test_a_layout_is_refused_with_the_rest() -> None:
@@ -289,6 +289,6 @@ def test_a_layout_is_refused_with_the_rest() -> None:
         pipeline="p", source="40 items", predicted=None, refused="no run", measured=Estimate(0.9, 0.95, 0.99), error=None,
         before_per_second=10.0, after_per_second=9.5, num_pairs=8, verdict="worse", ceiling=None, run="run", says="slower",
     )  # fmt: skip
-    document = judged(msgspec.structs.replace(search, layout=layout), told, anyway=False)
+    document = judge(msgspec.structs.replace(search, layout=layout), told, anyway=False)
     assert document.layout is not None
     assert (document.layout.verdict, document.layout.gate) == ("reject", "pipeline")

@@ -15,7 +15,7 @@ from headrace.ledger.ledger import Ledger
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.goal import Goal
 from headrace.optimize.head_to_head import ROUNDS, HeadToHead, Pairs
-from headrace.optimize.pareto import Point, best, tied
+from headrace.optimize.pareto import Point, best, find_tied
 from headrace.optimize.search import optimize
 from headrace.report.variants_page import render_variants
 from headrace.runs.formats.optimization import OptimizationDocument, TechniqueKind
@@ -103,7 +103,7 @@ def test_for_cost_cpu_time_decides() -> None:
 def test_those_that_tie_overlap_with_the_fastest() -> None:
     """The fastest first; what surely gains less is not among them."""
     points = [point("slow", mid=1.0), point("b", mid=2.0), point("a", mid=2.1)]
-    assert [one.name for one in tied(points, "throughput")] == ["a", "b"]
+    assert [one.name for one in find_tied(points, "throughput")] == ["a", "b"]
 
 
 def test_the_truly_faster_of_two_models_is_found() -> None:

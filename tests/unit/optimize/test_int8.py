@@ -154,7 +154,7 @@ def test_the_types_of_the_target_are_told(case: Any, tmp_path: Path, target: str
         engines=("onnx",), target=target,
     )  # fmt: skip
     by_name = {one.name: one for one in (*LADDER, *REPAIRS)}
-    (found,) = by_name["int8"].tried_on(subject)
+    (found,) = by_name["int8"].try_on(subject)
     assert types in found.hypothesis
     assert ("unsigned" in found.hypothesis) == (target == "x86")
     assert found.artifact.parameters["activations"] == ("int8" if target == "tensorrt" else "uint8")

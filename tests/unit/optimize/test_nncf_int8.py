@@ -34,7 +34,7 @@ def test_its_file_answers_as_the_network_does(
     """On every engine, with nothing on standard output, and no trace in the environment."""
     pytest.importorskip("nncf")
     before = dict(os.environ)
-    found = list(NNCF.tried_on(subject(case, tmp_path)))
+    found = list(NNCF.try_on(subject(case, tmp_path)))
     assert [one.spec.model.engine for one in found] == ["onnx", "openvino"]
     made = Path(found[0].artifact.file)
     assert is_quantized(made)

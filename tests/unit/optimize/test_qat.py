@@ -193,7 +193,7 @@ def test_training_that_does_not_help_is_refuted(uneven: Uneven, bars: ModuleType
         engines=("onnx", "openvino"),
     )  # fmt: skip
     assert QAT.why_not(subject) is None
-    (found,) = QAT.tried_on(subject)
+    (found,) = QAT.try_on(subject)
     assert found.technique == "qat"
     assert found.refuted is not None
     assert "too much lost all the same" in found.refuted

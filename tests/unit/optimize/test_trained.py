@@ -145,8 +145,8 @@ def test_a_fit_that_fails_ends_pruning_alone(bars: Any, tmp_path: Path) -> None:
     with pytest.raises(
         EngineError, match="the recipe's `fit` failed on the pruned network: RuntimeError: out of memory"
     ):
-        list(TECHNIQUES["pruned"].tried_on(subject))
-    (found,) = TECHNIQUES["distilled"].tried_on(subject)
+        list(TECHNIQUES["pruned"].try_on(subject))
+    (found,) = TECHNIQUES["distilled"].try_on(subject)
     assert found.artifact.parameters["channels_pruned"] == 0.3
     assert taught == [False, False, True]
 
@@ -165,7 +165,7 @@ def test_a_network_may_be_left_in_another_type_or_on_another_device(bars: Any, t
             teacher.to(**elsewhere)
 
     recipe: Any = SimpleNamespace(example=bars.Bars.example, build=bars.recipe.build, evaluate=evaluate, fit=fit)
-    _, found, network = pruning.Pruning(recipe=recipe, folder=tmp_path, key="k", shares=(0.3,)).distilled()
+    _, found, network = pruning.Pruning(recipe=recipe, folder=tmp_path, key="k", shares=(0.3,)).distil()
     assert 0 < found.multiplications < 1
     assert next(network.parameters()).device.type == "cpu"
 
@@ -173,8 +173,8 @@ def test_a_network_may_be_left_in_another_type_or_on_another_device(bars: Any, t
 def test_a_teacher_that_cannot_be_told_from_none_is_refused_with_that_reason(bars: Any, tmp_path: Path) -> None:
     """Both are right in all of the recipe's own data: that says of `evaluate` that it is too easy, not that it is no help."""
     subject = subject_of(bars, tmp_path, (0.3,), evaluate=lambda network: 1.0)
-    assert len(list(TECHNIQUES["pruned"].tried_on(subject))) == 1
-    (found,) = TECHNIQUES["distilled"].tried_on(subject)
+    assert len(list(TECHNIQUES["pruned"].try_on(subject))) == 1
+    (found,) = TECHNIQUES["distilled"].try_on(subject)
     assert found.refuted is not None
     assert "`evaluate` cannot tell them apart" in found.refuted
 

@@ -17,7 +17,7 @@ pytest.importorskip("onnx")
 from headrace.base.plan import Plan  # noqa: E402
 from headrace.cli import main  # noqa: E402
 from headrace.engines import networks, open_model  # noqa: E402
-from headrace.optimize.techniques import deciding_versions  # noqa: E402
+from headrace.optimize.techniques import find_deciding_versions  # noqa: E402
 from headrace.validate import measuring  # noqa: E402
 
 torch.set_num_threads(1)
@@ -162,4 +162,4 @@ def test_a_network_whose_code_has_changed_is_tried_anew(capsys: pytest.CaptureFi
 
 def test_another_pytorch_makes_another_attempt_of_its_own_variants_alone() -> None:
     """What was found on ONNX Runtime is still known after PyTorch was replaced."""
-    assert deciding_versions("torch").keys() - deciding_versions("onnx").keys() == {"torch"}
+    assert find_deciding_versions("torch").keys() - find_deciding_versions("onnx").keys() == {"torch"}

@@ -14,9 +14,9 @@ from headrace.pipeline.reasons import (
     Failure,
     Reasons,
     failure_of,
-    merged_reasons,
+    merge_reasons,
     parse_reason,
-    shown_reasons,
+    show_reasons,
 )
 from headrace.pipeline.summary import Summary
 
@@ -45,7 +45,7 @@ def test_results_that_json_cannot_hold_are_counted_apart() -> None:
         with pytest.raises(DeliveryRejected) as caught:
             encode(result)
         reasons.add(failure(str(caught.value.locate("deliver", "id"))))
-    counted = [(row["code"], row["count"], row["example"]) for row in merged_reasons([reasons.as_list()])]
+    counted = [(row["code"], row["count"], row["example"]) for row in merge_reasons([reasons.as_list()])]
     assert [(code, count) for code, count, _ in counted] == [("result.not_finite", 2), ("result.type", 1)]
     assert ["NaN" in example for _, _, example in counted] == [True, False]
 
@@ -55,7 +55,7 @@ def test_errors_without_a_place_are_counted_by_their_type() -> None:
     reasons = Reasons()
     for text in ("TypeError: bad operand", "ValueError: 3", "TypeError: another operand"):
         reasons.add(failure(f"abs: item id: {text}"))
-    rows = merged_reasons([reasons.as_list(), reasons.as_list()])
+    rows = merge_reasons([reasons.as_list(), reasons.as_list()])
     assert [(row["code"], row["example"], row["count"]) for row in rows] == [
         ("abs", "TypeError: bad operand", 4),
         ("abs", "ValueError: 3", 2),
@@ -79,7 +79,7 @@ def test_people_see_the_most_frequent_and_no_control_characters() -> None:
     for code, count in (("a.a", 1), ("b.b", 4), ("c.c", 2), ("d.d", 3), ("e.e", 1)):
         for _ in range(count):
             reasons.add(failure(f"{code}: red \x1b[31m", item="\x1b[2J"))
-    lines = shown_reasons(reasons.as_list())
+    lines = show_reasons(reasons.as_list())
     assert [line.split(": ")[0] for line in lines] == ["4 b.b", "3 d.d", "2 c.c", "2 for 2 other reasons"]
     assert all(line.isprintable() for line in lines)
 
@@ -122,11 +122,11 @@ def test_each_line_of_the_users_code_is_a_reason_of_its_own() -> None:
         reasons.add(failure("process: item id: ValueError: no", OutcomeKind.RETRY, line=line))
     rows = reasons.as_list()
     assert [(row["origin"]["line"], row["retried"]) for row in rows] == [(3, 2), (7, 1)]
-    assert [row["retried"] for row in merged_reasons([rows, rows])] == [4, 2]
+    assert [row["retried"] for row in merge_reasons([rows, rows])] == [4, 2]
 
 
 def test_reasons_of_earlier_versions_are_merged() -> None:
     """Rows without the numbers that came later count what they have."""
-    (row,) = merged_reasons([[{"code": "a.b", "count": 2, "example": "x"}]] * 2)
+    (row,) = merge_reasons([[{"code": "a.b", "count": 2, "example": "x"}]] * 2)
     assert (row["count"], row["retried"], row["origin"]) == (4, 0, None)
-    assert shown_reasons([row]) == ["4 a.b: x"]
+    assert show_reasons([row]) == ["4 a.b: x"]

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from headrace.report.numbers import count, data, digits, scale, seconds, time_scale, written
+from headrace.report.numbers import count, data, digits, scale, seconds, show_value, time_scale
 
 
 @pytest.mark.parametrize(
@@ -31,13 +31,13 @@ from headrace.report.numbers import count, data, digits, scale, seconds, time_sc
 )
 def test_values_have_three_digits_and_a_unit(value: float, unit: str, text: str) -> None:
     """Each unit is written as people write it."""
-    assert written(value, unit) == text
+    assert show_value(value, unit) == text
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf])
 def test_what_is_no_number_is_not_shown_as_one(value: float | None) -> None:
     """None, NaN and infinity are "not measured"."""
-    assert written(value, "seconds") is None
+    assert show_value(value, "seconds") is None
     assert data(value, "bytes") is None
 
 

@@ -93,7 +93,7 @@ def batch_cost(evidence: Evidence, demands: StageDemands, model: ModelPlan) -> B
     stage = demands.name
     in_run = _in_run(evidence, demands)
     cpu_share = _cpu_share(demands)
-    exact = emulated_seconds(model.options) if demands.is_emulated else None
+    exact = read_emulated_seconds(model.options) if demands.is_emulated else None
     warm = _warm_up(evidence, demands, cpu_share)
     common = [size for size in in_run if size in warm]
     scale = float(np.median([in_run[size] / warm[size] for size in common])) if common else 1.0
@@ -115,7 +115,7 @@ def batch_cost(evidence: Evidence, demands: StageDemands, model: ModelPlan) -> B
     return BatchCost(sizes, np.array([curve[int(size)] for size in sizes]), cpu_share, left_out)
 
 
-def given_cost(curve: Mapping[int, float], cpu_share: float) -> BatchCost:
+def make_given_cost(curve: Mapping[int, float], cpu_share: float) -> BatchCost:
     """Return a curve that was measured elsewhere.
 
     Raises:
@@ -161,7 +161,7 @@ def _warm_up(evidence: Evidence, demands: StageDemands, cpu_share: float) -> dic
     return found
 
 
-def emulated_seconds(options: Mapping[str, Any]) -> Callable[[float], float]:
+def read_emulated_seconds(options: Mapping[str, Any]) -> Callable[[float], float]:
     """Return what an emulated device takes for a batch, from the Plan's `[model.options]`."""
     launch, item = (_seconds(options.get(key, 0.0)) for key in ("launch_seconds", "item_seconds"))
     return lambda size: max(1e-9, launch + item * size)

@@ -22,7 +22,7 @@ _OTHER_SETTINGS = (
 )
 
 
-def changed_plan(recorded: Plan, settings: tuple[str, ...], stages: tuple[StageDemands, ...], cores: int) -> Plan:
+def change_plan(recorded: Plan, settings: tuple[str, ...], stages: tuple[StageDemands, ...], cores: int) -> Plan:
     """Return the recorded Plan with settings replaced, resolved as the runtime would.
 
     A recorded Plan is resolved: every queue has its bound. A bound that is just what the runtime gives by default is taken for

@@ -24,11 +24,11 @@ from headrace.base.settings import check, unknown_key
 from headrace.diagnose.budget import Budget
 from headrace.diagnose.cpu_account import NATIVE
 from headrace.diagnose.evidence import Evidence
-from headrace.diagnose.replay.costs import BatchCost, Spread, batch_cost, emulated_seconds, given_cost
+from headrace.diagnose.replay.costs import BatchCost, Spread, batch_cost, make_given_cost, read_emulated_seconds
 from headrace.diagnose.replay.decoding import scale_factors
 from headrace.diagnose.replay.demands import CannotReplay, Demands, StageDemands, find_demands
 from headrace.diagnose.replay.machine import HOP_SECONDS, PASSAGE_SHARE, find_machine, find_other_threads
-from headrace.diagnose.replay.plans import changed_plan
+from headrace.diagnose.replay.plans import change_plan
 from headrace.diagnose.replay.structure import (
     GIL_MATTERS,
     GilAcquisitions,
@@ -234,7 +234,7 @@ class Replay:
         Both do the same jobs, as many as either needs; see `simulate` for the arguments and for what it raises.
         """
         base = base or Change()
-        count = num_jobs or max(self._num_jobs(self.changed_plan(one)) for one in (base, change))
+        count = num_jobs or max(self._num_jobs(self.change_plan(one)) for one in (base, change))
         before, after = (
             self.simulate(one, seed=seed, num_jobs=count, resampled=resampled).throughput for one in (base, change)
         )
@@ -258,7 +258,7 @@ class Replay:
             CannotReplay: If it is beyond what was measured.
         """
         change = change or Change()
-        num_jobs = num_jobs or self._num_jobs(self.changed_plan(change))
+        num_jobs = num_jobs or self._num_jobs(self.change_plan(change))
         key = (encode_document(change), seed, num_jobs, resampled, *self._calibration())
         if key not in self._known:
             scenario = self.scenario(change, seed=seed, num_jobs=num_jobs, resampled=resampled)
@@ -278,13 +278,13 @@ class Replay:
         found = (machine.others, machine.taken, machine.slowdown, machine.wake_seconds, machine.handoff)
         return (*found, *self.holds_gil.items(), *self.gil_acquisitions.items())
 
-    def changed_plan(self, change: Change) -> Plan:
+    def change_plan(self, change: Change) -> Plan:
         """Return the Plan of a changed run, resolved; raises SettingsError if a setting is unknown or impossible."""
-        return changed_plan(self.plan, change.settings, self.demands.stages, int(change.cores or self.cores))
+        return change_plan(self.plan, change.settings, self.demands.stages, int(change.cores or self.cores))
 
     def applicable(self, settings: Sequence[str]) -> tuple[str, ...]:
         """Return settings so that they can be applied: a stage that ran inline is told to have threads, if it gets workers."""
-        wanted = self.changed_plan(Change(settings=tuple(settings)))
+        wanted = self.change_plan(Change(settings=tuple(settings)))
         threads = [
             f"{name}.executor=thread"
             for name, stage in self.plan.stages.items()
@@ -297,7 +297,7 @@ class Replay:
     ) -> Scenario:
         """Return all that decides how a changed run goes; raises what `simulate` raises."""
         self._check(change)
-        plan = self.changed_plan(change)
+        plan = self.change_plan(change)
         factors = scale_factors(self.evidence, self.demands, self.plan, plan)
         if factors:
             speedups = {name: 1.0 / factor for name, factor in factors.items()}
@@ -455,7 +455,7 @@ class Replay:
                 continue
             cost = self.costs[name]
             if name in change.cost_curves:
-                cost = given_cost(change.cost_curves[name], cost.cpu_share)
+                cost = make_given_cost(change.cost_curves[name], cost.cpu_share)
             elif stage.is_emulated:
                 cost = _make_emulated_cost(cost, self.plan, plan, stage.info)
             batch, recorded = plan.stages[name].batch or 1, self.plan.stages[name].batch or 1
@@ -464,7 +464,7 @@ class Replay:
             costs[name] = cost
         return costs
 
-    def added_workers(self, station: str) -> float:
+    def compute_added_workers(self, station: str) -> float:
         """Return how many times as many workers a station had at most, with those added while some waited for slow calls."""
         found = next((one for one in self.evidence.stages if one.name == station), None)
         return (found.most_workers or found.workers) / found.workers if found and found.workers else 1.0
@@ -720,5 +720,5 @@ def _make_emulated_cost(cost: BatchCost, recorded: Plan, changed: Plan, info: St
     before, after = (plan.model_of(info.task, info.name) for plan in (recorded, changed))
     if before.engine != after.engine or before.options == after.options:
         return cost
-    old, new = emulated_seconds(before.options), emulated_seconds(after.options)
+    old, new = read_emulated_seconds(before.options), read_emulated_seconds(after.options)
     return dataclasses.replace(cost, seconds=cost.seconds * [new(size) / old(size) for size in cost.sizes])

@@ -389,7 +389,7 @@ class Engine:
             state.batches += 1
             self._begin(worker, station.batch_program(count, units[0]))
         elif count > 1:
-            self._begin(worker, state.merged(units))
+            self._begin(worker, state.merge(units))
         else:
             self._begin(worker, state.program(units[0]))
         if state.producers and len(queue) <= state.capacity // 2:

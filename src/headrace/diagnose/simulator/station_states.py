@@ -136,7 +136,7 @@ class StationState:
                 return retries[tried].program
         return self.station.programs[unit]
 
-    def merged(self, units: Sequence[int]) -> Program:
+    def merge(self, units: Sequence[int]) -> Program:
         """Return what several cheap units need one after the other, in as few phases as that takes."""
         seconds = [0.0, 0.0, 0.0]
         programs = [self.program(unit) for unit in units]

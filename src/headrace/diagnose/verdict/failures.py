@@ -21,7 +21,7 @@ _PUT_ASIDE = "share.full"
 
 def failures(run: Run) -> Proposal | None:
     """Return the verdict FAILURES with the errors, their number and their place; None if most deliveries succeeded."""
-    share = failed_share(run)
+    share = compute_failed_share(run)
     if share < _VERDICT:
         return None
     reasons = _reasons(run)
@@ -42,7 +42,7 @@ def failures(run: Run) -> Proposal | None:
     )
 
 
-def failed_share(run: Run) -> float:
+def compute_failed_share(run: Run) -> float:
     """Return the share of the deliveries that failed; 0 if there were none."""
     counters = run.info.counters
     put_aside = sum(_number(row) for row in _all_reasons(run) if row["code"] == _PUT_ASIDE)
@@ -52,7 +52,7 @@ def failed_share(run: Run) -> float:
 
 def note_of_failures(run: Run) -> str:
     """Return what is said beside a verdict of another class; empty where hardly anything failed."""
-    if failed_share(run) < _WORTH_A_WORD:
+    if compute_failed_share(run) < _WORTH_A_WORD:
         return ""
     reasons = _reasons(run)
     return _outcomes(run) + (f"; mostly {_in_words(reasons[0])}" if reasons else "")

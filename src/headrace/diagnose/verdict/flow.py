@@ -27,7 +27,7 @@ def rules(facts: Facts) -> Iterator[Proposal]:
     yield from _propose_ordering(facts)
 
 
-def wasted_share(facts: Facts, view: StageView) -> float | None:
+def compute_wasted_share(facts: Facts, view: StageView) -> float | None:
     """Return the share of a stage's service that was in vain.
 
     That is: tries that failed, items that it had served before, and deliveries of jobs that were lost or given back. Items
@@ -57,7 +57,7 @@ def _is_delivered(facts: Facts, own: slice) -> Array:
 
 def _retries(facts: Facts) -> Iterator[Proposal]:
     """Propose for each stage that fails or works in vain; what is done again only since another stage fails is that stage's."""
-    shares = {view.name: wasted_share(facts, view) or 0.0 for view in facts.stages}
+    shares = {view.name: compute_wasted_share(facts, view) or 0.0 for view in facts.stages}
     found = [_retry(facts, view, shares[view.name]) for view in facts.stages if shares[view.name] >= WORTH_NAMING]
     failing = _find_failing_stage(facts)
     of_others = [one for one in found if failing and one.cause == "failures" and not _fails(facts, one.stage or "")]
@@ -152,7 +152,7 @@ def _propose_ordering(facts: Facts) -> Iterator[Proposal]:
     latency = facts.document.latency.mean
     if not facts.plan.run.ordered or not latency or len(facts.stages) < 2:
         return
-    held = held_seconds(facts)
+    held = estimate_held_seconds(facts)
     if held is None:
         return
     of_latency = held / latency
@@ -199,7 +199,7 @@ def _propose_ordering(facts: Facts) -> Iterator[Proposal]:
     )
 
 
-def held_seconds(facts: Facts) -> float | None:
+def estimate_held_seconds(facts: Facts) -> float | None:
     """Return how long done items are held on average before the delivery takes them; None if it cannot be told.
 
     Of those delivered in the window, as the latency is that it is held against: while a run begins, all wait for the first.

@@ -131,7 +131,7 @@ def _rank(facts: Facts) -> list[_Scored]:
 
 def _first(facts: Facts, ranked: list[_Scored]) -> tuple[_Scored, list[_Scored]]:
     """Return the verdict and what comes after it, best first."""
-    if (distrusted := trust.untrusted(facts.document)) is not None:
+    if (distrusted := trust.propose_untrusted(facts.document)) is not None:
         return _Scored(distrusted, None, 0.0), ranked
     latency = [one for one in ranked if one.proposal.is_latency]
     throughput = [one for one in ranked if not one.proposal.is_latency]

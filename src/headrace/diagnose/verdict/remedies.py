@@ -30,14 +30,14 @@ def _remedy(replay: Replay, advice: Advice) -> Remedy:
     is_left_out = change is not None and not advice.command and not replay.budget.has_left()
     if is_left_out:
         replay.budget.leave_out(f"what it buys: {advice.says}")
-    ratio = None if change is None or advice.command or is_left_out else predicted_ratio(replay, change)
+    ratio = None if change is None or advice.command or is_left_out else predict_ratio(replay, change)
     is_asked = change is not None and (ratio is not None or is_left_out)
     command = advice.command or (whatif_command(replay, change) if change is not None and is_asked else "")
     settings = advice.settings if ratio is None else replay.applicable(advice.settings)
     return Remedy(says=advice.says, settings=settings, ratio=ratio, command=command)
 
 
-def predicted_ratio(replay: Replay, change: Change) -> Estimate | None:
+def predict_ratio(replay: Replay, change: Change) -> Estimate | None:
     """Return the throughput of a change over that of the run, with its interval; None if it is refused."""
     try:
         replay.check_understood()

@@ -158,11 +158,11 @@ def company(started: Array, ended: Array) -> Array:
     ones = np.ones(len(started))
     order_start, order_end = np.sort(started), np.sort(ended)
 
-    def worked(at: Array) -> Array:
+    def sum_work(at: Array) -> Array:
         """Time worked by all until each moment."""
         return np.asarray(_ramp(at, order_start, ones) - _ramp(at, order_end, ones))
 
-    return np.asarray((worked(started + own) - worked(started)) / own)
+    return np.asarray((sum_work(started + own) - sum_work(started)) / own)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from headrace.runs.rerun_command import profile_again
 _OVERHEAD = 0.05
 
 
-def untrusted(document: ProfileDocument) -> Proposal | None:
+def propose_untrusted(document: ProfileDocument) -> Proposal | None:
     """Return the verdict UNTRUSTED with its reasons; None if the run's numbers can be believed."""
     overhead = _overhead(document)
     too_much = overhead.supports is True

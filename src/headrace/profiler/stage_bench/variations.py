@@ -159,7 +159,7 @@ def _discarding(parts: PipelineParts, routes: Mapping[str, Sequence[Stage]]) -> 
     """Return a pipeline with these routes, the delivery at their ends replaced by one that forgets."""
     pipeline = copy.copy(parts.pipeline)
     pipeline.routes = {task: tuple(stages) for task, stages in routes.items()}
-    return pipeline.delivering_to(Discard(parts.pipeline.delivery.default_workers))
+    return pipeline.replace_delivery(Discard(parts.pipeline.delivery.default_workers))
 
 
 def _emulate(parts: PipelineParts, stage: Stage, inputs: Inputs, alone: Sequence[StageAlone]) -> EmulatedDevice:

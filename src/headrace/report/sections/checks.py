@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.report.markup import DASH, Html, join, note, sentence, table, tag
-from headrace.report.numbers import digits, written
+from headrace.report.numbers import digits, show_value
 from headrace.report.section import Section
 from headrace.runs.formats.profile import Check, ProfileDocument
 
@@ -38,7 +38,7 @@ def _overhead(document: ProfileDocument) -> list[Html]:
     if overhead is None:
         return []
     shares = [
-        f"{name} {written(share, 'ratio')} of a core"
+        f"{name} {show_value(share, 'ratio')} of a core"
         for name, share in (
             ("Sampler process", overhead.helper_core_share),
             ("span writer", overhead.writer_core_share),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.report.charts import Chart, axis, horizontal_bars, plot
-from headrace.report.markup import Html, bullets, folded, note, side_by_side, table, tag
-from headrace.report.numbers import count, data, digits, seconds, time_scale, written
+from headrace.report.markup import Html, bullets, fold, note, side_by_side, table, tag
+from headrace.report.numbers import count, data, digits, seconds, show_value, time_scale
 from headrace.report.section import Section
 from headrace.runs.formats.comparison import ComparisonDocument
 from headrace.runs.formats.profile import ProfileDocument
@@ -38,11 +38,11 @@ def comparing(comparison: ComparisonDocument | None, document: ProfileDocument) 
                  tag("span", " regression beyond the budget", class_="badge failed") if comparison.is_regression else None,
                  f" {_metric(comparison)}: B over A ", *_ratio(comparison)),
             *([note(tag("span", "another pipeline", class_="badge warning"), " ", other)] if is_other else []),
-            bullets([*comparison.says, f"Differences below {written(comparison.margin, 'ratio')} count as none.",
+            bullets([*comparison.says, f"Differences below {show_value(comparison.margin, 'ratio')} count as none.",
                      *comparison.warnings]),
             *elements,
             side_by_side(_sides(comparison), *_stage_table(comparison)),
-            folded("Values of each block", _block_table(comparison)),
+            fold("Values of each block", _block_table(comparison)),
         ],
         charts=charts,
     )  # fmt: skip

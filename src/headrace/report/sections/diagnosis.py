@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from headrace.report.charts import Chart, horizontal_bars
-from headrace.report.markup import DASH, Html, bullets, folded, join, note, sentence, table, tag
+from headrace.report.markup import DASH, Html, bullets, fold, join, note, sentence, table, tag
 from headrace.report.numbers import digits, rate, ratio
 from headrace.report.section import Section
 from headrace.runs.formats.diagnosis import Candidate, DiagnosisDocument, EvidenceLine, Finding, Remedy, VerdictClass
@@ -156,6 +156,4 @@ def _candidates(candidates: tuple[Candidate, ...]) -> list[Html]:
     if not candidates:
         return []
     rows = [[one.name, one.says, _times(one.gain), ratio(one.utilization)] for one in candidates]
-    return [
-        folded("The gains as a table", table(["resource", "changed", "throughput", "in use"], rows, text_columns=2))
-    ]
+    return [fold("The gains as a table", table(["resource", "changed", "throughput", "in use"], rows, text_columns=2))]

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
-from headrace.report.markup import Html, bullets, folded, note, sentence, side_by_side, table, tag
+from headrace.report.markup import Html, bullets, fold, note, sentence, side_by_side, table, tag
 from headrace.report.numbers import count, ratio, size
 from headrace.report.section import Section
 from headrace.report.sections.overview import was_profiled
@@ -44,11 +44,11 @@ def environment(document: ProfileDocument) -> Section:
                 table(["how quiet the machine was", "value"], facts),
                 _facts("hardware", document.hardware),
             ),
-            folded("Versions", table(["package", "version"], [
+            fold("Versions", table(["package", "version"], [
                 ("headrace", document.headrace_version), *document.versions.items()])),
-            *(folded(f"Model {index}", _facts("of the model", told)) for index, told in enumerate(document.variants, start=1)),
-            folded(f"Plan {document.plan_id} as TOML", tag("pre", tag("code", plan_text(document.plan)))),
-            folded("Counters", _facts("counter", document.counters)),
+            *(fold(f"Model {index}", _facts("of the model", told)) for index, told in enumerate(document.variants, start=1)),
+            fold(f"Plan {document.plan_id} as TOML", tag("pre", tag("code", plan_text(document.plan)))),
+            fold("Counters", _facts("counter", document.counters)),
         ],
     )  # fmt: skip
 

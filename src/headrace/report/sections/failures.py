@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.report.markup import Html, folded, join, note, table, tag
+from headrace.report.markup import Html, fold, join, note, table, tag
 from headrace.report.numbers import count
 from headrace.report.section import Section
 from headrace.runs.formats.failures import FailureReason
@@ -39,5 +39,5 @@ def matters(reasons: Sequence[FailureReason], document: ProfileDocument) -> bool
 def _reason(row: FailureReason) -> Html:
     parts = [tag("b", row.code), ": ", row.example]
     if row.origin is not None and row.origin.traceback:
-        parts.append(folded(f"{row.origin.place}, in {row.origin.function}", tag("pre", row.origin.traceback)))
+        parts.append(fold(f"{row.origin.place}, in {row.origin.function}", tag("pre", row.origin.traceback)))
     return join(parts)

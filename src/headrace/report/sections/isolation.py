@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.report.charts import PALETTE, Chart, axis, category_axis, plot, vertical_marks
-from headrace.report.markup import DASH, Html, bullets, folded, note, table, tag
+from headrace.report.markup import DASH, Html, bullets, fold, note, table, tag
 from headrace.report.numbers import count, data, digits, rate, seconds
 from headrace.report.section import Section
 from headrace.runs.formats.isolation import CurvePoint, StageAlone, Variation
@@ -33,7 +33,7 @@ def isolation(document: ProfileDocument) -> Section | None:
             *([_variation_table(told.variations)] if told.variations else []),
             tag("div", *(chart.element() for chart in curves), class_="grid"),
             _stage_table(told.stages),
-            folded("Concurrency curves as a table", _curve_table(told.stages)),
+            fold("Concurrency curves as a table", _curve_table(told.stages)),
         ],
         charts=charts,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from headrace.report.charts import Chart, axis, plot, vertical_marks
-from headrace.report.markup import Html, folded, note, table
+from headrace.report.markup import Html, fold, note, table
 from headrace.report.numbers import count, digits, ratio, seconds, time_scale
 from headrace.report.section import Section
 from headrace.runs.formats.profile import Distribution, ProfileDocument
@@ -29,7 +29,7 @@ def latency(document: ProfileDocument) -> Section | None:
             note("From the arrival of a job to its settlement, in the steady part. A percentile is quoted only from enough "
                  "samples: at least two must lie above it with 99 % confidence."),
             _summary(sample),
-            *([folded("Histogram as a table", _bins(sample))] if has_bins else []),
+            *([fold("Histogram as a table", _bins(sample))] if has_bins else []),
         ],
         charts=charts,
     )  # fmt: skip

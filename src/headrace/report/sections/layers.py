@@ -7,8 +7,8 @@ from collections import defaultdict
 from typing import Any
 
 from headrace.report.charts import Chart, axis, horizontal_bars, plot, shorten
-from headrace.report.markup import DASH, Html, bullets, folded, note, table, tag
-from headrace.report.numbers import count, data, digits, ratio, seconds, size, time_scale, written
+from headrace.report.markup import DASH, Html, bullets, fold, note, table, tag
+from headrace.report.numbers import count, data, digits, ratio, seconds, show_value, size, time_scale
 from headrace.report.section import Section
 from headrace.runs.formats.layers import Ceilings, Layer, LayersDocument
 from headrace.runs.formats.profile import ProfileDocument
@@ -38,7 +38,7 @@ def layers(document: ProfileDocument) -> Section | None:
         *([bullets(told.warnings)] if told.warnings else []),
         charts[0].element(),
         _operators(told),
-        folded(_rows_title(slowest), _table(slowest[:_MOST_ROWS])),
+        fold(_rows_title(slowest), _table(slowest[:_MOST_ROWS])),
     ]
     if roofline and told.ceilings:
         charts.append(roofline)
@@ -95,7 +95,7 @@ def _rows_title(slowest: list[Layer]) -> str:
     if len(slowest) <= _MOST_ROWS:
         return f"All {len(slowest)} layers"
     rest = sum(layer.seconds for layer in slowest[_MOST_ROWS:])
-    return f"The slowest {_MOST_ROWS} of {len(slowest):,} layers (the others take {written(rest, 'seconds')} in all)"
+    return f"The slowest {_MOST_ROWS} of {len(slowest):,} layers (the others take {show_value(rest, 'seconds')} in all)"
 
 
 def _table(shown: list[Layer]) -> Html:
@@ -167,9 +167,9 @@ def _mark(layer: Layer) -> tuple[str, dict[str, Any]]:
     return layer.bound, {
         "value": [layer.intensity, speed],
         "symbolSize": 6 + 34 * math.sqrt(max(0.0, min(1.0, layer.share))),
-        "tip": [["layer", layer.name], ["operator", layer.operator], ["per call", written(layer.seconds, "seconds") or DASH],
-                ["share", written(layer.share, "ratio") or DASH], ["speed", f"{digits(speed)} GFLOP/s"],
-                ["of the ceiling", written(layer.of_ceiling, "ratio") or DASH]],
+        "tip": [["layer", layer.name], ["operator", layer.operator], ["per call", show_value(layer.seconds, "seconds") or DASH],
+                ["share", show_value(layer.share, "ratio") or DASH], ["speed", f"{digits(speed)} GFLOP/s"],
+                ["of the ceiling", show_value(layer.of_ceiling, "ratio") or DASH]],
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from headrace.report.charts import Chart, over_time
-from headrace.report.markup import DASH, Html, folded, note, sentence, table, tag
+from headrace.report.markup import DASH, Html, fold, note, sentence, table, tag
 from headrace.report.numbers import data, digits, scale, size
 from headrace.report.section import Section
 from headrace.runs.formats.profile import MemoryGrowth, ProfileDocument, Series, Window
@@ -106,7 +106,7 @@ def work_over_time(document: ProfileDocument) -> Section | None:
                 "Queues and workers are sampled from inside the process, which has to wait for Python's interpreter lock: a "
                 "worker that holds it is seldom seen at work. Its busy share in the table of stages is exact."
             ),
-            folded("Means and maxima", _table(told)),
+            fold("Means and maxima", _table(told)),
             _values(charts, document.elapsed_seconds),
         ],
         charts=charts,
@@ -126,7 +126,7 @@ def resources(document: ProfileDocument) -> Section | None:
             _draw_shading(document.window),
             *([_memory_growth(document.memory_growth)] if document.memory_growth else []),
             _grid(charts),
-            folded("Means and maxima", _table(told)),
+            fold("Means and maxima", _table(told)),
             *([_values(charts, document.elapsed_seconds)] if charts else []),
         ],
         charts=charts,
@@ -261,7 +261,7 @@ def _table(told: Sequence[Series]) -> Html:
 
 def _values(charts: Sequence[Chart], end: float) -> Html:
     """Return the charts' numbers as tables: means over equal stretches of the run."""
-    return folded("Values over time as tables", *(part for chart in charts for part in _stretches(chart, end)))
+    return fold("Values over time as tables", *(part for chart in charts for part in _stretches(chart, end)))
 
 
 def _stretches(chart: Chart, end: float) -> tuple[Html, Html]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.report.charts import Chart, axis, category_axis, plot, shorten
-from headrace.report.markup import Html, folded, note, table, tag
+from headrace.report.markup import Html, fold, note, table, tag
 from headrace.report.numbers import count, digits, seconds, time_scale
 from headrace.report.section import Section
 from headrace.runs.formats.profile import ItemPath, PathSpan, ProfileDocument
@@ -35,7 +35,7 @@ def slow_item(document: ProfileDocument) -> Section | None:
                  ", the longest of all." if path.percentile >= 100 else f", no less than {path.percentile:.4g} % of the items.",
                  f" The first {_MOST_ROWS} of its {len(path.spans):,} passages are drawn." if left_out > 0 else None),
             chart.element(),
-            folded(_table_title(len(path.spans)), _table(path)),
+            fold(_table_title(len(path.spans)), _table(path)),
         ],
         charts=[chart],
     )  # fmt: skip

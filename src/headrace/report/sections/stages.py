@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace.report.charts import Chart, horizontal_bars
-from headrace.report.markup import Html, folded, note, table, tag
+from headrace.report.markup import Html, fold, note, table, tag
 from headrace.report.numbers import count, data, rate, ratio, seconds, size, time_scale
 from headrace.report.section import Section
 from headrace.runs.formats.profile import ProfileDocument, StageAccount
@@ -66,7 +66,7 @@ def stages(document: ProfileDocument) -> Section | None:
             passage.element(),
             _passage_table(document),
             *(part for chart in service for part in _service(chart, document)),
-            folded("Work, queues and sizes of each stage", _work_table(document)),
+            fold("Work, queues and sizes of each stage", _work_table(document)),
             *_shapes(document),
         ],
         charts=[passage, *service],
@@ -173,4 +173,4 @@ def _shapes(document: ProfileDocument) -> list[Html]:
     ]
     if not rows:
         return []
-    return [folded("Shapes of the outputs", table(["stage", "shape", "items"], rows, text_columns=2))]
+    return [fold("Shapes of the outputs", table(["stage", "shape", "items"], rows, text_columns=2))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.report.charts import Chart, axis, plot
-from headrace.report.markup import Html, folded, note, table, tag
+from headrace.report.markup import Html, fold, note, table, tag
 from headrace.report.section import Section
 from headrace.report.variants.naming import number_of
 from headrace.runs.formats.optimization import OptimizationDocument
@@ -27,7 +27,7 @@ def layers_section(document: OptimizationDocument) -> Section | None:
     parts: list[Html] = []
     for one, chart in zip(shown, charts, strict=True):
         named = f"{number_of(document, one)} {one.name}: every tensor"
-        parts += [chart.element(), folded(named, layers_table(one.validation))]
+        parts += [chart.element(), fold(named, layers_table(one.validation))]
     about = note(
         "Relative L2 distance from the model as given, tensor by tensor in the order of computation, for the variant to use "
         "and for those whose answers are further off than their precision explains. A jump names the layer to blame."

@@ -16,12 +16,12 @@ GIVEN = "var(--c1)"
 _BADGES = {"accept": "ok", "inconclusive": "warning", "reject": "failed"}
 
 
-def used_drop(document: OptimizationDocument) -> Estimate:
+def find_used_drop(document: OptimizationDocument) -> Estimate:
     """Return what it has lost against the model as given, as a share of the right answers."""
     return (document.in_use.drop if document.in_use else None) or Estimate(0.0, 0.0, 0.0)
 
 
-def used_bytes(document: OptimizationDocument) -> int:
+def find_used_bytes(document: OptimizationDocument) -> int:
     """Return the size of its file."""
     return (document.in_use.artifact if document.in_use else document.model).num_bytes
 

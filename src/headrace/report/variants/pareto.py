@@ -11,13 +11,13 @@ from headrace.report.section import Section
 from headrace.report.variants.naming import (
     COLORS,
     GIVEN,
+    find_used_bytes,
+    find_used_drop,
     is_front,
     key,
     legend_of,
     number_of,
     ties,
-    used_bytes,
-    used_drop,
     whole_of,
 )
 from headrace.runs.formats.optimization import ON_THE_FRONT, Attempt, OptimizationDocument
@@ -78,7 +78,7 @@ def _against_accuracy(document: OptimizationDocument, timed: Sequence[Attempt]) 
     if not judged:
         return None
     floor, given_ringed = floor_of(judged, document.max_drop), "baseline" in document.front
-    lost = used_drop(document)
+    lost = find_used_drop(document)
     kept = lost.scaled(-100)
     series = [_point(0, document.incumbent_mark, _SAME, kept, GIVEN, given_ringed, floor)]
     for attempt in judged:
@@ -123,7 +123,7 @@ def floor_of(judged: Sequence[Attempt], max_drop: float) -> float | None:
 
 
 def _against_size(document: OptimizationDocument, timed: Sequence[Attempt]) -> Chart:
-    shares = {one.candidate: one.artifact.num_bytes / used_bytes(document) for one in timed}
+    shares = {one.candidate: one.artifact.num_bytes / find_used_bytes(document) for one in timed}
     upright = f"bytes of the file over those of {document.incumbent}"
     return _against("size", "Size against speed", document, timed, shares, upright)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.report.charts import Chart, axis, category_axis, plot, shorten
-from headrace.report.markup import Html, folded, note, table, tag
+from headrace.report.markup import Html, fold, note, table, tag
 from headrace.report.section import Section
 from headrace.report.variants.naming import COLORS, number_of
 from headrace.runs.formats.optimization import OptimizationDocument
@@ -35,7 +35,7 @@ def slices_section(document: OptimizationDocument) -> Section | None:
             charts.append(slices_chart("slices", name, one.validation.slices))
             parts += [charts[0].element(), listed]
         else:
-            parts.append(folded(f"{name}: {one.verdict}", listed))
+            parts.append(fold(f"{name}: {one.verdict}", listed))
     return Section(anchor="slices", title="Parts of the golden set", parts=parts, charts=charts)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from headrace.report.markup import Html, folded, note, table, tag
+from headrace.report.markup import Html, fold, note, table, tag
 from headrace.report.numbers import digits, seconds, size
 from headrace.report.section import Section
 from headrace.report.variants.naming import (
     badge,
+    find_used_bytes,
+    find_used_drop,
     is_front,
     number_of,
     ties,
-    used_bytes,
-    used_drop,
 )
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 
@@ -24,8 +24,8 @@ def tried_section(document: OptimizationDocument) -> Section:
     ]  # fmt: skip
     given = [
         f"0 ({document.incumbent_mark})", _find_used_engine(document), None,
-        "front" if "baseline" in document.front else None, "1", None, f"{-100 * used_drop(document).mid:.3g}", None,
-        size(used_bytes(document)), size(document.baseline.memory_bytes),
+        "front" if "baseline" in document.front else None, "1", None, f"{-100 * find_used_drop(document).mid:.3g}", None,
+        size(find_used_bytes(document)), size(document.baseline.memory_bytes),
         seconds(document.baseline.open_seconds or None), None,
     ]  # fmt: skip
     equals = [one.candidate for one in ties(document)]
@@ -85,7 +85,7 @@ def _reasons(document: OptimizationDocument, attempt: Attempt) -> Html:
     known = " (known from the ledger)" if attempt.is_recalled else ""
     rows = [[gate.name, gate.outcome, gate.says] for gate in attempt.validation.gates]
     made = attempt.artifact.made
-    return folded(
+    return fold(
         f"{number_of(document, attempt)} {attempt.id} {attempt.name}: {attempt.verdict}{known}",
         note(attempt.hypothesis),
         note(f"File {attempt.artifact.sha256[:16]}", f": {made}" if made else None),

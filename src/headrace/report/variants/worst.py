@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.report.markup import Html, folded, note, table, tag
+from headrace.report.markup import Html, fold, note, table, tag
 from headrace.report.section import Section
 from headrace.report.variants.naming import number_of
 from headrace.runs.formats.optimization import OptimizationDocument
@@ -14,7 +14,7 @@ from headrace.runs.formats.variants import WorstItem
 def worst_section(document: OptimizationDocument, pictures: Mapping[WorstItem, str]) -> Section | None:
     """Return the items that each variant lost; None if none lost any."""
     parts = [
-        folded(
+        fold(
             f"{number_of(document, one)} {one.id} {one.name}: {one.verdict}",
             worst_table(one.validation.worst, pictures, "as given", "this variant"),
         )

@@ -185,8 +185,8 @@ def test_a_run_without_clocks_is_refused_with_what_to_do(replay_of: Make) -> Non
 def test_default_queues_grow_with_the_workers_and_chosen_ones_stay(replay_of: Make) -> None:
     """A bound that is the runtime's own default follows the workers; one that somebody chose does not."""
     replay = replay_of(WAITING)
-    assert replay.changed_plan(Change(settings=("fetch.workers=32",))).stages["fetch"].queue_items == 128
-    chosen = replay.changed_plan(Change(settings=("fetch.workers=32", "fetch.queue_items=20"))).stages["fetch"]
+    assert replay.change_plan(Change(settings=("fetch.workers=32",))).stages["fetch"].queue_items == 128
+    chosen = replay.change_plan(Change(settings=("fetch.workers=32", "fetch.queue_items=20"))).stages["fetch"]
     assert chosen.queue_items == 20
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.diagnose.candidates import find_candidates
 from headrace.diagnose.replay import Replay
-from headrace.diagnose.verdict.remedies import predicted_ratio
+from headrace.diagnose.verdict.remedies import predict_ratio
 from headrace.runs.formats.prediction import Change
 
 #: Steps of a simulation, and half as many more: what one takes is told from one of the run as recorded.
@@ -42,7 +42,7 @@ def test_candidates_are_simulated_within_the_bound(fanned: Replay) -> None:
 def test_resamples_of_a_remedy_are_within_the_bound(fanned: Replay) -> None:
     """A remedy's interval is made of resampled runs no larger than the others, and holds the gain."""
     num_events, num_simulations = fanned.num_events, fanned.num_simulations
-    ratio = predicted_ratio(fanned, Change(speedups={"piece": 2.0}))
+    ratio = predict_ratio(fanned, Change(speedups={"piece": 2.0}))
     assert ratio is not None
     assert ratio.low < 2.0 < ratio.high
     assert fanned.num_events - num_events <= MOST_EVENTS * (fanned.num_simulations - num_simulations)

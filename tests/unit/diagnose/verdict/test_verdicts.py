@@ -528,7 +528,7 @@ def test_deliveries_that_were_given_back_are_wasted(facts_of: Any, pipe: Any, ma
     facts = facts_of(pipe(stages=stages, changes={"counters": Counters(received=400, delivered=280, **{counted: 120})}))
     decode = facts.stage("decode")
     assert decode is not None
-    assert flow.wasted_share(facts, decode) == pytest.approx(0.3, abs=0.01)
+    assert flow.compute_wasted_share(facts, decode) == pytest.approx(0.3, abs=0.01)
 
 
 @pytest.mark.parametrize(
