@@ -16,14 +16,19 @@ from headrace.diagnose.verdict.proposal import Proposal
 from headrace.runs.formats.diagnosis import VerdictClass
 from headrace.runs.reader import Run
 
-#: So many items that a run of tiny ones lasts long enough to be believed.
-JOBS = 4000
+#: Items of some microseconds that together take enough CPU time to be shared out.
+JOBS = 1000
 
 
 @pytest.fixture
-def propose(facts_of: Callable[[Any], Facts], pipe: Any) -> Callable[..., list[Proposal]]:
+def propose(make_run: Callable[[Any], Run], pipe: Any) -> Callable[..., list[Proposal]]:
     """Makes a run and returns what the rules on the runtime propose."""
-    return lambda *stages, **settings: list(runtime.rules(facts_of(pipe(stages=list(stages), **settings))))
+
+    def make_and_propose(*stages: Any, **settings: Any) -> list[Proposal]:
+        replay = Analysis(make_run(pipe(stages=list(stages), **settings))).replay
+        return list(runtime.rules(Facts.of(replay, [], [])))
+
+    return make_and_propose
 
 
 def tiny(made: Any, name: str, **changes: Any) -> Any:
