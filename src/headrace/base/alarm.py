@@ -23,6 +23,9 @@ class Alarm:
 
     From Python 3.13 on, `os.timerfd_create` would do.
 
+    Attributes:
+        descriptor: Of the timer.
+
     Raises:
         OSError: If the system gives no timer, here and in `set`.
     """
@@ -30,21 +33,25 @@ class Alarm:
     def __init__(self, epoll: select.epoll) -> None:
         # PyDLL keeps the GIL: letting go of it and waiting for it again would cost more than these calls.
         self._libc = ctypes.PyDLL(None, use_errno=True)
-        self._timer = _check(self._libc.timerfd_create(time.CLOCK_MONOTONIC, _NONBLOCK_CLOEXEC))
+        self.descriptor = _check(self._libc.timerfd_create(time.CLOCK_MONOTONIC, _NONBLOCK_CLOEXEC))
         self._at_ns: int | None = None
-        epoll.register(self._timer, select.EPOLLIN)
+        self.move(epoll)
 
     def set(self, at_ns: int | None) -> None:
         """Set the timer to a time (ns of CLOCK_MONOTONIC), or switch it off (None)."""
         if at_ns == self._at_ns:
             return
         spec = _TimerSpec(0, 0, *divmod(max(at_ns, 1), 10**9)) if at_ns is not None else _TimerSpec()
-        _check(self._libc.timerfd_settime(self._timer, _ABSOLUTE, ctypes.byref(spec), None))
+        _check(self._libc.timerfd_settime(self.descriptor, _ABSOLUTE, ctypes.byref(spec), None))
         self._at_ns = at_ns
+
+    def move(self, epoll: select.epoll) -> None:
+        """Have the events in another epoll."""
+        epoll.register(self.descriptor, select.EPOLLIN)
 
     def close(self) -> None:
         """Give the timer back."""
-        os.close(self._timer)
+        os.close(self.descriptor)
 
 
 def _check(result: int) -> int:

@@ -136,7 +136,7 @@ class Carrier:
             if has_looked and (self._ended or self._is_woken or time.monotonic() >= until):
                 break
             self._is_waiting = True
-            self._poll(0.0 if self._ended or self._is_woken else self._limit(until))
+            self._poll(self._limit(until))
             self._is_waiting = False
             has_looked = True
         self._is_woken = False
@@ -181,11 +181,13 @@ class Carrier:
 
     def _limit(self, until: float) -> float | None:
         """Return the seconds for which nothing is to be done unless something happens; None: without limit."""
-        if self._names.has_answers or self._aside.has_ended:
-            return 0.0
         self._pauses.set_alarm()
         now = time.monotonic()
-        due = min(until, self._names.due_at(now), *(transfers.due_at for transfers in self._transfers.values()))
+        due = min(until, self._names.due_at(now))
+        for transfers in self._transfers.values():
+            due = min(due, transfers.find_due(now))
+        if self._ended or self._is_woken or self._names.has_answers or self._aside.has_ended:
+            return 0.0
         return None if due == math.inf else max(due - now, 0.0)
 
     def _poll(self, seconds: float | None) -> None:
@@ -194,11 +196,20 @@ class Carrier:
         for descriptor, events in self._epoll.poll(seconds):
             if descriptor == self._bell:
                 os.eventfd_read(self._bell)
-            elif (transfers := self._sockets.find_owner(descriptor)) is not None:
-                transfers.act(descriptor, events)
-                moved[transfers] = None
+            elif descriptor != self._pauses.descriptor and (owner := self._sockets.find_owner(descriptor)) is not None:
+                owner.act(descriptor, events)
+                moved[owner] = None
         for transfers in moved:
             self._resume_ended(transfers)
+        if self._sockets.has_strays:
+            self._renew_epoll()
+
+    def _renew_epoll(self) -> None:
+        self._epoll.close()
+        self._epoll = select.epoll()
+        self._epoll.register(self._bell, select.EPOLLIN)
+        self._pauses.move(self._epoll)
+        self._sockets.move(self._epoll)
 
     def _resume_ready(self) -> None:
         """Run on the calls whose waits are over without an event of a socket."""

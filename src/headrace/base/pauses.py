@@ -25,6 +25,11 @@ class Pauses(Generic[W]):
         self._waiting: list[tuple[int, int, W]] = []
         self._numbers = itertools.count()  # of two that end at once, the one that began first is first
 
+    @property
+    def descriptor(self) -> int:
+        """The descriptor that has the events; -1 before the first pause."""
+        return -1 if self._alarm is None else self._alarm.descriptor
+
     def add(self, who: W, until_ns: int) -> None:
         """Note that somebody waits until a time, ns of CLOCK_MONOTONIC.
 
@@ -51,6 +56,12 @@ class Pauses(Generic[W]):
         """Have the epoll wake up when the next pause is over; to be called before it is waited on."""
         if self._alarm is not None:
             self._alarm.set(self._waiting[0][0] if self._waiting else None)
+
+    def move(self, epoll: select.epoll) -> None:
+        """Wake another epoll up."""
+        self._epoll = epoll
+        if self._alarm is not None:
+            self._alarm.move(epoll)
 
     def close(self) -> None:
         """Give the timer back."""

@@ -9,7 +9,6 @@ out, and nobody says so; that its number belongs to another socket is known by `
 
 from __future__ import annotations
 
-import contextlib
 import select
 from typing import Generic, TypeVar
 
@@ -19,11 +18,16 @@ T = TypeVar("T")
 class Sockets(Generic[T]):
     """Which descriptors are watched, and on whose behalf; one thread.
 
+    Attributes:
+        has_strays: Whether the epoll may hold a socket that cannot be taken out. A child process that was forked meanwhile
+            keeps a socket in there that was closed here; its events would come without end. Another epoll is the way out.
+
     Args:
         epoll: Of the carrier.
     """
 
     def __init__(self, epoll: select.epoll) -> None:
+        self.has_strays = False
         self._epoll = epoll
         self._watched: dict[int, int] = {}
         self._opened: set[int] = set()
@@ -67,8 +71,20 @@ class Sockets(Generic[T]):
         """Return the descriptors that are watched on behalf of an owner."""
         return [descriptor for descriptor, other in self._owners.items() if other is owner]
 
+    def move(self, epoll: select.epoll) -> None:
+        """Watch by another epoll, without strays."""
+        self._epoll = epoll
+        self.has_strays = False
+        for descriptor in [*self._watched]:
+            if descriptor in self._owners:
+                epoll.register(descriptor, self._watched[descriptor])
+            else:
+                del self._watched[descriptor]
+
     def _drop(self, descriptor: int) -> None:
         self._opened.discard(descriptor)
-        if self._watched.pop(descriptor, None) is not None:
-            with contextlib.suppress(OSError):  # closed by now
-                self._epoll.unregister(descriptor)
+        self._watched.pop(descriptor, None)
+        try:
+            self._epoll.unregister(descriptor)
+        except OSError:
+            self.has_strays = True

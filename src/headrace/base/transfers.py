@@ -23,7 +23,6 @@ _EVENTS = {
     pycurl.POLL_OUT: select.EPOLLOUT,
     pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
 }
-_READABLE = ~select.EPOLLOUT  # an end and an error are found by reading
 #: Connections that are kept: as many as transfers at a time so far, times this, but at least the other.
 _KEPT_PER_TRANSFER = 2
 _LEAST_KEPT = 64
@@ -36,7 +35,7 @@ class Transfers(Generic[W]):
     """Transfers that share their connections; one thread.
 
     Attributes:
-        due_at: When `act_on_time` has something to do, seconds of `time.monotonic`.
+        due_at: When `act_on_time` has something to do, seconds of `time.monotonic`, as far as `find_due` found out.
 
     Args:
         sockets: Of the carrier.
@@ -50,15 +49,13 @@ class Transfers(Generic[W]):
         self._under_way: dict[Any, tuple[W, Transfer]] = {}
         self._most = 0
         self._num_with_pulse = 0
-        self._timer_at = math.inf
         self._pulse_at = math.inf
-        self._ended_at = math.inf
         self.due_at = math.inf
         self._multi = multi = _make_multi()
         # Several requests in one connection (HTTP/2) would wait for one another, and break off together.
         multi.setopt(pycurl.M_PIPELINING, 0)
         multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
-        multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
+        # No M_TIMERFUNCTION: libcurl would call it twice for each request, and whoever calls back waits for the GIL.
 
     def begin(self, who: W, transfer: Transfer) -> None:
         """Begin a transfer.
@@ -75,12 +72,12 @@ class Transfers(Generic[W]):
         except pycurl.error as error:
             raise _as_easy(error) from None
         self._under_way[transfer.curl] = (who, transfer)
-        self._count_pulse(transfer, 1)
+        if transfer.has_pulse:
+            self._count_pulse(1)
         if transfer.is_first:
             # Those that follow are to find the addresses that libcurl takes over from this one as it begins.
             self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
-            self._ended_at = 0.0  # perhaps it has: of that libcurl tells nobody
-            self._set_due()
+        self.due_at = 0.0  # it is to be begun, or has perhaps ended already
 
     def cancel(self, transfer: Transfer) -> None:
         """Break a transfer off; its connection is closed."""
@@ -88,25 +85,27 @@ class Transfers(Generic[W]):
 
     def act(self, descriptor: int, events: int) -> None:
         """Do what events of a descriptor allow."""
-        mask = (pycurl.CSELECT_IN if events & _READABLE else 0) | (
-            pycurl.CSELECT_OUT if events & select.EPOLLOUT else 0
-        )
+        if events == select.EPOLLIN:
+            mask = pycurl.CSELECT_IN
+        else:  # an end and an error are found by reading
+            mask = pycurl.CSELECT_IN * bool(events & ~select.EPOLLOUT)
+            mask |= pycurl.CSELECT_OUT * bool(events & select.EPOLLOUT)
         self._multi.socket_action(descriptor, mask)
+
+    def find_due(self, now: float) -> float:
+        """Find out, and return, when something is to be done if no socket has an event; infinite if nothing is."""
+        milliseconds = self._multi.timeout()
+        self.due_at = min(now + milliseconds / 1000 if milliseconds >= 0 else math.inf, self._pulse_at)
+        return self.due_at
 
     def act_on_time(self, now: float) -> None:
         """Do what is due."""
-        self._ended_at = math.inf
-        if self._timer_at <= now:
-            self._timer_at = math.nan
-            self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
-            if math.isnan(self._timer_at):
-                # Asked a moment too soon, libcurl does nothing, and does not tell the same time again.
-                self._set_timer(self._multi.timeout())
+        self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
         if self._pulse_at <= now:
             self._pulse_at = now + _PULSE_SECONDS
             for descriptor in self._sockets.descriptors_of(self):
                 self._multi.socket_action(descriptor, 0)
-        self._set_due()
+        self.due_at = math.inf  # until it is found out
 
     def take_ended(self) -> list[tuple[W, pycurl.error | None]]:
         """Return who waits no longer, with the error of a transfer that failed."""
@@ -114,44 +113,37 @@ class Transfers(Generic[W]):
         num_left = 1
         while num_left:
             num_left, succeeded, failed = self._multi.info_read()
-            for curl, error in [(curl, None) for curl in succeeded] + [
-                (curl, pycurl.error(code, message)) for curl, code, message in failed
-            ]:
-                who, transfer = self._under_way[curl]
-                self._remove(transfer)
-                ended.append((who, error))
+            ended += [(self._take(curl), None) for curl in succeeded]
+            ended += [(self._take(curl), pycurl.error(code, message)) for curl, code, message in failed]
         return ended
 
     def close(self) -> None:
         """Close the connections."""
         self._multi.close()
 
+    def _take(self, curl: Any) -> W:
+        who, transfer = self._under_way[curl]
+        self._remove(transfer)
+        return who
+
     def _remove(self, transfer: Transfer) -> None:
         del self._under_way[transfer.curl]
         self._multi.remove_handle(transfer.curl)
-        self._count_pulse(transfer, -1)
-
-    def _count_pulse(self, transfer: Transfer, change: int) -> None:
         if transfer.has_pulse:
-            self._num_with_pulse += change
-            if not self._num_with_pulse:
-                self._pulse_at = math.inf
-            elif self._pulse_at == math.inf:
-                self._pulse_at = time.monotonic() + _PULSE_SECONDS
-            self._set_due()
+            self._count_pulse(-1)
+
+    def _count_pulse(self, change: int) -> None:
+        self._num_with_pulse += change
+        if not self._num_with_pulse:
+            self._pulse_at = math.inf
+        elif self._pulse_at == math.inf:
+            self._pulse_at = time.monotonic() + _PULSE_SECONDS
 
     def _watch(self, what: int, descriptor: int, multi: Any, data: Any) -> None:
         if what == pycurl.POLL_REMOVE:
             self._sockets.want_no_more(descriptor)
         else:
             self._sockets.want(descriptor, _EVENTS[what], self)
-
-    def _set_timer(self, milliseconds: int) -> None:
-        self._timer_at = math.inf if milliseconds < 0 else time.monotonic() + milliseconds / 1000
-        self._set_due()
-
-    def _set_due(self) -> None:
-        self.due_at = min(self._timer_at, self._pulse_at, self._ended_at)
 
 
 def _make_multi() -> Any:

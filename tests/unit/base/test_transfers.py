@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from headrace.base import look_ups
+from headrace.base.calls import Call, Pause
 from headrace.base.carrier import Carrier, Ended
 from headrace.base.errors import DeadlinePassed
 from headrace.base.http_answer import Response
@@ -32,8 +33,9 @@ class QuickServer:
 
     Listens at 127.0.0.1 and 127.0.0.2.
 
-    `/ok` the body; `/together/N` the body once N requests wait; `/hang` nothing; `/half` half a body and then nothing;
-    `/close` the body, and a moment later the connection is closed unannounced; `/away/PORT` a redirect to that port.
+    `/ok` the body; `/late` the body, later; `/together/N` the body once N requests wait; `/hang` nothing; `/half` half a body
+    and then nothing; `/close` the body, and a moment later the connection is closed unannounced; `/away/PORT` a redirect to
+    that port.
     """
 
     def __init__(self) -> None:
@@ -104,6 +106,8 @@ class QuickServer:
         elif way == "away":
             writer.write(b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:%b/ok\r\n" % rest.encode())
             writer.write(b"Content-Length: 0\r\n\r\n")
+        elif way == "late":
+            self._loop.call_later(0.1, send, writer)
         elif way != "hang":
             send(writer)
         return way != "close"
@@ -285,14 +289,11 @@ def test_sockets_are_not_inherited(server: QuickServer, carrier: Carrier, make_c
         assert time.monotonic() < give_up_at
     new = [int(name) for name in os.listdir("/proc/self/fd") if name not in before]
     inheritable = []
-    ours = 0
     for number in new:
         with contextlib.suppress(OSError):
             inheritable += [number] if os.get_inheritable(number) else []
-            with socket.socket(fileno=os.dup(number)) as copy:
-                ours += copy.getpeername()[1] == server.port
     assert inheritable == []
-    assert ours == 5
+    assert len(client_sockets(server.port)) == 5
 
 
 @pytest.mark.full
@@ -334,6 +335,43 @@ def test_a_download_is_gone_with_its_last_reference(server: QuickServer, carrier
         assert [one for one in gc.get_objects() if isinstance(one, Response | Ended)] == []
     finally:
         gc.enable()
+
+
+def test_a_socket_that_a_child_process_keeps_is_let_go(server: QuickServer, carrier: Carrier, make_client: Any) -> None:
+    """A copy of a closed socket keeps it in the epoll, where its events would never end; the carrier gets rid of it."""
+    client = make_client()
+    carrier.begin(client.getting(server.url("late")), "late")
+    while server.num_open == 0:
+        carrier.wait(0.01)
+    (ours,) = client_sockets(server.port)
+    copy = os.dup(ours)  # as a fork would make it
+    first = carrier._epoll
+    carrier.cancel("late")
+    give_up_at = time.monotonic() + 60
+    while carrier._epoll is first:
+        carrier.wait(0.05)
+        assert time.monotonic() < give_up_at
+    os.close(copy)
+    carrier.begin(pausing(0.01), "pause")
+    for number in range(3):
+        carrier.begin(client.getting(server.url("ok")), number)
+    ended = wait_for(carrier, 4)
+    del ended["pause"]
+    assert_whole(ended)
+
+
+def pausing(seconds: float) -> Call[None]:
+    """A call that only waits."""
+    yield Pause(seconds)
+
+
+def client_sockets(port: int) -> list[int]:
+    """Return the descriptors of this process that are connected to a port."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as copy:
+            found += [int(name)] if copy.getpeername()[1:2] == (port,) else []
+    return found
 
 
 # --- names and pins
