@@ -94,6 +94,11 @@ class Listed(FiniteSource):
         self._jobs = jobs
         self._attributes = attributes or {}
 
+    @property
+    def gives_files(self) -> bool:
+        """Whether the jobs are paths, as of a folder."""
+        return isinstance(self._jobs[0][1], Path)
+
     def entries(self) -> Iterator[Entry]:
         """Return the jobs in order."""
         return (Entry(name, payload, self._attributes) for name, payload in self._jobs)

@@ -32,6 +32,7 @@ _SWITCHING_PROTOCOLS = 101
 #: What a GET follows; see RFC 9110, 15.4.
 _REDIRECTS = {301, 302, 303, 307, 308}
 #: Nothing is decoded here: a megabyte can become a gigabyte. libcurl decodes only where its own option asks for it.
+_BREAKS = re.compile("[\r\n\0]")
 _GET_HEADERS = [b"Accept-Encoding: identity"]
 _ENCODING = re.compile(rb"^content-encoding:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 #: Read buffer. A large one means few callbacks into Python, each of which needs the GIL.
@@ -93,7 +94,7 @@ class Exchange:
     def posting(self, url: str, body: bytes, headers: Mapping[str, str]) -> Call[Response]:
         """Return the answer to a POST; see `HttpClient.post`."""
         lines = [f"{name}: {value}" for name, value in headers.items()]
-        if any(character in "\r\n\0" for line in lines for character in line):
+        if _BREAKS.search("".join(lines)):
             # libcurl sends them as they are: the rest would be read as further headers.
             raise HttpError("http.header", url, "a header holds a line break or NUL", permanent=True)
         answer = FirstBytes(self._head)

@@ -248,6 +248,16 @@ class TakesNotes(Protocol):
         ...
 
 
+@runtime_checkable
+class GivesFiles(Protocol):
+    """A source that knows whether its jobs are files of this machine."""
+
+    @property
+    def gives_files(self) -> bool:
+        """Whether they are: threads of their own read them at less cost than one thread that carries calls."""
+        ...
+
+
 class Delivery(Protocol):
     """Where results go. A job is settled as delivered only when its result is durable.
 

@@ -35,6 +35,8 @@ class DeliverStage(Stage):
         self.workers = delivery.default_workers
         self._addressed = delivery if isinstance(delivery, Addressed) else None
         self.waits_on_many = self._addressed is not None
+        self.may_carry = _carries(delivery)
+        self.executor = "events" if self.may_carry else "thread"
 
     def goes_to(self, job: Job, value: Any) -> tuple[str, str]:
         """Return the receiver and its group, where the delivery has several."""

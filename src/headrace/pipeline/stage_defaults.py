@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from headrace.base.plan import Plan, StageDefaults
+from headrace.base.protocols import GivesFiles
 from headrace.pipeline.definition import Pipeline
 from headrace.stages.stage import Stage
 
@@ -23,7 +24,8 @@ def stage_defaults(pipeline: Pipeline, plan: Plan) -> list[StageDefaults]:
     for route in pipeline.routes.values():
         for first, second in itertools.pairwise(route):
             before[second.name].add(first)
-    return [_defaults(stage, before[stage.name], plan) for stage in pipeline.stages]
+    of_files = isinstance(pipeline.source, GivesFiles) and pipeline.source.gives_files
+    return [_defaults(stage, before[stage.name], plan, of_files=of_files) for stage in pipeline.stages]
 
 
 def fused_because(plan: Plan, resolved: Plan, stages: Sequence[StageDefaults]) -> dict[str, str]:
@@ -43,8 +45,11 @@ def fused_because(plan: Plan, resolved: Plan, stages: Sequence[StageDefaults]) -
     return found
 
 
-def _defaults(stage: Stage, before: set[Stage], plan: Plan) -> StageDefaults:
+def _defaults(stage: Stage, before: set[Stage], plan: Plan, *, of_files: bool) -> StageDefaults:
     defaults = stage.defaults()
+    if of_files and stage.work == "download":
+        # One thread that carries calls has others read the files, and each hand-off costs more than most files.
+        defaults = dataclasses.replace(defaults, executor="thread")
     if plan.run.ordered and stage.role == "deliver":
         return dataclasses.replace(defaults, workers=1)  # several would overtake one another
     if len(before) == 1 and stage.role == "map" and all(_needs_gil(one) for one in (stage, *before)):

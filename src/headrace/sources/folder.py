@@ -56,6 +56,11 @@ class Folder(FiniteSource):
         patterns = "" if self._patterns == IMAGE_PATTERNS else f", only {', '.join(self._patterns)}"
         return f"the folder {os.path.abspath(self._path)}{patterns}{'' if self._recursive else ', not those below'}"
 
+    @property
+    def gives_files(self) -> bool:
+        """True; see `protocols.GivesFiles`."""
+        return True
+
     def entries(self) -> Iterator[Entry]:
         """Return the files found now, in sorted order."""
         files, root = find_files(self._path, recursive=self._recursive, patterns=self._patterns)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import SourceError
@@ -25,6 +26,11 @@ class Items(FiniteSource):
         check(not is_one, "values", type(values).__name__, "a list, an array or an iterator of values, such as [value]")
         self._values = values
         self._is_used_up = False
+
+    @property
+    def gives_files(self) -> bool:
+        """Whether the first of a list's values is a path; see `protocols.GivesFiles`."""
+        return isinstance(self._values, Sequence) and isinstance(next(iter(self._values), None), Path)
 
     def entries(self) -> Iterator[Entry]:
         """Return the values in order; an iterator only once."""

@@ -66,6 +66,8 @@ class FetchStage(Stage):
     kind = "io"
     releases_gil = True
     work = "download"
+    executor = "events"
+    may_carry = True
     waits_on_many = True
 
     def goes_to(self, job: Job, value: Any) -> tuple[str, str]:
