@@ -103,7 +103,8 @@ class Group:
                     if item.error is None:
                         if before_batch:
                             self._buffer.reserve(index)
-                        self._run_one(calls, item)
+                        # Without a deadline straight away, which saves a call for most items.
+                        (self._run_calls if item.job.deadline_ns is None else self._run_one)(calls, item)
                 if before_batch:
                     slot.array = None
         hands.items = ()
@@ -156,27 +157,38 @@ class Group:
             self._run_calls(calls, item, deadline)
 
     def _run_calls(self, calls: Sequence[_Call], item: Item, deadline: int | None = None) -> None:
-        read = self._meter.read if self._metering.on and item.weight else self._read_wall
+        now_ns, read = self._now_ns, self._meter.read
         value = item.value
         bytes_in = item.num_bytes
         shape_key = item.shape_key
         hands.items = (item,)
-        before = read()
+        before = read() if self._metering.on and item.weight else None  # None: wall time alone, without calls of ours
+        started = now_ns() if before is None else before[0]
         for index, call, wants_job in calls:
             try:
                 if deadline is not None:
-                    refuse_late(deadline, before[0])
+                    refuse_late(deadline, started)
                 value = call(item.job, value) if wants_job else call(value)
             except BaseException as error:
                 raise_if_of_the_run(error)
                 item.error = as_item_error(error).locate(self.stages[index].name, item.id)
-                item.timings.append(_timing(index, before, read(), bytes_in, 0, None, _outcome(error)))
+                after = self._read_wall() if before is None else read()
+                before = before or (started, None, None)
+                item.timings.append(_timing(index, before, after, bytes_in, 0, None, _outcome(error)))
                 return
-            after = read()
-            bytes_out, shape_key = measure(value)
-            item.timings.append(_timing(index, before, after, bytes_in, bytes_out, shape_key))
+            # The next stage begins where this one ends: one reading serves both.
+            if before is None:
+                ended = now_ns()
+                bytes_out, shape_key = measure(value)
+                timing = StageTiming(index, started, ended, bytes_in, bytes_out, shape_key)
+                started = ended
+            else:
+                after = read()
+                bytes_out, shape_key = measure(value)
+                timing = _timing(index, before, after, bytes_in, bytes_out, shape_key)
+                before, started = after, after[0]
+            item.timings.append(timing)
             bytes_in = bytes_out
-            before = after  # the next stage begins where this one ends: one reading serves both
         item.value = value
         item.num_bytes = bytes_in
         item.shape_key = shape_key

@@ -127,9 +127,7 @@ class Router:
         """Put items into the next stations of their routes; return the stamps in the order of the items."""
         first = items[0]
         station = first.route[first.position + 1]
-        if first.parent is None and all(
-            item.route is first.route and item.position == first.position and item.parent is None for item in items
-        ):
+        if _go_together(items):
             for item in items:  # as `step_to`, which would be a call for each
                 item.entry = None
                 item.tries = 0
@@ -208,6 +206,15 @@ class Router:
         parent.keep, parent.gathered = None, []
         parent.step_to(position)
         return self.put(parent.route[position], [parent])[0]
+
+
+def _go_together(items: list[Item]) -> bool:
+    """Return whether all are jobs of one route at one station of it."""
+    route, position = items[0].route, items[0].position
+    for item in items:  # noqa: SIM110 - all() would cost a call for each
+        if item.parent is not None or item.position != position or item.route is not route:
+            return False
+    return True
 
 
 def _children_of(fan: Any) -> list[Any]:

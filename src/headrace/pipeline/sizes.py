@@ -36,6 +36,8 @@ def measure(value: Any) -> tuple[int, str | None]:
     A single number counts as nothing, and so does what an object holds inside of other objects.
     """
     kind = type(value)
+    if kind is bytes:
+        return len(value), None
     if kind is np.ndarray:
         key = (value.shape, value.dtype)
         name = _shape_keys.get(key)
