@@ -1,8 +1,9 @@
-"""What reading a worker's clocks adds to a passage, from passages of the same run with the clocks on and off.
+"""What reading a worker's clocks adds to a passage, from passages of the same run that had other readings, or none.
 
-How this works: while profiling measures its own cost it switches the clocks off now and then, so a run has spans with wall
-times alone. A reading takes 1 us where the code is in the cache and a dozen where one job in a hundred is recorded, which no
-measurement beforehand can tell. Medians are compared, since they are of passages that nothing held up.
+How this works: a reading takes 1 us where the code is in the cache and a dozen where one job in a hundred is recorded, which no
+measurement beforehand can tell. While profiling measures its own cost it switches the clocks off now and then, so a run has
+spans with wall times alone. A run too short for that still has spans of its beginning, when every job was recorded; a reading
+among those takes what it took before the run. Medians are compared, since they are of passages that nothing held up.
 
 Only a stage that does next to nothing shows it: beside a millisecond of work a reading is lost in the noise, and nothing is
 taken off there.
@@ -30,12 +31,22 @@ def clock_seconds(evidence: Evidence, stage: str) -> float:
         return 0.0
     wall, weight = (spans.ended[own] - spans.started[own]) / 1e9, spans.weight[own]
     metered = np.isfinite(spans.cpu[own])
-    if min(metered.sum(), (~metered).sum()) < _FEWEST:
+    if metered.sum() < _FEWEST:
         return 0.0
-    with_clocks, without = (_median(wall[rows], weight[rows]) for rows in (metered, ~metered))
-    if without > _SHORT_SECONDS:
+    without = _find_without(evidence, wall, weight, metered)
+    if without is None or without > _SHORT_SECONDS:
         return 0.0
-    return min(max(0.0, with_clocks - without), MOST_SECONDS)
+    return min(max(0.0, _median(wall[metered], weight[metered]) - without), MOST_SECONDS)
+
+
+def _find_without(evidence: Evidence, wall: Array, weight: Array, metered: Array) -> float | None:
+    """Return seconds of a passage without the clocks; None where there are too few to tell."""
+    if (~metered).sum() >= _FEWEST:
+        return _median(wall[~metered], weight[~metered])
+    each, cost = metered & (weight == 1), evidence.profiling.span_cost if evidence.profiling else None
+    if cost is None or each.sum() < _FEWEST:
+        return None
+    return max(0.0, _median(wall[each], weight[each]) - cost.reading_seconds)
 
 
 def _median(values: Array, weights: Array) -> float:

@@ -11,7 +11,7 @@ import pytest
 from headrace.diagnose import profile_document
 from headrace.diagnose.estimates import bootstrap_mean
 from headrace.diagnose.overhead import log_ratios, overhead_estimate
-from headrace.runs.formats.profiling import OverheadBlock, ProfilingInfo
+from headrace.runs.formats.profiling import OverheadBlock, ProfilingInfo, SpanCost
 from headrace.runs.hardware import Hardware
 from headrace.runs.reader import read_run
 
@@ -230,6 +230,20 @@ def test_reading_the_clocks_is_no_work_of_a_stage(builder: Any) -> None:
     assert found["workers, outside stages"] == pytest.approx(1.5 - 0.1 - 0.0045)
     # What the stage's mean times its items says too much.
     assert account.unread_seconds == pytest.approx(99_500 * 9e-6)
+
+
+def test_what_was_recorded_first_tells_what_a_stage_takes(builder: Any) -> None:
+    """Half the spans: one passage each, 2 us with a reading of 1; the others: a hundred each, 7 us, of which 6 are clocks."""
+    first = np.arange(len(AT)) < len(AT) // 2
+    took = np.where(first, 2e-6, 7e-6)
+    builder.stage("work").stage("deliver")
+    builder.spans("work", arrived=AT, ended=AT + took, cpu=took, weight=np.where(first, 1, 100).tolist())
+    cost = SpanCost(reading_seconds=1e-6, run_delay_seconds=1e-6, writing_seconds=1e-6)
+    builder.profiling(process_cpu_seconds=0.5, thread_cpu_seconds={"workers": 0.4}, span_cost=cost)
+    account = profile_document(builder.finish(summary_changes={"work": {"items": 50_500, "failed": 0}})).cpu
+    assert account is not None
+    mean = (500 * 2e-6 + 50_000 * 7e-6) / 50_500
+    assert account.lines[0].seconds == pytest.approx(50_500 * (mean - 6e-6))
 
 
 def test_stages_take_no_more_than_their_threads(builder: Any) -> None:
