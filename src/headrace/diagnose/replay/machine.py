@@ -42,10 +42,13 @@ def find_machine(evidence: Evidence, document: ProfileDocument, demands: Demands
     )
 
 
-def find_other_threads(document: ProfileDocument) -> float:
-    """Return CPU seconds per job of headrace's other threads, which make spans and settle; 0 where that is not known."""
+def find_other_threads(document: ProfileDocument, passages: float) -> float:
+    """Return CPU seconds per job of headrace's other threads, which make spans and settle; 0 where that is not known.
+
+    They also wake up now and then, jobs or not: what is beyond the usual for so many passages is not for jobs.
+    """
     parts = {} if document.runtime is None else document.runtime.parts
-    return sum(seconds for name, seconds in parts.items() if name not in HANDING_ON)
+    return min(sum(seconds for name, seconds in parts.items() if name not in HANDING_ON), HOP_SECONDS * passages)
 
 
 def _speed(evidence: Evidence) -> float:
@@ -68,5 +71,5 @@ def _overhead(document: ProfileDocument, demands: Demands, handoff: HandoffCost 
     if handoff is None:
         # Then a stage's demand holds a reading of the clocks for each passage, read or not: it must not count here as well.
         seconds -= document.cpu.unread_seconds
-    most = _MOST_OVERHEADS * usual + (0.0 if handoff is None else 2 * handoff.cpu_seconds * passages)
-    return min(max(seconds, 0.0) / jobs, most)
+    waking = 0.0 if handoff is None else 2 * handoff.cpu_seconds * passages
+    return min(max(seconds, 0.0) / jobs, max(_MOST_OVERHEADS * usual, usual + waking))

@@ -80,6 +80,8 @@ _MOST_ACQUISITIONS, _LEAST_BETWEEN_ACQUISITIONS = 60, 50e-6
 #: Most that waking up to take the GIL takes, and how far the slowdown of the cores may be from 1; and in how many steps they
 #: are narrowed down.
 _MOST_WAKE_SECONDS, _MOST_SLOWDOWN, _SPEED_ROUNDS = 200e-6, 1.25, 5
+#: How many times as long the wait for the GIL may be where it changes hands less often.
+_KEPT_TIMES = 5
 #: As near to the measured throughput as makes no difference; and how much of what was missing one of these may leave.
 _SPEED_FOUND, _MOST_LEFT = 0.005, 0.5
 #: Models that compute less than this share of a call wait for a device, and use no threads of this machine.
@@ -484,7 +486,7 @@ class Replay:
         weighed = visits + PASSAGE_SHARE * passages
         runtime = self.document.runtime
         slept = None if runtime is None else runtime.voluntary_switches_per_item
-        others = find_other_threads(self.document)
+        others = find_other_threads(self.document, passages)
         share = self.machine.handoff or HandoffShare(price.cpu_seconds, total / visits, 0.0, others)
         for _ in range(_HANDOFF_ROUNDS):
             self.machine = dataclasses.replace(self.machine, handoff=share)
@@ -609,7 +611,10 @@ class Replay:
             return
         busy = self.simulate().utilization
         if busy["gil"] > busy["cores"]:
-            self._fit_speed(self._set_wake, 0.0, 0.0, _MOST_WAKE_SECONDS)
+            most, rounds = _MOST_WAKE_SECONDS, _SPEED_ROUNDS
+            if self.machine.handoff is not None:  # it is kept from unit to unit, and changes hands less often
+                most, rounds = _KEPT_TIMES * most, rounds + 2
+            self._fit_speed(self._set_wake, 0.0, 0.0, most, rounds)
         else:
             self._fit_speed(self._set_slowdown, 1 / _MOST_SLOWDOWN, 1.0, _MOST_SLOWDOWN)
 
@@ -619,7 +624,9 @@ class Replay:
     def _set_slowdown(self, slowdown: float) -> None:
         self.machine = dataclasses.replace(self.machine, slowdown=slowdown)
 
-    def _fit_speed(self, slow: Callable[[float], None], least: float, usual: float, most: float) -> None:
+    def _fit_speed(
+        self, slow: Callable[[float], None], least: float, usual: float, most: float, rounds: int = _SPEED_ROUNDS
+    ) -> None:
         """Find how much of something that slows the run makes it as fast as it was; the usual where it has no part in that."""
 
         def miss(value: float) -> float:
@@ -629,7 +636,7 @@ class Replay:
         missing = miss(usual)
         low, high = (usual, most) if missing > 0 else (least, usual)
         tried = {usual: missing}
-        for _ in range(_SPEED_ROUNDS if abs(missing) > _SPEED_FOUND else 0):
+        for _ in range(rounds if abs(missing) > _SPEED_FOUND else 0):
             middle = (low + high) / 2
             tried[middle] = miss(middle)
             low, high = (middle, high) if tried[middle] > 0 else (low, middle)
