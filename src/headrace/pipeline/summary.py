@@ -336,7 +336,8 @@ class Summary(Observer):
         stage = self._stage(batch.stage)
         stage.num_batches += 1
         stage.num_batched += batch.size
-        stage.release_reasons[str(batch.reason)] = stage.release_reasons.get(str(batch.reason), 0) + 1
+        reason = str(batch.reason)
+        stage.release_reasons[reason] = stage.release_reasons.get(reason, 0) + 1
 
     def _read_note(self, note: WorkNote) -> None:
         stages = self._groups.get(note.stages[0].name) or self._group(note)
@@ -355,8 +356,11 @@ class Summary(Observer):
                     stage.failed += 1
                 num_passages += 1
         self.num_passages += num_passages
-        left = max(note.left)
-        self._saw(note.arrivals[0][1], left)
+        left = note.left[0] if len(note.left) == 1 else max(note.left)
+        if left > self._last_ns:
+            self._last_ns = left
+        if self._first_ns is None or note.arrivals[0][1] < self._first_ns:
+            self._first_ns = note.arrivals[0][1]
         if num_passages:
             last = note.timings[-1][-1]
             stages[last.stage].count_blocked(note.worker, note.timings[0][0].started, last.ended, left)
