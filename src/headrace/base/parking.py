@@ -47,18 +47,19 @@ class Parking:
         guard: The lock that guards what they wait for; several places may share it.
 
     Attributes:
+        parked: Locks and bells of those that wait and that nobody has called, for who only asks whether there are any.
         num_called: Threads that were called, and bells that were rung, whose owners have not come to look yet.
     """
 
     def __init__(self, guard: threading.Lock) -> None:
         self._guard = guard
-        self._parked: deque[threading.Lock | Bell] = deque()
+        self.parked: deque[threading.Lock | Bell] = deque()
         self._left: set[Bell] = set()
         self.num_called = 0
 
     def __len__(self) -> int:
         """Return how many threads wait that nobody has called, with the bells that were left."""
-        return len(self._parked)
+        return len(self.parked)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Give up the guard until called, take it again, and return whether somebody called.
@@ -67,14 +68,14 @@ class Parking:
             seconds: Wait no longer than this, >= 0; None: until called.
         """
         lock, is_called = _own.lock, False
-        self._parked.append(lock)
+        self.parked.append(lock)
         self._guard.release()
         try:
             is_called = lock.acquire(timeout=-1 if seconds is None else seconds)
         finally:
             self._guard.acquire()
-            if not is_called and lock in self._parked:
-                self._parked.remove(lock)
+            if not is_called and lock in self.parked:
+                self.parked.remove(lock)
             else:
                 if not is_called:  # the call came just after the time was over
                     lock.acquire()
@@ -85,21 +86,21 @@ class Parking:
     def leave(self, bell: Bell) -> None:
         """Have a bell rung once instead of a thread woken; its owner comes for it before it leaves it again."""
         self._left.add(bell)
-        self._parked.append(bell)
+        self.parked.append(bell)
 
     def come(self, bell: Bell) -> None:
         """Take back a bell, rung or not; does nothing if it was not left."""
         if bell not in self._left:
             return
         self._left.remove(bell)
-        if bell in self._parked:
-            self._parked.remove(bell)
+        if bell in self.parked:
+            self.parked.remove(bell)
         else:
             self.num_called -= 1
 
     def call(self, most: int = 1) -> None:
         """Wake this many threads, or as many as wait; those that have waited longest first."""
-        parked = self._parked
+        parked = self.parked
         while most > 0 and parked:
             self.num_called += 1
             parked.popleft().release()
@@ -107,4 +108,4 @@ class Parking:
 
     def call_all(self) -> None:
         """Wake every thread that waits."""
-        self.call(len(self._parked))
+        self.call(len(self.parked))

@@ -197,7 +197,7 @@ class Admission:
 
     def _call_receiver(self) -> None:
         """Call a receiver where enough is free; the lock is held."""
-        if len(self._receivers) and not self._receivers.num_called and self._has_enough_room():
+        if self._receivers.parked and not self._receivers.num_called and self._has_enough_room():
             self._receivers.call()
 
     def received(self, jobs: Sequence[Job], room: int, called_ns: int) -> int:

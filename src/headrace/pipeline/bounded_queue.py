@@ -102,9 +102,10 @@ class BoundedQueue:
                     return []
                 self._consumers.wait()
             # A part that is not worth waking another for is no use to the others.
-            fair = max(-(-len(self._items) // share), self.items_per_call)
-            items = self._pop(min(limit, fair, len(self._items)))
-            self._call_consumers(len(self._items))
+            num = len(self._items)
+            fair = max(-(-num // share), self.items_per_call)
+            items = self._pop(min(num, limit, fair))
+            self._call_consumers(num - len(items))
             return items
 
     def take_now(self, limit: int, bell: Bell) -> list[Item]:
@@ -211,15 +212,13 @@ class BoundedQueue:
 
     def _count_fitting(self, items: Sequence[Item]) -> int:
         """Return how many of the first items there is room for."""
-        most = min(len(items), max(0, self._capacity - len(self._items)))
-        if len(items) == most and self._bytes + sum([item.num_bytes for item in items]) <= self._capacity_bytes:
-            return most
-        num_bytes, is_alone = self._bytes, not self._items
-        for count, item in enumerate(items[:most]):
+        depth, num_bytes = len(self._items), self._bytes
+        for count, item in enumerate(items):
             num_bytes += item.num_bytes
-            if num_bytes > self._capacity_bytes and not (is_alone and count == 0):
+            if depth >= self._capacity or (depth and num_bytes > self._capacity_bytes):
                 return count
-        return most
+            depth += 1
+        return len(items)
 
     def _add(self, items: Sequence[Item]) -> int:
         """Add items without a look at the bounds, and return when (ns)."""
@@ -230,7 +229,8 @@ class BoundedQueue:
             depth += 1
             self._bytes += item.num_bytes
         self._items.extend(items)
-        self._peak = max(self._peak, depth)
+        if depth > self._peak:
+            self._peak = depth
         return stamp
 
     def _look(self, max_size: int, is_draining: Callable[[], bool]) -> Waiting:
@@ -255,7 +255,7 @@ class BoundedQueue:
         self._make_room()
 
     def _make_room(self) -> None:
-        if len(self._producers) and (
+        if self._producers.parked and (
             len(self._items) <= self._capacity // 2 and self._bytes <= self._capacity_bytes // 2
         ):
             self._producers.call_all()
@@ -266,6 +266,6 @@ class BoundedQueue:
 
     def _call_consumers(self, num_new: int) -> None:
         """Call as many consumers as the items are worth that wait, but not more than there are new ones."""
-        if num_new and len(self._consumers):
+        if num_new and self._consumers.parked:
             wanted = -(-len(self._items) // self.items_per_call)
             self._consumers.call(min(num_new, wanted - self._consumers.num_called))
