@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.base.transfers import Transfers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would cost three times as much, for each call
 class Ended:
     """How one call ended."""
 

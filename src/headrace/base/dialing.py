@@ -91,6 +91,7 @@ class Dialer:
     def guard(self, curl: Any) -> Gate:
         """Return what a new handle dials through; its options for sockets and proxies are set here and nowhere else."""
         gate = Gate(self)
+        curl.setopt(pycurl.SOCKOPTFUNCTION, gate.set_up_socket)
         if self._rules.proxy:
             curl.setopt(pycurl.NOPROXY, "")
             return gate
@@ -98,7 +99,6 @@ class Dialer:
         # Ours must not outlive theirs: libcurl would resolve for itself (and the gate refuse what it found).
         curl.setopt(pycurl.DNS_CACHE_TIMEOUT, 2 * JUDGED_SECONDS)
         curl.setopt(pycurl.OPENSOCKETFUNCTION, gate.open_socket)
-        curl.setopt(pycurl.SOCKOPTFUNCTION, gate.set_up_socket)
         return gate
 
     def find(self, url: str, now: float) -> Judged | None:

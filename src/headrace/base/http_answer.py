@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import re
 import time
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from typing import NamedTuple
 
 #: Most that is read of the body of an answer to a POST.
 ANSWER_BYTES = 64 * 1024
@@ -21,8 +21,7 @@ _SWITCHING = re.compile(rb"^HTTP/\S+ 101\b", re.MULTILINE)
 _WHOLE_HEAD = re.compile(rb"^HTTP/\S+ [2-9](?:(?!^HTTP/).)*?^\r?\n", re.MULTILINE | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """What the server answered."""
 
     status: int

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace.base import look_ups
-from headrace.base.calls import Call, LookUp, Pause
+from headrace.base.calls import Call, InThread, LookUp, Pause
 from headrace.base.carrier import Carrier, Ended
-from headrace.base.current_job import current_jobs
+from headrace.base.current_job import current_jobs, hands
 from headrace.base.deadline import seconds_left
 from headrace.base.look_ups import Unresolved
 
@@ -284,6 +284,86 @@ def test_an_answer_after_the_end_disturbs_nobody(hanging: list[str]) -> None:
     carrier.begin(looking_up("hang.invalid", 0.01), 1)
     wait_for(carrier, 1)
     carrier.close()
+
+
+def in_thread(function: Callable[[], Any]) -> Call[Any]:
+    """A call that waits for a function."""
+    return (yield InThread(function))
+
+
+def test_functions_run_side_by_side(carrier: Carrier) -> None:
+    """Functions that wait for one another end, each in a thread of its own, which later ones use again."""
+    before = aside()
+    for round_ in range(3):
+        together = threading.Barrier(5, timeout=60)
+        for number in range(5):
+            carrier.begin(in_thread(together.wait), number)
+        assert sorted(call.value for call in wait_for(carrier, 5)) == [0, 1, 2, 3, 4], round_
+    assert len(aside() - before) == 5
+
+
+def aside() -> set[threading.Thread]:
+    """Return the threads that run functions; those of an earlier test may be about to end."""
+    return {thread for thread in threading.enumerate() if thread.name == "headrace-aside"}
+
+
+def test_what_a_function_raises_is_thrown_into_its_call(carrier: Carrier) -> None:
+    """The call can catch it; what it leaves alone is its error."""
+
+    def catching() -> Call[str]:
+        try:
+            yield InThread({}.popitem)
+        except KeyError:
+            yield Pause(0.0)
+            return "caught"
+        return ""
+
+    carrier.begin(catching(), 1)
+    carrier.begin(in_thread({}.popitem), 2)
+    ended = {call.token: call for call in wait_for(carrier, 2)}
+    assert ended[1].value == "caught"
+    assert isinstance(ended[2].error, KeyError)
+
+
+def test_a_function_that_hangs_holds_up_nobody(carrier: Carrier) -> None:
+    """Others run meanwhile; once its call is cancelled nobody learns of its end, and no place is lost."""
+    before = aside()
+    over = threading.Event()
+    carrier.begin(in_thread(over.wait), "hangs")
+    for number in range(20):
+        carrier.begin(in_thread(lambda: "quick"), number)
+        assert [call.value for call in wait_for(carrier, 1)] == ["quick"]
+    carrier.cancel("hangs")
+    over.set()
+    for number in range(20):
+        carrier.begin(in_thread(lambda: "quick"), number)
+        assert [call.value for call in wait_for(carrier, 1)] == ["quick"]
+    assert len(aside() - before) == 2
+
+
+def test_a_function_knows_its_deadline_and_its_jobs(carrier: Carrier) -> None:
+    """In the other thread, too, and nothing of it is left there."""
+
+    def note() -> tuple[Any, bool]:
+        return [job.id for job in current_jobs()], seconds_left() is not None
+
+    item = SimpleNamespace(job=SimpleNamespace(id="a"))
+    carrier.begin(in_thread(note), 1, time.monotonic_ns() + 10**12, (item,))
+    assert [call.value for call in wait_for(carrier, 1)] == [(["a"], True)]
+    carrier.begin(in_thread(lambda: (hands.items, seconds_left())), 2)
+    assert [call.value for call in wait_for(carrier, 1)] == [((), None)]
+
+
+def test_threads_of_functions_end_with_the_carrier() -> None:
+    """Closing sends them away."""
+    carrier = Carrier()
+    carrier.begin(in_thread(int), 1)
+    wait_for(carrier, 1)
+    carrier.close()
+    give_up_at = time.monotonic() + 60
+    while aside():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
 
 
 def test_it_gives_its_descriptors_back() -> None:
