@@ -2,9 +2,9 @@
 
 How this works: libcurl says which events of which descriptor it wants. Between two requests over a kept connection it wants
 none, for some microseconds; taking the descriptor out of the epoll and putting it back would be two system calls of each
-request. So a descriptor that was opened under our eyes (`note_opened`) stays in the epoll for reading, and leaves it when
-something comes that nobody wants, such as the end of an idle connection. When libcurl closes a descriptor the kernel takes it
-out, and nobody says so; that its number belongs to another socket is known by `note_opened`.
+request. So a descriptor stays in the epoll for reading, and leaves it when something comes that nobody wants, such as the end
+of an idle connection. When libcurl closes a descriptor the kernel takes it out, and nobody says so. That its number belongs to
+another socket is known by `note_opened`; of those few that libcurl opens by itself, to wake itself up, the epoll is asked.
 """
 
 from __future__ import annotations
@@ -46,18 +46,21 @@ class Sockets(Generic[T]):
         """
         self._owners[descriptor] = owner
         before = self._watched.get(descriptor)
-        if before == events:
+        if before == events and descriptor in self._opened:
             return
-        if before is None:
+        try:
+            if before is None:
+                self._epoll.register(descriptor, events)
+            else:
+                self._epoll.modify(descriptor, events)
+        except FileNotFoundError:  # one that libcurl opened by itself, with a number that it had used before
             self._epoll.register(descriptor, events)
-        else:
-            self._epoll.modify(descriptor, events)
         self._watched[descriptor] = events
 
     def want_no_more(self, descriptor: int) -> None:
         """Note that nobody wants events of a descriptor now."""
         self._owners.pop(descriptor, None)
-        if self._watched.get(descriptor) != select.EPOLLIN or descriptor not in self._opened:
+        if self._watched.get(descriptor) != select.EPOLLIN:
             self._drop(descriptor)
 
     def find_owner(self, descriptor: int) -> T | None:
