@@ -181,9 +181,10 @@ class Carrier:
 
     def _limit(self, until: float) -> float | None:
         """Return the seconds for which nothing is to be done unless something happens; None: without limit."""
-        self._pauses.set_alarm()
+        if self._pauses.has_any:
+            self._pauses.set_alarm()
         now = time.monotonic()
-        due = min(until, self._names.due_at(now))
+        due = min(until, self._names.due_at(now)) if self._names.has_any else until
         for transfers in self._transfers.values():
             due = min(due, transfers.find_due(now))
         if self._ended or self._is_woken or self._names.has_answers or self._aside.has_ended:
@@ -213,14 +214,17 @@ class Carrier:
 
     def _resume_ready(self) -> None:
         """Run on the calls whose waits are over without an event of a socket."""
-        for under_way in self._pauses.take(time.monotonic_ns()):
-            self._resume(under_way, None)
-        for under_way, value, error in self._aside.take():
-            if under_way.wait is not None:  # not cancelled
-                self._resume(under_way, value, error)
+        if self._pauses.has_any:
+            for under_way in self._pauses.take(time.monotonic_ns()):
+                self._resume(under_way, None)
+        if self._aside.has_ended:
+            for under_way, value, error in self._aside.take():
+                if under_way.wait is not None:  # not cancelled
+                    self._resume(under_way, value, error)
         now = time.monotonic()
-        for under_way, found in self._names.take(now):
-            self._resume(under_way, *((None, found) if isinstance(found, Exception) else (found,)))
+        if self._names.has_any:
+            for under_way, found in self._names.take(now):
+                self._resume(under_way, *((None, found) if isinstance(found, Exception) else (found,)))
         for transfers in list(self._transfers.values()):
             if transfers.due_at <= now:
                 transfers.act_on_time(now)

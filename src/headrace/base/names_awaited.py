@@ -45,6 +45,11 @@ class NamesAwaited(Generic[W]):
         self._answers: deque[tuple[_Host, Answer]] = deque()
 
     @property
+    def has_any(self) -> bool:
+        """Whether a look-up is under way, or has an answer."""
+        return bool(self._waiting)
+
+    @property
     def has_answers(self) -> bool:
         """Whether a look-up has ended that `take` has not seen."""
         return bool(self._answers)

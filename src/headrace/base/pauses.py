@@ -26,6 +26,11 @@ class Pauses(Generic[W]):
         self._numbers = itertools.count()  # of two that end at once, the one that began first is first
 
     @property
+    def has_any(self) -> bool:
+        """Whether there ever was a pause, and with it an alarm to set."""
+        return self._alarm is not None
+
+    @property
     def descriptor(self) -> int:
         """The descriptor that has the events; -1 before the first pause."""
         return -1 if self._alarm is None else self._alarm.descriptor
