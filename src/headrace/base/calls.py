@@ -82,8 +82,8 @@ class Transfer:
     """Transfers for which it is equal may use one another's connections, others never."""
     opener: OpensSockets
     """Of the handle."""
-    has_pulse: bool = False
-    """Whether libcurl is to ask the handle's XFERINFOFUNCTION once a second also while nothing moves."""
+    is_enough: Callable[[], bool] | None = None
+    """Asked once a second at least; True ends the request with `pycurl.E_ABORTED_BY_CALLBACK`. None: nothing is asked."""
     is_first: bool = False
     """Whether the handle brings addresses that the transfers after this one are to find."""
 

@@ -67,10 +67,10 @@ class Destination:
             another job.
     """
 
-    def __init__(self, known: Destinations, levels: Sequence[str]) -> None:
+    def __init__(self, known: Destinations, url: str) -> None:
         self.last_failure = ""
         self._known = known
-        self._levels = levels
+        self._url = url
 
     def admit(self, now: float) -> float | None:
         """Return None if it may be called, or else seconds for which it is to be left alone; see `Breaker.admit`."""
@@ -84,8 +84,8 @@ class Destination:
                         other.breaker.withdraw()
                     return wait
                 admitted.append(place)
-            self._known.budget(self._levels[0]).deposit()
-            if (address := self._known.place(self._levels[-1])) is not None:
+            self._known.budget(host_of(self._url)).deposit()
+            if admitted and (address := self._known.place(self._levels[-1])) is not None:
                 address.budget.deposit()
             return None
 
@@ -126,7 +126,13 @@ class Destination:
             own = self._known.make(self._levels[-1]).budget.withdraw()
             return None if own and self._known.budget(self._levels[0]).withdraw() else 0.0
 
+    @functools.cached_property
+    def _levels(self) -> Sequence[str]:
+        return _levels(self._url)
+
     def _places(self) -> list[_Place]:
+        if not self._known.has_places:
+            return []  # nearly always: nothing has ever failed, and nobody need know the levels
         places = (self._known.place(level) for level in self._levels)
         return [place for place in places if place is not None]
 
@@ -149,7 +155,12 @@ class Destinations:
 
     def find(self, url: str) -> Destination:
         """Return the destination of an address."""
-        return Destination(self, _levels(url))
+        return Destination(self, url)
+
+    @property
+    def has_places(self) -> bool:
+        """Whether anything has ever failed."""
+        return bool(self._places)
 
     def place(self, level: str) -> _Place | None:
         """Return what is known of a level; None if it never failed. The lock is the caller's, here and below."""

@@ -48,10 +48,15 @@ class FirstBytes:
         self.data += part[:room]
         return min(len(part), room)
 
+    def forget(self) -> None:
+        """Begin anew."""
+        self.data.clear()
+        self._whole_since = None
+
     def is_enough(self, *_: int) -> bool:
         """Return whether to end the transfer: all headers came, and the body does not end, or is to be another protocol.
 
-        libcurl asks often while anything moves, and once a second while nothing does.
+        To be asked once a second at least.
         """
         if self._whole_since is None:
             if not self._head.tell():

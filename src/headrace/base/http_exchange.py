@@ -32,7 +32,7 @@ _SWITCHING_PROTOCOLS = 101
 #: What a GET follows; see RFC 9110, 15.4.
 _REDIRECTS = {301, 302, 303, 307, 308}
 #: Nothing is decoded here: a megabyte can become a gigabyte. libcurl decodes only where its own option asks for it.
-_BREAKS = re.compile("[\r\n\0]")
+_BREAKS = re.compile("[\r\0]")
 _GET_HEADERS = [b"Accept-Encoding: identity"]
 _ENCODING = re.compile(rb"^content-encoding:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 #: Read buffer. A large one means few callbacks into Python, each of which needs the GIL.
@@ -61,7 +61,8 @@ class Exchange:
         self._look_up_seconds = 0.0
         self._head = io.BytesIO()
         self._body = io.BytesIO()
-        self._is_set_to_get = False
+        self._answer = FirstBytes(self._head)
+        self._method = ""
         self.curl = _make_handle(settings)
         self._gate = dialer.guard(self.curl)
         self.curl.setopt(pycurl.HEADERFUNCTION, self._head.write)  # a method in C: libcurl calls it for each line
@@ -70,7 +71,7 @@ class Exchange:
     def getting(self, url: str) -> Call[Response]:
         """Return the answer to a GET; see `HttpClient.get`."""
         deadline = self._deadline()
-        if not self._is_set_to_get:
+        if self._method != "GET":
             self._set_to_get()
         try:
             for _ in range(self._settings.max_redirects + 1):
@@ -93,12 +94,17 @@ class Exchange:
 
     def posting(self, url: str, body: bytes, headers: Mapping[str, str]) -> Call[Response]:
         """Return the answer to a POST; see `HttpClient.post`."""
-        lines = [f"{name}: {value}" for name, value in headers.items()]
-        if _BREAKS.search("".join(lines)):
+        # "Expect:" off: waiting for "100 Continue" costs a round trip.
+        text = "\n".join(["Expect:", *[f"{name}: {value}" for name, value in headers.items()]])
+        lines = text.encode().split(b"\n")
+        if len(lines) != 1 + len(headers) or _BREAKS.search(text):
             # libcurl sends them as they are: the rest would be read as further headers.
             raise HttpError("http.header", url, "a header holds a line break or NUL", permanent=True)
-        answer = FirstBytes(self._head)
-        self._set_to_post(body, [b"Expect:", *(line.encode() for line in lines)], answer)
+        if self._method != "POST":
+            self._set_to_post()
+        self._answer.forget()
+        self.curl.setopt(pycurl.HTTPHEADER, lines)
+        self.curl.setopt(pycurl.POSTFIELDS, body)
         try:
             yield from self._requesting(url, self._deadline())
         except (HttpError, DeadlinePassed):
@@ -109,7 +115,7 @@ class Exchange:
         self._refuse_incomplete(url)
         status = int(self.curl.getinfo(pycurl.RESPONSE_CODE))
         asked = None if 200 <= status < 300 else retry_after_seconds(self._head.getvalue())
-        return Response(status, bytes(answer.data), asked)
+        return Response(status, bytes(self._answer.data), asked)
 
     def close(self) -> None:
         """Give the handle back, with the connections that only it has."""
@@ -183,20 +189,18 @@ class Exchange:
         self.curl.setopt(pycurl.HTTPHEADER, _GET_HEADERS)
         self.curl.setopt(pycurl.WRITEFUNCTION, self._body.write)
         self.curl.setopt(pycurl.LOW_SPEED_TIME, math.ceil(self._settings.slow_seconds))
-        self._transfer.has_pulse = False
-        self._is_set_to_get = True
+        self._transfer.is_enough = None
+        self._method = "GET"
 
-    def _set_to_post(self, body: bytes, headers: list[bytes], answer: FirstBytes) -> None:
-        self._is_set_to_get = False
+    def _set_to_post(self) -> None:
         self.curl.setopt(pycurl.POST, 1)
-        # "Expect:" off: waiting for "100 Continue" costs a round trip.
-        self.curl.setopt(pycurl.HTTPHEADER, headers)
-        self.curl.setopt(pycurl.POSTFIELDS, body)
-        self.curl.setopt(pycurl.WRITEFUNCTION, answer.write)
+        self.curl.setopt(pycurl.WRITEFUNCTION, self._answer.write)
         self.curl.setopt(pycurl.LOW_SPEED_TIME, 0)  # a receiver may think for as long as the timeout
+        # Asked by libcurl where a thread waits for the request; a carrier asks itself.
         self.curl.setopt(pycurl.NOPROGRESS, 0)
-        self.curl.setopt(pycurl.XFERINFOFUNCTION, answer.is_enough)
-        self._transfer.has_pulse = True
+        self.curl.setopt(pycurl.XFERINFOFUNCTION, self._answer.is_enough)
+        self._transfer.is_enough = self._answer.is_enough
+        self._method = "POST"
 
     def _find_redirect(self) -> str:
         # Raw: the server's bytes need not be UTF-8. libcurl has made it absolute and left out user and password.

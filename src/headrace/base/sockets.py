@@ -70,10 +70,6 @@ class Sockets(Generic[T]):
             self._drop(descriptor)
         return owner
 
-    def descriptors_of(self, owner: T) -> list[int]:
-        """Return the descriptors that are watched on behalf of an owner."""
-        return [descriptor for descriptor, other in self._owners.items() if other is owner]
-
     def move(self, epoll: select.epoll) -> None:
         """Watch by another epoll, without strays."""
         self._epoll = epoll

@@ -26,8 +26,8 @@ _EVENTS = {
 #: Connections that are kept: as many as transfers at a time so far, times this, but at least the other.
 _KEPT_PER_TRANSFER = 2
 _LEAST_KEPT = 64
-#: How often the progress of transfers with a pulse is told, as `curl_easy_perform` does it.
-_PULSE_SECONDS = 1.0
+#: How often transfers are asked whether there is enough of them, as `curl_easy_perform` does it where nothing moves.
+_PULSE_SECONDS = 0.5
 _OUT_OF_MEMORY = 3  # CURLM_OUT_OF_MEMORY
 
 
@@ -48,7 +48,8 @@ class Transfers(Generic[W]):
         self._sockets = sockets
         self._under_way: dict[Any, tuple[W, Transfer]] = {}
         self._most = 0
-        self._num_with_pulse = 0
+        self._num_asked = 0
+        self._stopped: list[W] = []
         self._pulse_at = math.inf
         self.due_at = math.inf
         self._multi = multi = _make_multi()
@@ -64,6 +65,9 @@ class Transfers(Generic[W]):
             pycurl.error: If there is no memory for it.
         """
         transfer.opener.on_open = self._sockets.note_opened
+        if transfer.is_enough is not None:
+            # libcurl would ask ten times in a request, each time with the GIL.
+            transfer.curl.setopt(pycurl.NOPROGRESS, 1)
         if len(self._under_way) >= self._most:
             self._most = len(self._under_way) + 1
             self._multi.setopt(pycurl.M_MAXCONNECTS, max(_KEPT_PER_TRANSFER * self._most, _LEAST_KEPT))
@@ -72,8 +76,8 @@ class Transfers(Generic[W]):
         except pycurl.error as error:
             raise _as_easy(error) from None
         self._under_way[transfer.curl] = (who, transfer)
-        if transfer.has_pulse:
-            self._count_pulse(1)
+        if transfer.is_enough is not None:
+            self._count_asked(1)
         if transfer.is_first:
             # Those that follow are to find the addresses that libcurl takes over from this one as it begins.
             self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
@@ -103,13 +107,14 @@ class Transfers(Generic[W]):
         self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
         if self._pulse_at <= now:
             self._pulse_at = now + _PULSE_SECONDS
-            for descriptor in self._sockets.descriptors_of(self):
-                self._multi.socket_action(descriptor, 0)
+            self._stop_enough()
         self.due_at = math.inf  # until it is found out
 
     def take_ended(self) -> list[tuple[W, pycurl.error | None]]:
         """Return who waits no longer, with the error of a transfer that failed."""
         ended: list[tuple[W, pycurl.error | None]] = []
+        while self._stopped:
+            ended.append((self._stopped.pop(), pycurl.error(pycurl.E_ABORTED_BY_CALLBACK, "there is enough of it")))
         num_left = 1
         while num_left:
             num_left, succeeded, failed = self._multi.info_read()
@@ -129,12 +134,18 @@ class Transfers(Generic[W]):
     def _remove(self, transfer: Transfer) -> None:
         del self._under_way[transfer.curl]
         self._multi.remove_handle(transfer.curl)
-        if transfer.has_pulse:
-            self._count_pulse(-1)
+        if transfer.is_enough is not None:
+            self._count_asked(-1)
 
-    def _count_pulse(self, change: int) -> None:
-        self._num_with_pulse += change
-        if not self._num_with_pulse:
+    def _stop_enough(self) -> None:
+        for who, transfer in [*self._under_way.values()]:
+            if transfer.is_enough is not None and transfer.is_enough():
+                self._remove(transfer)
+                self._stopped.append(who)
+
+    def _count_asked(self, change: int) -> None:
+        self._num_asked += change
+        if not self._num_asked:
             self._pulse_at = math.inf
         elif self._pulse_at == math.inf:
             self._pulse_at = time.monotonic() + _PULSE_SECONDS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from headrace.delivery.signing import Secrets, parse_secrets
 
 #: Printable ASCII but for the percent sign, which `quote` writes.
 _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if code != ord("%"))
+_NEEDS_NO_QUOTING = re.compile("[0-9A-Za-z_.:/-]+")
 _GONE = 410
 
 
@@ -323,6 +325,8 @@ class Callback:
 
 def _header_id(job_id: str) -> str:
     """Return an id in a form that a header can carry: spaces at its ends would be trimmed."""
+    if _NEEDS_NO_QUOTING.fullmatch(job_id):
+        return job_id
     key = quote(job_id, safe=_PLAIN)
     inner = key.strip(" ")
     start = key.index(inner) if inner else 0
