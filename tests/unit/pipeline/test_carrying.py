@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
+import random
 import threading
 import time
 from collections import Counter
@@ -422,3 +424,96 @@ def test_what_calls_cost_adds_up(tmp_path: Path) -> None:
     assert len(cpu) == 100
     assert sum(cpu) >= 0.9 * 100 * 2_000_000
     assert all(row["cpu"] <= row["ended"] - row["started"] for row in rows)
+
+
+class Random:
+    """A pipeline of random structure, made again for each run."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = draw = random.Random(seed)
+        self.count = draw.randint(20, 60)
+        self.has_fan = draw.random() < 0.4
+        self.num_asks = draw.randint(1, 3)
+        self.bad = {number: draw.randint(1, 4) for number in range(self.count) if draw.random() < 0.15}
+        self.refused = {number for number in range(self.count) if draw.random() < 0.05}
+        self.pauses = [draw.choice([0.0, 0.0005, 0.002, 0.01]) for _ in range(draw.randint(1, 4))]
+        self.hosts = draw.randint(1, 4) if draw.random() < 0.5 else 0
+        names = ["cut", "join", "work", "deliver", *(f"ask{index}" for index in range(self.num_asks))]
+        sizes = {name: {"workers": draw.randint(1, 6), "queue_items": draw.choice([1, 2, 8, 64])} for name in names}
+        if not self.has_fan:
+            del sizes["cut"], sizes["join"]
+        for name in names[4:]:
+            sizes[name]["attempts"] = draw.randint(1, 3)
+        ordered = draw.random() < 0.3
+        if ordered:
+            sizes["deliver"]["workers"] = 1
+        self.max_receives = draw.randint(1, 3)
+        source = {"receive_batch": draw.choice([1, 5, 20]), "wait_seconds": 0.05}
+        if draw.random() < 0.3:
+            source["max_in_flight"] = draw.randint(1, 20)
+        self.table = {"stages": sizes, "source": source, "run": {"ordered": ordered, "brake_after": 0}}
+
+    def stages(self) -> list[Stage]:
+        """Return the stages, with none of their tries behind them."""
+        tries: Counter[tuple[int, Any]] = Counter()
+        asks = [self._ask(index, tries) for index in range(self.num_asks)]
+        work = hr.stage("work", lambda value: value)
+        if not self.has_fan:
+            return [*asks, work]
+        cut = hr.fan_out("cut", lambda value: hr.Fan([(value, number) for number in range(value % 4)]))
+        return [cut, *asks, work, hr.join("join", lambda joined: joined.results)]
+
+    def _ask(self, index: int, tries: Counter[tuple[int, Any]]) -> Asks:
+        def ask(value: Any) -> Call[Any]:
+            number = value[0] if self.has_fan else value
+            tries[index, value] += 1
+            pause = self.pauses[hash((number, index)) % len(self.pauses)]
+            if pause:
+                yield Pause(pause)
+            if number in self.refused:
+                raise hr.ItemRejected("refused")
+            # The first child fails as often as the others together, so that their order does not matter.
+            if tries[index, value] < self.bad.get(number, 0) and index == 0 and (not self.has_fan or value[1] == 0):
+                raise OSError("not yet")
+            return value
+
+        stage = Asks(ask, f"ask{index}")
+        if self.hosts:
+            stage.waits_on_many = True
+            stage.goes_to = lambda job, value: (f"host{hash(value) % self.hosts}", "all")  # type: ignore[method-assign]
+        return stage
+
+    def run(self, executor: str) -> tuple[Any, ...]:
+        """Run it once and return all that is to be the same with every executor."""
+        table = {**self.table, "stages": {name: dict(one) for name, one in self.table["stages"].items()}}
+        for index in range(self.num_asks):
+            table["stages"][f"ask{index}"]["executor"] = executor
+        source, delivery = ListSource(list(range(self.count)), max_receives=self.max_receives), Collect()
+        result = execute(Pipeline(source, stages=self.stages(), delivery=delivery), Plan.from_table(table))
+        assert source.in_flight == []
+        kinds = {id_: [outcome.kind for outcome in outcomes] for id_, outcomes in source.outcomes.items()}
+        if table["run"]["ordered"]:  # what came again is last, whenever that was
+            order = [int(id_) for id_, _ in delivery.results if len(kinds[id_]) == 1]
+            assert order == sorted(order)
+        results = sorted(delivery.results, key=lambda one: int(one[0]))
+        return results, kinds, {**dataclasses.asdict(result.counters), "notes": None}
+
+
+def check_random(seed: int) -> None:
+    """Run a random pipeline both ways, and compare."""
+    pipeline = Random(seed)
+    assert pipeline.run("events") == pipeline.run("thread")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_events_and_threads_come_to_the_same(seed: int) -> None:
+    """Random pipelines with retries, refusals, fan-outs, order, small queues and hosts: the same results and outcomes."""
+    check_random(seed)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("first", range(8, 200, 32))
+def test_more_events_and_threads_come_to_the_same(first: int) -> None:
+    """The same for two hundred."""
+    for seed in range(first, min(first + 32, 200)):
+        check_random(seed)
