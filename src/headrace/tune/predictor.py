@@ -17,6 +17,8 @@ from headrace.runs.formats.profile import StageAccount
 from headrace.tune.objective import Outlook
 from headrace.tune.space import Point, Space, Value
 
+#: What one of the calls that a thread carries takes of the machine, in threads: a connection and its buffers.
+_CALL_SIZE = 0.1
 #: What a process takes of the machine, in threads: its own interpreter and imports.
 PROCESS_SIZE = 3.0
 #: Resident memory of a worker process with an interpreter and what a pipeline imports.
@@ -163,7 +165,8 @@ def size(plan: Plan, accounts: Mapping[str, StageAccount] | None = None) -> floa
             continue
         account = (accounts or {}).get(name)
         threads = (plan.model.threads or 1) if account is not None and account.batches is not None else 1
-        total += (stage.workers or 1) * (PROCESS_SIZE if stage.executor == "process" else threads)
+        one = {"process": PROCESS_SIZE, "events": _CALL_SIZE}.get(stage.executor or "", threads)
+        total += (stage.workers or 1) * one + (stage.executor == "events")
         total += 0.01 * (stage.batch or 1)
     return total + plan.source.receivers
 

@@ -43,7 +43,7 @@ def change_plan(recorded: Plan, settings: tuple[str, ...], stages: tuple[StageDe
             kind=demands.info.kind,  # type: ignore[arg-type]
             executor=demands.info.executor,  # type: ignore[arg-type]
             task=demands.info.task,
-            may_carry=demands.info.executor == "events",
+            may_carry=demands.info.kind == "io",  # more is not noted
         )
         for demands in stages
     ]

@@ -336,6 +336,9 @@ class _Builder:
         tail: Program = (((GIL if self.gil_matters else CPU), overhead),) if overhead > 0 else ()
         count = len(self.units[group[0].name])
         gil_acquisitions = [self._gil_acquisitions(demands, group[0]) for demands in group]
+        if self.plan.stages[group[0].name].executor == "events":
+            thread = self._resource(f"carrier:{group[0].name}", 1)
+            return [_carried(w, (*_phases(0.0, c, g), *tail), thread) for w, c, g in zip(*columns[0], strict=True)]
         if len(columns) == 1 and not locks and not gil_acquisitions[0]:
             wait, cpu, gil = columns[0]
             return [_phases(w, c, g) + tail for w, c, g in zip(wait, cpu, gil, strict=True)]
@@ -491,6 +494,11 @@ def _phases(wait: float, cpu: float, gil: float) -> Program:
         return ((WAIT, wait), (CPU, cpu)) if cpu > 0.0 else ((WAIT, wait),)
     phases = ((WAIT, wait), (CPU, cpu), (GIL, gil))
     return tuple(phase for phase in phases if phase[1] > 0.0)
+
+
+def _carried(wait: float, work: Program, thread: int) -> Program:
+    """Return a program that waits by itself, and works in the one thread that carries its station's calls."""
+    return (*_phases(wait, 0.0, 0.0), *(((TAKE, thread), *work, (GIVE, thread)) if work else ()))
 
 
 def _cut_by_gil(program: Program, times: int) -> Program:

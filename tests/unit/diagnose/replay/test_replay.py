@@ -259,6 +259,16 @@ def test_a_python_stage_that_comes_back_from_processes_has_to_have_the_gil(repla
     assert threads.throughput == pytest.approx(250, rel=0.03)
 
 
+def test_one_thread_carries_the_calls_of_all_workers(replay_of: Make) -> None:
+    """Eight workers wait side by side, and what their calls cost the CPU comes one after another."""
+    steps = [step("fetch", kind="io", wait=0.002, cpu=0.002, workers=8), step("deliver", cpu=1e-6)]
+    replay = replay_of(steps, cores=16)
+    threads = replay.simulate()
+    events = replay.simulate(Change(settings=("fetch.executor=events",)))
+    assert threads.throughput > 1900
+    assert events.throughput == pytest.approx(500, rel=0.05)
+
+
 TASKS = [
     step("fetch", cpu=0.0001, kind="io"),
     step("faces.work", wait=0.010, task="faces"),
