@@ -126,7 +126,7 @@ def _default_model(model: ModelPlan) -> ModelPlan:
 
 #: Every step after the sequential one, in the order in which they are climbed.
 _STEPS: tuple[tuple[str, str, _TakeBack], ...] = (
-    ("threads", "downloads and deliveries wait in threads of their own", _remove_threads),
+    ("threads", "downloads and deliveries wait in workers of their own", _remove_threads),
     ("overlap", "every stage has workers of its own: they compute while the device does", _remove_overlap),
     ("batch", "the device takes several items at a time", _remove_batch),
     ("decode at scale", "images are decoded at the smallest scale that covers what the model needs", _remove_scale),

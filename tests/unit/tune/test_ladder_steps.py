@@ -106,7 +106,7 @@ def test_threads_leave_one_worker_for_the_rest() -> None:
     pipeline = pipeline_of(Images())
     plan = find_steps(pipeline, full_plan(pipeline, None))[1].plan
     how = {name: (stage.executor, stage.workers) for name, stage in plan.stages.items()}
-    assert how["fetch"] == ("thread", 16)
+    assert how["fetch"] == ("events", 16)
     assert how["decode"] == ("thread", 1)
     assert how["process"][0] == how["preprocess"][0] == "inline"
     assert how["deliver"][0] == "thread"
