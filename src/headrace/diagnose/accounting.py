@@ -138,7 +138,11 @@ def _cost(spans: SpanColumns, rows: Array, service: Array) -> Cost:
 def _split(cost: Cost, stage: StageFacts, samples: BlockedSamples | None) -> BlockedSplit | None:
     if cost.blocked is None:
         return None
-    return samples.split(stage.name, cost.blocked) if samples else BlockedSplit(unknown=cost.blocked)
+    if samples is None:
+        return BlockedSplit(unknown=cost.blocked)
+    if stage.executor == "events" and stage.name in samples.lone:
+        return samples.split_carried(stage.name, cost.blocked, (cost.cpu or 0.0) + (cost.run_delay or 0.0))
+    return samples.split(stage.name, cost.blocked)
 
 
 def _measure_blocked_put(evidence: Evidence, stage: StageFacts, rows: Array) -> float | None:

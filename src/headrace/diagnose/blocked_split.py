@@ -3,6 +3,9 @@
 A sample belongs to the stage in whose service it was taken. Among those that found the thread blocked, the share of each
 state is the share of the blocked time: samples are taken at even steps of time. How long the thread was blocked at all is not
 taken from samples but from the span's clocks, which are exact.
+
+One thread may carry the calls of all workers of a stage. What it waits for then holds up only the calls that have something to
+do, while most of those under way wait for their servers; so its samples are no shares of the blocked time of each.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from headrace.runs.formats.profile import BlockedSplit, Window
 RUNNING = "running"
 #: Blocked samples below which no share is given: of so many, what takes a quarter of the time is missed once in eighteen times.
 FEWEST_SAMPLES = 10
+#: What the thread that carries calls waits for when it has nothing to do.
+_OUTSIDE = "network"
 _STATES = ("gil", "lock", "network", "disk", "sleep", "process", "other")
 
 
@@ -27,6 +32,8 @@ class BlockedSamples:
 
     counts: dict[str, dict[str, int]]
     """{stage: {state: samples within its service}}, `running` included."""
+    lone: frozenset[str] = frozenset()
+    """Stages of which one thread in each process was sampled."""
 
     def split(self, stage: str, blocked: float) -> BlockedSplit:
         """Return a stage's blocked seconds per item by what was waited for; all `unknown` where samples are too few.
@@ -42,6 +49,28 @@ class BlockedSamples:
         shares = {state: blocked * counts.pop(state, 0) / total for state in _STATES}
         shares["other"] += blocked * sum(counts.values()) / total  # states of a newer headrace
         return BlockedSplit(**shares, num_samples=total)
+
+    def split_carried(self, stage: str, blocked: float, computing: float) -> BlockedSplit:
+        """Return the same of a stage whose calls one thread carried.
+
+        What the thread waited for itself (the GIL, a lock) it did while it had something to do. Per call that is in proportion
+        to its computing as the samples of both are, and longer by the calls before it, as in a queue before one server.
+
+        Args:
+            stage: Its name.
+            blocked: Mean blocked seconds per item.
+            computing: Mean seconds per item of CPU time and of waiting for a core.
+        """
+        split = self.split(stage, blocked)
+        counts = self.counts.get(stage, {})
+        outside = counts.get(_OUTSIDE, 0)
+        if split.unknown or not outside or blocked <= 0:
+            return split
+        stretch = sum(counts.values()) / outside
+        seconds_per_sample = computing / max(1, counts.get(RUNNING, 0)) * stretch
+        factor = min(1.0, seconds_per_sample * split.num_samples / blocked)
+        shares = {state: getattr(split, state) * factor for state in _STATES if state != _OUTSIDE}
+        return BlockedSplit(**shares, network=blocked - sum(shares.values()), num_samples=split.num_samples)
 
 
 def count_samples(spans: SpanColumns, states: StateSamples | None, window: Window) -> BlockedSamples | None:
@@ -61,7 +90,19 @@ def count_samples(spans: SpanColumns, states: StateSamples | None, window: Windo
     for code, name in enumerate(spans.stage_names):
         own = table[code * num_states : (code + 1) * num_states]
         counts[name] = {states.state_names[state]: int(own[state]) for state in np.flatnonzero(own)}
-    return BlockedSamples(counts)
+    return BlockedSamples(counts, _lone(spans, np.unique(worker)))
+
+
+def _lone(spans: SpanColumns, sampled: Array) -> frozenset[str]:
+    """Return the stages of which no more than one worker in each process was sampled."""
+    found = set()
+    for name in spans.stage_names:
+        own = spans.of(name)
+        workers, one_each = np.unique(spans.worker[own], return_index=True)
+        processes = spans.process[own][one_each][np.isin(workers, sampled)]
+        if len(np.unique(processes)) == len(processes):
+            found.add(name)
+    return frozenset(found)
 
 
 def _workers(spans: SpanColumns, states: StateSamples) -> Array:

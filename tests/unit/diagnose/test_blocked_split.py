@@ -48,6 +48,42 @@ def test_samples_between_services_and_of_others_do_not_count(builder: Any) -> No
     assert found == BlockedSplit(unknown=pytest.approx(0.06))
 
 
+def carry(builder: Any, executor: str = "events") -> Any:
+    """A hundred times four services of 80 ms side by side, 1 ms of each on the CPU; of five looks one finds the GIL."""
+    at = np.repeat(AT, 4)
+    threads = [f"work-{number % 4}" for number in range(400)]
+    builder.stage("work", kind="io", executor=executor).stage("deliver")
+    builder.spans("work", arrived=at, ended=at + 0.08, cpu=at * 0 + 0.001, run_delay=at * 0.0, thread=threads)
+    builder.states(AT + 0.01, "work-0", "gil").states(AT + 0.02, "work-0", "running")
+    for after in range(3, 6):
+        builder.states(AT + after / 100, "work-0", "network")
+    return builder
+
+
+def test_what_holds_up_one_thread_is_no_share_of_each_call_that_it_carries(builder: Any) -> None:
+    """The thread waits for the GIL as long as it computes, 1 ms per call, and three fifths of the time for the network."""
+    found = split(carry(builder))
+    assert found is not None
+    assert (found.gil, found.network) == pytest.approx((0.001 / 0.6, 0.079 - 0.001 / 0.6))
+
+
+def test_a_thread_that_never_waits_for_the_network_holds_up_every_call(builder: Any) -> None:
+    """All calls wait for the thread, and it for the GIL."""
+    at = np.repeat(AT, 4)
+    builder.stage("work", kind="io", executor="events").stage("deliver")
+    builder.spans("work", arrived=at, ended=at + 0.08, cpu=at * 0 + 0.01, run_delay=at * 0.0)
+    found = split(builder.states(AT + 0.01, "work-0", "gil"))
+    assert found is not None
+    assert found.gil == pytest.approx(0.07)
+
+
+def test_calls_in_threads_of_their_own_have_the_samples_of_each(builder: Any) -> None:
+    """Where a stage could not be carried, each worker is a thread that was sampled."""
+    found = split(carry(builder).states(AT + 0.01, "work-1", "gil"))
+    assert found is not None
+    assert found.gil == pytest.approx(0.079 * 2 / 5)
+
+
 def test_without_samples_all_is_unknown(builder: Any) -> None:
     """Nothing is guessed, whatever the stage's kind."""
     assert split(work(builder)) == BlockedSplit(unknown=pytest.approx(0.06))
