@@ -18,6 +18,7 @@ from headrace.base.parking import Bell
 from headrace.base.policies.shares import Call, Shares, Turn
 from headrace.pipeline.bounded_queue import BoundedQueue
 from headrace.pipeline.item import Item
+from headrace.pipeline.users_code import raise_if_of_the_run
 
 #: Least and most that a job which is turned away waits; in between, as long as its lane has been slow.
 _LEAST_SECONDS, _MOST_SECONDS = 1.0, 300.0
@@ -300,6 +301,8 @@ def addressed_by(function: Callable[[Any, Any], tuple[str, str]]) -> GoesTo:
 
 def _ask(function: Callable[[Any, Any], tuple[str, str]], item: Item) -> tuple[str, str]:
     try:
-        return function(item.job, item.value)
-    except Exception:  # an address that is none, or not even text: the call itself will say so
+        key, group = function(item.job, item.value)
+    except BaseException as error:  # an address that is none, or not even text: the call itself will say so
+        raise_if_of_the_run(error)
         return "", ""
+    return (key, group) if isinstance(key, str) and isinstance(group, str) else ("", "")

@@ -6,6 +6,8 @@ import threading
 import time
 from typing import Any
 
+import pytest
+
 from headrace.base.policies.shares import Call
 from headrace.base.records import Job
 from headrace.pipeline.item import Item
@@ -204,3 +206,15 @@ def test_an_answer_lets_a_waiting_worker_begin() -> None:
     bench.queue.end(call)
     worker.join(30)
     assert taken == ["bad 1"]
+
+
+@pytest.mark.parametrize("answer", [None, ("a",), ([], "a"), SystemExit(3)])
+def test_who_cannot_say_where_an_item_goes(answer: Any) -> None:
+    """An item goes nowhere in particular if its stage raises, or returns something else than two texts."""
+
+    def goes_to(job: Any, value: Any) -> Any:
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    assert addressed_by(goes_to)(Item(Job("1", "x"), 0, ())) == ("", "")
