@@ -146,7 +146,9 @@ class Carrying:
                 if not (self._under_way or self._done) and self._station.queue.is_over:
                     return
                 ended = self._carrier.wait(None)
-                if before is not None:
+                if before is None:
+                    self._cost.forget()
+                else:
                     self._cost.add(before, self._meter.read())
                 self._note_ended(ended)
         finally:
@@ -276,6 +278,10 @@ class _Cost:
         """Add what went by between two readings."""
         self._cpu = _sum(self._cpu, before[1], after[1])
         self._run_delay = _sum(self._run_delay, before[2], after[2])
+
+    def forget(self) -> None:
+        """Leave out what was not given to a call yet, as clocks are not read now: nothing is known, which is not zero."""
+        self._cpu = self._run_delay = None
 
     def share(self, count: int, most: int) -> tuple[int | None, int | None]:
         """Return CPU time and run-queue delay of the next of so many calls, together no more than it lasted, ns.

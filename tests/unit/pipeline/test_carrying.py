@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -27,6 +28,7 @@ from headrace.delivery.collect import Collect
 from headrace.pipeline import stall_watch
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import run as execute
+from headrace.pipeline.watching import RunInProgress
 from headrace.profiler.profile import profile
 from headrace.stages.stage import Stage, StageContext
 from headrace.testing import ListSource
@@ -424,6 +426,27 @@ def test_what_calls_cost_adds_up(tmp_path: Path) -> None:
     assert len(cpu) == 100
     assert sum(cpu) >= 0.9 * 100 * 2_000_000
     assert all(row["cpu"] <= row["ended"] - row["started"] for row in rows)
+
+
+def test_calls_that_end_while_no_clock_is_read_have_no_cost(tmp_path: Path) -> None:
+    """A profile reads the clocks in some blocks only; in the others nothing is known, which is not zero."""
+    runs: list[RunInProgress] = []
+
+    def ask(value: int) -> Call[int]:
+        runs[0].metering.on = value < 10
+        yield Pause(0.001)
+        return value
+
+    def watch(progress: RunInProgress) -> contextlib.AbstractContextManager[None]:
+        runs.append(progress)
+        return contextlib.nullcontext()
+
+    pipeline = Pipeline(hr.items(list(range(30))), stages=[Asks(ask)], delivery=Collect())
+    execute(pipeline, Plan.from_table(plan_of(workers=1)), output=tmp_path / "run", watch=watch)
+    table = pyarrow.dataset.dataset(tmp_path / "run" / "spans").to_table()
+    rows = sorted((row for row in table.to_pylist() if row["stage"] == "ask"), key=lambda row: row["started"])
+    assert all(row["cpu"] for row in rows[1:10])
+    assert [row["cpu"] for row in rows[11:]] == [None] * 19
 
 
 class Random:
