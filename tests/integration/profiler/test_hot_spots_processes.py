@@ -74,8 +74,9 @@ class WhileWatched(FiniteSource):
 
 
 def plan(executor: str) -> hr.Plan:
-    """Return two workers for decode."""
-    return hr.Plan().with_settings([f"decode.executor={executor}", "decode.workers=2"])
+    """Return two workers for decode, and others for the other stage."""
+    settings = [f"decode.executor={executor}", "decode.workers=2", "other.executor=thread"]
+    return hr.Plan().with_settings(settings)
 
 
 def test_calls_are_counted_in_processes(tmp_path: Path) -> None:
