@@ -62,7 +62,7 @@ pytest = { timeout --foreground --signal INT --kill-after 60 2400 $(BIN)/python 
 	-o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true --durations 25 $(2) $(ARGS) || [ $$? -eq 5 ]; }
 AT_ONCE := -n auto --dist worksteal --max-worker-restart 0
 
-test: $(DEV) ## run the quick tests: four minutes on two quiet cores
+test: $(DEV) ## run the quick tests: six minutes on two quiet cores
 	@$(call pytest,not full,$(AT_ONCE))
 
 test-rest: $(FULL) ## run the tests that `make test` leaves out; those marked measures last, one at a time
