@@ -31,8 +31,9 @@ from headrace.base.look_ups import Unresolved
 _SWITCHING_PROTOCOLS = 101
 #: What a GET follows; see RFC 9110, 15.4.
 _REDIRECTS = {301, 302, 303, 307, 308}
-#: Nothing is decoded here: a megabyte can become a gigabyte. libcurl decodes only where its own option asks for it.
+#: What ends a line of headers beside the line feed, or all of them.
 _BREAKS = re.compile("[\r\0]")
+#: Nothing is decoded here: a megabyte can become a gigabyte. libcurl decodes only where its own option asks for it.
 _GET_HEADERS = [b"Accept-Encoding: identity"]
 _ENCODING = re.compile(rb"^content-encoding:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 #: Read buffer. A large one means few callbacks into Python, each of which needs the GIL.

@@ -278,12 +278,33 @@ def test_look_ups_without_a_thread_fail(carrier: Carrier, monkeypatch: pytest.Mo
         assert ended.value
 
 
-def test_an_answer_after_the_end_disturbs_nobody(hanging: list[str]) -> None:
+def test_an_answer_after_the_end_disturbs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look-up that ends when its carrier is closed writes to no descriptor that is another's by then."""
+    over, ended = threading.Event(), threading.Event()
+
+    def ask(*args: Any, **options: Any) -> Any:
+        over.wait()
+        ended.set()
+        raise OSError(1, "it was over")
+
+    monkeypatch.setattr(look_ups.socket, "getaddrinfo", ask)
     carrier = Carrier()
     carrier.begin(looking_up("hang.invalid", 0.01), 1)
     wait_for(carrier, 1)
     carrier.close()
+    others = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(8)]  # they get the numbers that the carrier had
+    try:
+        over.set()
+        assert ended.wait(60)
+        for thread in threading.enumerate():
+            if thread.name == "headrace-lookup":
+                thread.join()
+        for other in others:
+            with pytest.raises(BlockingIOError):
+                os.eventfd_read(other)
+    finally:
+        for other in others:
+            os.close(other)
 
 
 def in_thread(function: Callable[[], Any]) -> Call[Any]:

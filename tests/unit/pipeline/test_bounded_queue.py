@@ -90,8 +90,9 @@ def test_who_takes_less_than_there_is_wakes_another() -> None:
     queue.items_per_call = 8
     workers = Workers(queue, 5, limit=2)
     queue.put([item_of(n) for n in range(8)])
-    wait_until(lambda: queue.state().depth == 0)
-    wait_until(lambda: len(workers.taken) == 4)
+    wait_until(lambda: sum(workers.taken) == 8)
+    assert workers.taken == [2, 2, 2, 2]
+    assert queue.state().waiting_consumers == 1
     workers.leave()
 
 
@@ -103,6 +104,7 @@ def test_items_that_come_one_by_one_wake_one_worker_each() -> None:
     for number in range(3):
         queue.put([item_of(number)])
         wait_until(lambda expected=number + 1: len(workers.taken) == expected)
+    assert workers.taken == [1, 1, 1]
     workers.leave()
 
 
