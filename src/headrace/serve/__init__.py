@@ -1,0 +1,14 @@
+"""The same pipeline behind HTTP: requests become jobs, results become answers.
+
+    http/         the front: bytes <-> requests; knows nothing of pipelines
+    door.py       where requests of every protocol are let in as jobs, or refused
+    source.py     the Source that gives these jobs to the run
+    reply.py      the Delivery that gives results back to the requests
+    jobs_api.py   /v1/jobs: image bytes, forms, JSON; answers at once or later
+    oip/          the Open Inference Protocol, version 2
+    health.py     /livez and /readyz
+    service.py    joins all of it
+
+A new protocol is a module that adds routes: each handler reads a `Request`, submits `Work` at the `Door`, and answers when it
+hears how that ended.
+"""

@@ -1,0 +1,73 @@
+"""Where requests of every protocol are let in as jobs, or refused; see `headrace.serve`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a job ended that came in by the door."""
+
+    id: str
+    result: Any = None
+    """What the module returned for it; None where `code` is set."""
+    code: str = ""
+    """Why there is no result, such as `decode.corrupt` or `deadline.passed`; empty: there is one."""
+    reason: str = ""
+    status: int = 200
+    """The HTTP status that says the same."""
+    plan_id: str = ""
+    """The Plan that made the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Work that was not let in."""
+
+    status: int
+    """429 (busy), 503 (starting, draining), 504 (its deadline cannot be met)."""
+    code: str
+    reason: str
+    retry_after_seconds: float = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """What a request asks for."""
+
+    payload: Any
+    """Bytes of an image, a URL, an array: what the module's input takes."""
+    on_end: Callable[[Ended], object]
+    """Called exactly once if the work was let in, from any thread; must not block."""
+    id: str = ""
+    """The caller's own; empty: one is made."""
+    task: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    deadline_ns: int | None = None
+    """On the host's monotonic clock; None: the Plan's default."""
+    priority: int = 1
+    """0: before all others; 1: normal."""
+
+
+class Ticket(Protocol):
+    """Work that was let in."""
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        ...
+
+    def cancel(self) -> None:
+        """Note that nobody waits for it any more: no stage begins to work on it. Any thread; repeating it does nothing."""
+        ...
+
+
+class Door(Protocol):
+    """What the routes see of the run."""
+
+    def submit(self, work: Work) -> Ticket | Refused:
+        """Let work in, or say why not; never blocks, any thread."""
+        ...

@@ -1,0 +1,25 @@
+"""What a client may take up, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of one front. All are on by default: a server without them is taken down by one slow client."""
+
+    request_seconds: float = 30.0
+    """From a request's first byte to its last; no byte that comes prolongs it."""
+    idle_seconds: float = 30.0
+    """A connection without a request."""
+    answer_seconds: float = 30.0
+    """A client that does not read its answer is cut off after this long."""
+    header_bytes: int = 16 * 1024
+    """Request line and headers, without the body."""
+    header_lines: int = 100
+    body_bytes: int = 32 * 1024 * 1024
+    """One request's body."""
+    total_bytes: int = 256 * 1024 * 1024
+    """Bodies of all requests that are being read or answered."""
+    connections: int = 10_000

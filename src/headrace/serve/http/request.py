@@ -1,0 +1,108 @@
+"""A request as handlers see it, and its answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Protocol
+from urllib.parse import parse_qsl
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes back to the client."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+    closes: bool = False
+    """Close the connection afterwards."""
+
+
+def json_answer(status: int, value: object, *headers: tuple[str, str]) -> Answer:
+    """Return an answer with a JSON body."""
+    return Answer(status, msgspec.json.encode(value), headers=headers)
+
+
+def error_answer(status: int, code: str, reason: str, *headers: tuple[str, str]) -> Answer:
+    """Return an error as every route gives it: `{"error": "reason", "code": "code"}`.
+
+    `error` is a text because the clients of the Open Inference Protocol expect one.
+    """
+    return json_answer(status, {"error": reason or HTTPStatus(status).phrase, "code": code}, *headers)
+
+
+class Sends(Protocol):
+    """A connection, as a request sees it."""
+
+    def answer(self, request: Request, answer: Answer) -> None:
+        """Send the answer to a request; any thread."""
+        ...
+
+
+class Request:
+    """One request with its whole body.
+
+    Attributes:
+        method: `GET`, `POST`, ...
+        path: Decoded, without the query.
+        headers: {name in lower case: value}; a repeated name's values are joined by a comma.
+        body: Valid until the request is answered or its client is gone; then the buffer serves another one. Who needs it
+            longer makes `bytes` of it.
+        received_ns: When its first byte came, ns of the host's monotonic clock.
+        is_gone: The client went away, or was cut off for being slow: nobody waits for an answer.
+        on_gone: Called once in the front's thread when that happens before the answer; must not block.
+    """
+
+    __slots__ = ("_is_answered", "_lock", "_query", "_sends", "body", "headers", "is_gone", "method", "on_gone", "path",
+                 "received_ns")  # fmt: skip
+
+    def __init__(
+        self,
+        sends: Sends,
+        method: str,
+        path: str,
+        query: str,
+        headers: Mapping[str, str],
+        body: bytes | memoryview = b"",
+        received_ns: int = 0,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.headers = headers
+        self.body = body
+        self.received_ns = received_ns
+        self.is_gone = False
+        self.on_gone: Callable[[], object] | None = None
+        self._query = query
+        self._sends = sends
+        self._is_answered = False
+        self._lock = threading.Lock()
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What stands behind the question mark; of a repeated name the last."""
+        return dict(parse_qsl(self._query, keep_blank_values=True, max_num_fields=100)) if self._query else {}
+
+    def header(self, name: str, default: str = "") -> str:
+        """Return a header's value; `name` in lower case."""
+        return self.headers.get(name, default)
+
+    def answer(self, answer: Answer) -> bool:
+        """Answer it, from any thread; return whether this was the first answer. Others are dropped."""
+        with self._lock:
+            if self._is_answered:
+                return False
+            self._is_answered = True
+        self._sends.answer(self, answer)
+        return True
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether an answer was given."""
+        return self._is_answered
