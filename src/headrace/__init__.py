@@ -17,6 +17,7 @@ A newcomer reads the folders in the order of the data:
     ledger/      what was predicted, tried and decided, in one file
     tune/        from a Plan to a better one: sweeps, search, capacity
     optimize/    from a model to a cheaper one: engines, precisions, sizes
+    serve/       the same pipeline behind HTTP
     samples/     real photographs, a generator of labelled crops, a small model
     demo/        what `headrace demo` runs
     cli/         one module per command

@@ -227,6 +227,15 @@ class Source(Protocol):
 
 
 @runtime_checkable
+class HearsOfEnd(Protocol):
+    """A source that refuses new work once the run takes no more."""
+
+    def stop(self) -> None:
+        """Note that nothing more will be received; called once, while what was received is still worked on."""
+        ...
+
+
+@runtime_checkable
 class TellsBacklog(Protocol):
     """A source that knows how many jobs wait to be received."""
 

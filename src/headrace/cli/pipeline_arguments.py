@@ -17,19 +17,13 @@ if TYPE_CHECKING:
     from headrace.sources.finite import FiniteSource
 
 
+PIPELINE_HELP = "the Pipeline; a file works too: jobs.py:pipeline"
+
+
 def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the pipeline, its Plan, its source and how much of it to take."""
-    parser.add_argument("pipeline", metavar="MODULE:ATTRIBUTE", help="the Pipeline; a file works too: jobs.py:pipeline")
-    parser.add_argument("--plan", metavar="FILE", help="the Plan (TOML); without one, defaults for this machine")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="settings",
-        help="replace one setting of the Plan, such as fetch.workers=32 or model.threads=1; may be repeated",
-    )
-    add_allow_argument(parser)
+    parser.add_argument("pipeline", metavar="MODULE:ATTRIBUTE", help=PIPELINE_HELP)
+    add_plan_arguments(parser)
     parser.add_argument(
         "--source",
         metavar="QUEUE|PATH",
@@ -47,6 +41,20 @@ def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replace the files of an earlier run; with --resume: continue although it may be another run",
     )
+
+
+def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how the pipeline runs."""
+    parser.add_argument("--plan", metavar="FILE", help="the Plan (TOML); without one, defaults for this machine")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="replace one setting of the Plan, such as fetch.workers=32 or model.threads=1; may be repeated",
+    )
+    add_allow_argument(parser)
 
 
 def add_allow_argument(parser: argparse.ArgumentParser) -> None:

@@ -105,14 +105,11 @@ def run(args: argparse.Namespace) -> int:
         return supervise(args, _run_worker)
     with stdout_kept(args.json):
         result, beside = _execute(args, functools.partial(live_view, args.limit))
-    if args.json:
-        _print_json(result, beside)
-    else:
-        _print_table(args, result, beside)
-    return _status(result)
+    print_result(args, result, beside)
+    return status_of(result)
 
 
-def _status(result: Result) -> int:
+def status_of(result: Result) -> int:
     """Return 130 for what a signal cut short, 1 where nothing came of the work, 0 for a service that was asked to stop."""
     from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
 
@@ -183,8 +180,15 @@ def _make_following(args: argparse.Namespace) -> Following | None:
     )
 
 
-def _print_json(result: Any, beside: ShadowDocument | None) -> None:
+def print_result(args: argparse.Namespace, result: Any, beside: ShadowDocument | None = None) -> None:
+    """Print what a run came to: its table of stages, or JSON where that was asked for."""
+    if args.json:
+        _print_json(result, beside)
+    else:
+        _print_table(args, result, beside)
 
+
+def _print_json(result: Any, beside: ShadowDocument | None) -> None:
     said = as_dict(result) if beside is None else {**as_dict(result), "shadow": beside}
     write_json(said)
 

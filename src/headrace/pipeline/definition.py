@@ -127,6 +127,12 @@ class Pipeline:
         other.routes = {task: (*route[:-1], last) for task, route in self.routes.items()}
         return other
 
+    def replace_source(self, source: Source) -> Pipeline:
+        """Return the pipeline with another source; stages and delivery are the same objects."""
+        other = copy.copy(self)
+        other.source = source
+        return other
+
     @property
     def stages(self) -> list[Stage]:
         """Every stage once, in the order an item meets them."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.errors import HeadraceError
-from headrace.base.protocols import KeepsResults, TakesNotes
+from headrace.base.protocols import HearsOfEnd, KeepsResults, TakesNotes
 from headrace.base.records import Outcome, OutcomeKind, Receiving, StageStatistics, Tending
 from headrace.pipeline.admission import Admission
 from headrace.pipeline.bookkeeping import Bookkeeper
@@ -112,6 +112,7 @@ class Runtime:
         self._parts = contextlib.ExitStack()
         self._delivery_counts: dict[str, int] = {}
         self._leaving_since: float | None = None
+        self._source_is_stopped = False
         self.stations, routes = build_stations(pipeline, context, equipment)
         self._connect(routes, bounds)
 
@@ -256,6 +257,12 @@ class Runtime:
         places = [worker.place() for station in self.stations for worker in list(station.workers)]
         return [place for place in places if place is not None]
 
+    def longest_call_seconds(self) -> float:
+        """Return for how long the oldest call of a stage lasts by now; 0 where none is under way."""
+        hands = [worker.hand for station in self.stations for worker in list(station.workers)]
+        began = min((hand[0] for hand in hands if hand is not None), default=None)
+        return 0.0 if began is None else max(0, self.context.clock.now_ns() - began) / 1e9
+
     def receiving(self) -> Receiving:
         """Return what the receivers did up to now."""
         return self._admission.receiving()
@@ -334,12 +341,20 @@ class Runtime:
             if admission.is_given_up:
                 return
             admission.look()
+            if admission.is_closed or admission.has_ended:
+                self._stop_source()
             if admission.is_closed:
                 now = self.context.seconds()
                 grace_ends = grace_ends or now + self.context.plan.run.grace_seconds
                 if now >= grace_ends:
                     self.abandon()
                     return
+
+    def _stop_source(self) -> None:
+        source = self._pipeline.source
+        if not self._source_is_stopped and isinstance(source, HearsOfEnd):
+            source.stop()
+        self._source_is_stopped = True
 
     def _poll_seconds(self) -> float:
         if self._admission.is_closed or not self._admission.has_none():

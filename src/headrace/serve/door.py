@@ -13,7 +13,7 @@ class Ended:
 
     id: str
     result: Any = None
-    """What the module returned for it; None where `code` is set."""
+    """What the module returned for it, as `Work.prepare` left it; None where `code` is set."""
     code: str = ""
     """Why there is no result, such as `decode.corrupt` or `deadline.passed`; empty: there is one."""
     reason: str = ""
@@ -42,6 +42,9 @@ class Work:
     """Bytes of an image, a URL, an array: what the module's input takes."""
     on_end: Callable[[Ended], object]
     """Called exactly once if the work was let in, from any thread; must not block."""
+    prepare: Callable[[Any], Any] | None = None
+    """Makes what the answer needs of the module's result, in the delivery's thread and before the job ends; may raise an
+    ItemError. None: the result itself."""
     id: str = ""
     """The caller's own; empty: one is made."""
     task: str = ""

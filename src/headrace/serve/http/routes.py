@@ -13,7 +13,7 @@ from headrace.serve.http.request import Answer, Request, error_answer
 #: What stands in the path's places comes by name.
 Handler = Callable[..., Answer | None]
 
-_PLACE = re.compile(r"\\\{([a-z_]+)\\\}")
+_PLACE, _REST = re.compile(r"\\\{([a-z_]+)\\\}"), re.compile(r"\\\{([a-z_]+)\\\*\\\}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Routes:
         self._patterns: list[tuple[str, _Route]] = []
 
     def add(self, method: str, path: str, handler: Handler) -> None:
-        """Let a handler answer a path, in which `{name}` stands for anything but a slash."""
+        """Let a handler answer a path: `{name}` stands for anything but a slash, `{name*}` at the end for all that is left."""
         if "{" not in path:
             self._fixed.setdefault(path, {})[method] = handler
             return
@@ -38,7 +38,8 @@ class Routes:
             if known == path:
                 route.handlers[method] = handler
                 return
-        pattern = re.compile(_PLACE.sub(r"(?P<\1>[^/]+)", re.escape(path)))
+        places = _REST.sub(r"(?P<\1>.+)", _PLACE.sub(r"(?P<\1>[^/]+)", re.escape(path)))
+        pattern = re.compile(places)
         self._patterns.append((path, _Route(pattern, {method: handler})))
 
     def answer(self, request: Request) -> Answer | None:

@@ -1,0 +1,146 @@
+"""Whether the service lives, and whether it can answer: `/livez` and `/readyz`.
+
+Ready cannot lie: it says so only if a real item went through the whole pipeline a moment ago, in time. Where no requests do
+that, a probe does: an item of the user's own, or a photograph of ours.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.pipeline.watching import RunInProgress
+from headrace.serve.door import Ended, Refused, Work
+from headrace.serve.front_door import FrontDoor, State
+from headrace.serve.http.request import Answer, Request, json_answer
+from headrace.serve.http.routes import Routes
+
+#: How often an idle service tries itself, how long a success proves something, and how soon a failure is tried again.
+_PROBE_SECONDS, _PROOF_SECONDS, _AGAIN_SECONDS = 5.0, 15.0, 0.5
+#: A call that takes longer than this, and than this many times the slowest call at warm-up, hangs.
+_HUNG_SECONDS, _HUNG_TIMES = 2.0, 10.0
+#: How long the answer to a probe may take: whoever asks for it gave up long before.
+_PROBE_LIMIT_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class _Proof:
+    """What was last seen of one task."""
+
+    succeeded_at: float | None = None
+    failure: str = "no item has gone through the pipeline yet"
+
+
+@dataclass
+class Health:
+    """Of one service; thread-safe.
+
+    Args:
+        door: Where probes go in.
+        probes: {task: payload} to try the pipeline with; tasks without one count as ready once the door is open.
+    """
+
+    door: FrontDoor
+    probes: Mapping[str, Any]
+    _run: RunInProgress | None = None
+    _proofs: dict[str, _Proof] = field(default_factory=dict)
+    _is_over: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing proved."""
+        self._proofs = {task: _Proof() for task in self.probes}
+
+    def add_to(self, routes: Routes) -> None:
+        """Add the routes."""
+        routes.add("GET", "/livez", self._answer_live)
+        routes.add("GET", "/readyz", self._answer_ready)
+
+    def watch(self, run: RunInProgress) -> Health:
+        """Look at a run that is about to begin; the context manager that the run enters."""
+        self._run = run
+        return self
+
+    def __enter__(self) -> Health:
+        threading.Thread(target=self._keep_probing, name="prober", daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._is_over.set()
+
+    def why_not_live(self) -> str:
+        """Return what hangs; empty: nothing does."""
+        run = self._run
+        if run is None:
+            return ""
+        slowest = max((max(seconds) for curve in run.warm_ups for seconds in curve.seconds.values()), default=0.0)
+        limit, lasts = max(_HUNG_SECONDS, _HUNG_TIMES * slowest), run.longest_call_seconds()
+        is_warm = bool(run.warm_ups) or any(proof.succeeded_at for proof in self._proofs.values())
+        return f"a call of a stage lasts {lasts:.1f} s by now, limit {limit:.1f} s" if is_warm and lasts > limit else ""
+
+    def why_not_ready(self) -> str:
+        """Return what is missing; empty: it can answer."""
+        if self.door.state is not State.OPEN:
+            return str(self.door.state)
+        now = time.monotonic()
+        for task, proof in self._proofs.items():
+            if proof.succeeded_at is None or now - proof.succeeded_at > _PROOF_SECONDS:
+                return f"{f'task {task}: ' if task else ''}{proof.failure}"
+        return self.why_not_live()
+
+    def note(self, task: str, ended: Ended) -> None:
+        """Note how a job ended: a success proves as much as a probe."""
+        proof = self._proofs.get(task)
+        if proof is None:
+            return
+        if ended.code:
+            proof.failure = f"the probe failed: {ended.reason}"
+        else:
+            proof.succeeded_at, proof.failure = time.monotonic(), "nothing has gone through the pipeline of late"
+
+    def _answer_live(self, request: Request) -> Answer:
+        return _say(self.why_not_live(), "live")
+
+    def _answer_ready(self, request: Request) -> Answer:
+        return _say(self.why_not_ready(), "ready")
+
+    def _keep_probing(self) -> None:
+        pause = _AGAIN_SECONDS
+        while not self._is_over.wait(pause):
+            pause = _PROBE_SECONDS
+            for task, proof in self._proofs.items():
+                if not self._is_proved(proof) and not self._probe(task):
+                    pause = _AGAIN_SECONDS
+
+    def _is_proved(self, proof: _Proof) -> bool:
+        return proof.succeeded_at is not None and time.monotonic() - proof.succeeded_at < _PROBE_SECONDS
+
+    def _probe(self, task: str) -> bool:
+        """Send an item through the pipeline and return whether it came out in time."""
+        done = threading.Event()
+
+        def note(ended: Ended) -> None:
+            self.note(task, ended)
+            done.set()
+
+        ticket = self.door.submit(Work(payload=self.probes[task], on_end=note, task=task, priority=0))
+        if isinstance(ticket, Refused):
+            return False
+        # The first one opens and warms the model, and no limit fits every model.
+        is_first = self._proofs[task].succeeded_at is None
+        while not done.wait(_AGAIN_SECONDS if is_first else _PROBE_LIMIT_SECONDS):
+            if self._is_over.is_set() or not is_first:
+                ticket.cancel()
+                self._proofs[task].failure = f"a probe was not answered within {_PROBE_LIMIT_SECONDS:.0f} s"
+                return False
+        return self._is_proved(self._proofs[task])
+
+
+def _say(why_not: str, state: str) -> Answer:
+    return (
+        json_answer(503, {"status": "not " + state, "reason": why_not})
+        if why_not
+        else json_answer(200, {"status": state})
+    )

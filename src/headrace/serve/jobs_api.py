@@ -1,0 +1,174 @@
+"""`/v1/jobs`: an image, a form or a job's envelope comes in; the result goes back, now or later.
+
+POST /v1/jobs                      the bytes of an image, a form with a file, or the JSON of a job in a queue
+POST /v1/jobs?wait=2s              answers 202 with the job's id if the result is not there in time
+POST /v1/jobs  Prefer: respond-async   answers 202 at once; so does a job that names a callback
+GET  /v1/jobs/ID                   how it stands with a job that was answered 202
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from urllib.parse import quote
+
+import msgspec
+
+from headrace.base.clock import Clock, SystemClock
+from headrace.base.errors import BadMessage, HeadraceError
+from headrace.base.records import Job, Message
+from headrace.base.units import parse_duration
+from headrace.delivery.encoding import encode
+from headrace.serve.door import Door, Ended, Refused, Ticket, Work
+from headrace.serve.forms import read_form
+from headrace.serve.http.request import Answer, Request, error_answer, json_answer
+from headrace.serve.http.routes import Routes
+from headrace.serve.kept_answers import KeptAnswers
+from headrace.sources.jobs import decode_message
+
+_JSON, _FORM = "application/json", "multipart/form-data"
+#: Calls a function after so many seconds, in the front's thread.
+CallLater = Callable[[float, Callable[[], object]], object]
+
+
+class JobsApi:
+    """The routes of jobs.
+
+    Args:
+        door: Where jobs go in.
+        call_later: Of the front.
+        calls_back: Whether jobs may name a receiver for their results.
+        clock: For deadlines.
+    """
+
+    def __init__(self, door: Door, call_later: CallLater, *, calls_back: bool, clock: Clock | None = None) -> None:
+        self._door = door
+        self._call_later = call_later
+        self._calls_back = calls_back
+        self._clock = clock or SystemClock()
+        self._kept = KeptAnswers()
+
+    def add_to(self, routes: Routes) -> None:
+        """Add the routes."""
+        routes.add("POST", "/v1/jobs", self.post)
+        routes.add("GET", "/v1/jobs/{job_id*}", self.get)
+
+    def post(self, request: Request) -> Answer | None:
+        """Let a job in, and answer when it has ended or when the client wants to wait no longer."""
+        try:
+            job = read_job(request, self._clock)
+            wait_seconds = _read_wait(request, is_called_back="callback" in job.attributes)
+        except BadMessage as error:
+            return error_answer(413 if error.code == "message.size" else 400, error.code, error.reason)
+        if "callback" in job.attributes and not self._calls_back:
+            return error_answer(
+                400,
+                "message.callback",
+                "this service calls nobody back; leave `callback` out, or give its pipeline delivery=headrace.callback()",
+            )
+        return self._submit(request, job, wait_seconds)
+
+    def get(self, request: Request, job_id: str) -> Answer:
+        """Return how it stands with a job that was answered 202."""
+        found = self._kept.find(job_id)
+        if found is None:
+            return error_answer(
+                404, "serve.unknown_job", f"no job {job_id:.100} is kept here; answers are kept for a while"
+            )
+        return json_answer(200, {"id": job_id, "state": "working"}) if found.ended is None else _answer(found.ended)
+
+    def _submit(self, request: Request, job: Job, wait_seconds: float | None) -> Answer | None:
+        kept = None if wait_seconds is None else self._kept.open(job.id)
+        if kept is not None and not kept.is_new:
+            return _accepted(job.id)  # a second try of the same request
+        work = Work(
+            payload=job.payload,
+            on_end=partial(self._ended, request, job.id, is_kept=kept is not None),
+            prepare=encode,
+            id=job.id,
+            task=job.task,
+            attributes=job.attributes,
+            deadline_ns=job.deadline_ns,
+        )
+        ticket = self._door.submit(work)
+        if isinstance(ticket, Refused):
+            if kept is not None:
+                self._kept.drop(job.id)
+            return refusal(ticket)
+        if wait_seconds == 0:
+            return _accepted(ticket.id)
+        if wait_seconds is not None:
+            self._call_later(wait_seconds, partial(request.answer, _accepted(ticket.id)))
+        else:
+            _cancel_if_gone(request, ticket)
+        return None
+
+    def _ended(self, request: Request, job_id: str, ended: Ended, *, is_kept: bool) -> None:
+        if is_kept:
+            self._kept.close(job_id, ended, len(ended.result or b""))
+        request.answer(_answer(ended))
+
+
+def refusal(refused: Refused) -> Answer:
+    """Return the answer to work that was not let in."""
+    retry = ("Retry-After", str(max(1, round(refused.retry_after_seconds))))
+    return error_answer(refused.status, refused.code, refused.reason, retry)
+
+
+def read_job(request: Request, clock: Clock) -> Job:
+    """Return the job that a request carries, with an id of its own unless it names one.
+
+    Raises:
+        BadMessage: If it is none.
+    """
+    kind = request.header("content-type").partition(";")[0].strip().lower()
+    query = request.query
+    named = request.header("idempotency-key")
+    if kind == _JSON:
+        return decode_message(Message(named or _new_id(), bytes(request.body), "", 1, 0.0), clock=clock)
+    fields: Mapping[str, str] = query
+    payload = bytes(request.body)
+    if kind == _FORM:
+        form, payload = read_form(request.header("content-type"), payload)
+        fields = {**query, **form}
+    if not payload:
+        raise BadMessage(
+            "message.payload: the body is empty; expected the bytes of an image, a form with a file, or JSON with url or data"
+        )
+    attributes = {"callback": fields["callback"]} if fields.get("callback") else {}
+    return Job(fields.get("id") or named or _new_id(), payload, task=fields.get("task", ""), attributes=attributes)
+
+
+def _new_id() -> str:
+    return os.urandom(16).hex()
+
+
+def _read_wait(request: Request, *, is_called_back: bool) -> float | None:
+    """Return how long the client waits before it takes an id instead of the result; None: as long as it takes."""
+    text = request.query.get("wait")
+    if text is not None:
+        try:
+            return parse_duration(text)
+        except (HeadraceError, ValueError) as error:
+            raise BadMessage(f"message.wait: wait={text!r:.40} is no duration, such as 2s or 500ms: {error}") from error
+    is_async = "respond-async" in request.header("prefer")
+    return 0.0 if is_async or is_called_back else None
+
+
+def _cancel_if_gone(request: Request, ticket: Ticket) -> None:
+    request.on_gone = ticket.cancel
+    if request.is_gone:
+        ticket.cancel()
+
+
+def _accepted(job_id: str) -> Answer:
+    place = f"/v1/jobs/{quote(job_id, safe='')}"
+    return json_answer(202, {"id": job_id, "state": "working"}, ("Location", place))
+
+
+def _answer(ended: Ended) -> Answer:
+    plan = (("X-Headrace-Plan", ended.plan_id),) if ended.plan_id else ()
+    if ended.code:
+        return error_answer(ended.status, ended.code, ended.reason, *plan)
+    return json_answer(200, {"id": ended.id, "result": msgspec.Raw(ended.result)}, *plan)

@@ -1,0 +1,231 @@
+"""Gives the run the jobs that came as requests, and tells each request how its job ended.
+
+How this works: the door puts a job into a list, from which a receiver takes it at once. Whatever ends the job (its result, an
+error, its deadline, the end of the run) takes it out of the table of those that are waited for; who takes it out answers, so
+each request is answered once. A job whose client is gone is marked as lost, so that no stage begins to work on it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import re
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from headrace.base.clock import Clock, SystemClock
+from headrace.base.parking import Parking
+from headrace.base.plan import SourcePlan
+from headrace.base.protocols import Source
+from headrace.base.records import Job, Outcome, OutcomeKind, QueueStatistics
+from headrace.serve.door import Ended, Work
+from headrace.serve.statuses import status_of
+
+#: How long after its deadline a job is given up whose stage still works on it: the stage's own end says more.
+_LATE_NS = 20_000_000
+_CODE = re.compile(r"\b([a-z]+\.[a-z_]+): ")
+_STOPPED = "serve.stopping"
+
+
+class RequestJob(Job):
+    """A job that somebody waits for."""
+
+    __slots__ = ("num_bytes", "result", "work")
+
+    def __init__(self, job_id: str, work: Work, settle: Callable[[Job, Outcome], None], max_attempts: int) -> None:
+        super().__init__(
+            job_id,
+            work.payload,
+            task=work.task,
+            attributes=work.attributes,
+            deadline_ns=work.deadline_ns,
+            max_attempts=max_attempts,
+            settle=settle,
+        )
+        self.work = work
+        self.result: Any = None
+        payload = work.payload
+        self.num_bytes = len(payload) if isinstance(payload, bytes) else getattr(payload, "nbytes", 0)
+
+
+class RequestSource(Source):
+    """See above; thread-safe.
+
+    Args:
+        clock: The run's.
+
+    Attributes:
+        on_ready: Called when the run asks for jobs for the first time: its workers are open.
+        on_stopping: Called when it will ask for no more.
+        plan_id: Of the Plan in use; named in answers.
+    """
+
+    is_endless = True
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.on_ready: Callable[[], object] = lambda: None
+        self.on_stopping: Callable[[], object] = lambda: None
+        self.plan_id = ""
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._receivers = Parking(self._lock)
+        self._waiting: deque[RequestJob] = deque()
+        self._again: list[tuple[float, int, RequestJob]] = []
+        self._asked: dict[RequestJob, None] = {}
+        self._deadlines: list[tuple[int, int, RequestJob]] = []
+        self._order = itertools.count()
+        self._bytes = 0
+        self._max_attempts = 1
+        self._is_over = False
+        self._was_asked = False
+
+    @property
+    def num_waiting(self) -> int:
+        """Jobs that no receiver has taken."""
+        return len(self._waiting)
+
+    @property
+    def num_open(self) -> int:
+        """Jobs that somebody waits for."""
+        return len(self._asked)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of their payloads."""
+        return self._bytes
+
+    # --- called by the door
+
+    def put(self, job_id: str, work: Work) -> RequestJob:
+        """Let a job in, and return it; it ends at once where the run is over."""
+        job = RequestJob(job_id, work, self._settle, self._max_attempts)
+        with self._lock:
+            self._asked[job] = None
+            self._bytes += job.num_bytes
+            if work.deadline_ns is not None:
+                heapq.heappush(self._deadlines, (work.deadline_ns + _LATE_NS, next(self._order), job))
+            is_over = self._is_over
+            if not is_over:
+                self._waiting.append(job)
+                self._receivers.call()
+        if is_over:
+            self._end(job, _stopping(job))
+        return job
+
+    def drop(self, job: RequestJob) -> None:
+        """Note that nobody waits for a job any more."""
+        job.lost = True
+        self._forget(job)
+
+    # --- called by the run
+
+    def open(self, settings: SourcePlan) -> None:
+        """Make ready: tries of one job are one unless the Plan says otherwise, as its client can try again."""
+        self._max_attempts = settings.max_receives or 1
+
+    def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
+        """Return up to limit jobs, [] if none came within wait_seconds."""
+        if not self._was_asked:
+            self._was_asked = True
+            self.on_ready()
+        jobs: list[Job] = []
+        with self._lock:
+            if not self._waiting and not self._is_over:
+                self._receivers.wait(wait_seconds)
+            while self._waiting and len(jobs) < limit:
+                jobs.append(self._waiting.popleft())
+            if self._waiting:
+                self._receivers.call()
+        return jobs
+
+    def stop(self) -> None:
+        """End the jobs that were not received: nothing more will be."""
+        self.on_stopping()
+        with self._lock:
+            self._is_over = True
+            left = [*self._waiting, *(job for *_, job in self._again)]
+            self._waiting.clear()
+            self._again.clear()
+            self._receivers.call_all()
+        for job in left:
+            self._end(job, _stopping(job))
+
+    def tend(self) -> None:
+        """Offer again what is due, and answer those whose time is over."""
+        now = self._clock.now_ns()
+        late: list[RequestJob] = []
+        with self._lock:
+            while self._again and self._again[0][0] <= now:
+                self._waiting.append(heapq.heappop(self._again)[-1])
+                self._receivers.call()
+            while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][-1] not in self._asked):
+                late.append(heapq.heappop(self._deadlines)[-1])
+        for job in late:
+            job.lost = True
+            self._end(job, _failed(job, "deadline.passed: the request's deadline passed before it was answered"))
+
+    def backlog(self) -> QueueStatistics:
+        """Return how much waits and is in flight."""
+        waiting = len(self._waiting)
+        return QueueStatistics(waiting, len(self._asked) - waiting, len(self._again), 0, None)
+
+    def close(self) -> None:
+        """Answer everybody who still waits."""
+        self.stop()
+        for job in list(self._asked):
+            self._end(job, _stopping(job))
+
+    # --- how jobs end
+
+    def _settle(self, job: Job, outcome: Outcome) -> None:
+        if not isinstance(job, RequestJob):
+            raise TypeError(f"expected a job of this source, got {type(job).__name__}")
+        if outcome.kind is OutcomeKind.DELIVERED:
+            self._end(job, Ended(job.id, job.result, plan_id=self.plan_id))
+        elif outcome.kind is OutcomeKind.RETRY and self._offer_again(job, outcome.delay_seconds):
+            return
+        elif outcome.kind is OutcomeKind.RETURNED and self._is_over:
+            self._end(job, _stopping(job))
+        else:
+            self._end(job, _failed(job, outcome.reason))
+
+    def _offer_again(self, job: RequestJob, delay_seconds: float) -> bool:
+        """Let a job have another try, if it has one left and time for it."""
+        due = self._clock.now_ns() + round(delay_seconds * 1e9)
+        is_late = job.deadline_ns is not None and due >= job.deadline_ns
+        if job.attempt >= self._max_attempts or job.lost or is_late:
+            return False
+        again = RequestJob(job.id, job.work, self._settle, self._max_attempts)
+        again.attempt = job.attempt + 1
+        with self._lock:
+            if self._is_over or job not in self._asked:
+                return False
+            del self._asked[job]
+            self._asked[again] = None
+            heapq.heappush(self._again, (due, next(self._order), again))
+        return True
+
+    def _end(self, job: RequestJob, ended: Ended) -> None:
+        if self._forget(job):
+            job.work.on_end(ended)
+
+    def _forget(self, job: RequestJob) -> bool:
+        """Return whether somebody waited for a job until now."""
+        with self._lock:
+            if job not in self._asked:
+                return False
+            del self._asked[job]
+            self._bytes -= job.num_bytes
+            return True
+
+
+def _failed(job: Job, reason: str) -> Ended:
+    found = _CODE.search(reason)
+    code = found[1] if found else "serve.failed"
+    return Ended(job.id, code=code, reason=reason, status=status_of(code))
+
+
+def _stopping(job: Job) -> Ended:
+    return Ended(job.id, code=_STOPPED, reason="the service is stopping; try again", status=status_of(_STOPPED))

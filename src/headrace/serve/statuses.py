@@ -1,0 +1,28 @@
+"""The HTTP status that says the same as an error's code."""
+
+from __future__ import annotations
+
+_EXACT = {
+    "deadline.passed": 504,
+    "serve.busy": 429,
+    "serve.starting": 503,
+    "serve.stopping": 503,
+    "message.size": 413,
+}
+#: By what stands before the dot. What the client sent is its own fault (4xx); a server that it named is neither's.
+_GROUPS = {
+    "message": 400,
+    "decode": 422,
+    "text": 422,
+    "ssrf": 422,
+    "file": 422,
+    "http": 424,
+    "brake": 503,
+    "shortage": 503,
+    "route": 404,
+}
+
+
+def status_of(code: str) -> int:
+    """Return the status of an error's code; 500 where it is nobody's fault but ours."""
+    return _EXACT.get(code) or _GROUPS.get(code.partition(".")[0], 500)

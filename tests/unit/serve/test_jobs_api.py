@@ -1,0 +1,194 @@
+"""What `/v1/jobs` takes, and what it answers."""
+
+import base64
+import json
+from collections.abc import Callable
+
+import pytest
+
+from headrace.serve.door import Ended, Refused, Work
+from headrace.serve.http.request import Answer
+from headrace.serve.http.routes import Routes
+from headrace.serve.jobs_api import JobsApi
+from tests.unit.serve.asking import Asker
+
+
+class Door:
+    """Keeps what came."""
+
+    def __init__(self, refused: Refused | None = None) -> None:
+        self.works: list[Work] = []
+        self.cancelled: list[str] = []
+        self._refused = refused
+
+    def submit(self, work: Work) -> object:
+        """Submit."""
+        self.works.append(work)
+        return self._refused or _Ticket(work.id, self)
+
+    def end(self, result: object = None, code: str = "", status: int = 200) -> None:
+        """End."""
+        work = self.works[-1]
+        encoded = None if code else work.prepare(result)
+        work.on_end(Ended(work.id, encoded, code, code and f"{code}: why", status, plan_id="plan-1"))
+
+
+class _Ticket:
+    def __init__(self, job_id: str, door: Door) -> None:
+        self.id = job_id
+        self._door = door
+
+    def cancel(self) -> None:
+        """Cancel."""
+        self._door.cancelled.append(self.id)
+
+
+class Later:
+    """Calls when it is told to."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, Callable[[], object]]] = []
+
+    def __call__(self, seconds: float, call: Callable[[], object]) -> None:
+        """Note a call."""
+        self.calls.append((seconds, call))
+
+
+def routes_of(door: Door, *, later: Later | None = None, calls_back: bool = False) -> Routes:
+    """Routes of."""
+    routes = Routes()
+    JobsApi(door, later or Later(), calls_back=calls_back).add_to(routes)
+    return routes
+
+
+def body_of(answer: Answer) -> dict[str, object]:
+    """Body of."""
+    return json.loads(answer.body)
+
+
+def test_the_bytes_of_an_image_come_back_as_its_result() -> None:
+    """The bytes of an image come back as its result."""
+    door, asker = Door(), Asker()
+    request = asker.request("POST", "/v1/jobs?id=photo-1&task=scenes", b"\xff\xd8jpeg", content_type="image/jpeg")
+    assert routes_of(door).answer(request) is None
+    assert (door.works[0].id, door.works[0].task, door.works[0].payload) == ("photo-1", "scenes", b"\xff\xd8jpeg")
+    door.end({"label": "cat"})
+    assert asker.answers[0].status == 200
+    assert body_of(asker.answers[0]) == {"id": "photo-1", "result": {"label": "cat"}}
+    assert ("X-Headrace-Plan", "plan-1") in asker.answers[0].headers
+
+
+def test_an_envelope_is_that_of_a_job_in_a_queue() -> None:
+    """An envelope is that of a job in a queue."""
+    door = Door()
+    envelope = {"id": "a", "data": base64.b64encode(b"bytes").decode(), "task": "t", "attributes": {"order": 7}}
+    request = Asker().request("POST", "/v1/jobs", json.dumps(envelope).encode(), content_type="application/json")
+    assert routes_of(door).answer(request) is None
+    work = door.works[0]
+    assert (work.id, work.task, work.payload, work.attributes) == ("a", "t", b"bytes", {"order": 7})
+
+
+def test_a_form_carries_a_file_and_fields() -> None:
+    """A form carries a file and fields."""
+    door = Door()
+    body = (
+        b'--XX\r\nContent-Disposition: form-data; name="task"\r\n\r\nscenes\r\n'
+        b'--XX\r\nContent-Disposition: form-data; name="image"; filename="a.jpg"\r\nContent-Type: image/jpeg\r\n\r\n'
+        b"\xff\xd8 --XX \r\n\r\n\xff\xd9\r\n--XX--\r\n"
+    )
+    request = Asker().request("POST", "/v1/jobs", body, content_type="multipart/form-data; boundary=XX")
+    assert routes_of(door).answer(request) is None
+    assert (door.works[0].task, door.works[0].payload) == ("scenes", b"\xff\xd8 --XX \r\n\r\n\xff\xd9")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "code"),
+    [
+        (b"", "image/jpeg", "message.payload"),
+        (b"{", "application/json", "message.json"),
+        (b'{"url": "http://x/1", "colour": 1}', "application/json", "message.field"),
+        (b'{"url": "http://x/1", "callback": "http://y/"}', "application/json", "message.callback"),
+        (b'{"path": "a.jpg"}', "application/json", "message.payload"),
+        (b"--XX--", "multipart/form-data; boundary=XX", "message.form"),
+        (b"text", "multipart/form-data", "message.form"),
+        (b"--XX\r\nno end", "multipart/form-data; boundary=XX", "message.form"),
+        (b"[" * 100_000, "application/json", "message.field"),
+    ],
+)
+def test_what_is_no_job_is_refused_with_a_code(body: bytes, kind: str, code: str) -> None:
+    """What is no job is refused with a code."""
+    door = Door()
+    answer = routes_of(door).answer(Asker().request("POST", "/v1/jobs", body, content_type=kind))
+    assert (answer.status, body_of(answer)["code"]) == (400, code)
+    assert door.works == []
+
+
+def test_an_error_comes_back_with_its_status() -> None:
+    """An error comes back with its status."""
+    door, asker = Door(), Asker()
+    routes_of(door).answer(asker.request("POST", "/v1/jobs", b"x"))
+    door.end(code="decode.corrupt", status=422)
+    assert asker.answers[0].status == 422
+    assert body_of(asker.answers[0]) == {"error": "decode.corrupt: why", "code": "decode.corrupt"}
+
+
+def test_work_that_is_not_let_in_says_when_to_try_again() -> None:
+    """Work that is not let in says when to try again."""
+    answer = routes_of(Door(Refused(429, "serve.busy", "full", 3.0))).answer(Asker().request("POST", "/v1/jobs", b"x"))
+    assert (answer.status, dict(answer.headers)["Retry-After"]) == (429, "3")
+
+
+@pytest.mark.parametrize("how", ["prefer", "callback"])
+def test_who_does_not_wait_gets_an_id_and_asks_for_the_result(how: str) -> None:
+    """Who does not wait gets an id and asks for the result."""
+    door, asker = Door(), Asker()
+    routes = routes_of(door, calls_back=True)
+    if how == "prefer":
+        request = asker.request("POST", "/v1/jobs?id=a/1", b"x", prefer="respond-async")
+    else:
+        body = b'{"url": "http://x/1", "id": "a/1", "callback": "http://y/"}'
+        request = asker.request("POST", "/v1/jobs", body, content_type="application/json")
+    accepted = routes.answer(request)
+    assert (accepted.status, dict(accepted.headers)["Location"]) == (202, "/v1/jobs/a%2F1")
+    assert body_of(get(routes, "a/1")) == {"id": "a/1", "state": "working"}
+    door.end([1, 2])
+    assert body_of(get(routes, "a/1"))["result"] == [1, 2]
+
+
+def get(routes: Routes, job_id: str) -> Answer | None:
+    """Get."""
+    return routes.answer(Asker().request("GET", f"/v1/jobs/{job_id}"))
+
+
+def test_a_job_that_was_answered_202_is_found_until_it_is_old() -> None:
+    """A job that was answered 202 is found until it is old."""
+    door = Door()
+    routes = routes_of(door)
+    assert routes.answer(Asker().request("POST", "/v1/jobs?id=a", b"x", prefer="respond-async")).status == 202
+    assert body_of(get(routes, "a")) == {"id": "a", "state": "working"}
+    assert routes.answer(Asker().request("POST", "/v1/jobs?id=a", b"x", prefer="respond-async")).status == 202
+    assert len(door.works) == 1, "a second try of one request is not a second job"
+    door.end([1, 2])
+    assert body_of(get(routes, "a")) == {"id": "a", "result": [1, 2]}
+    assert get(routes, "b").status == 404
+
+
+def test_who_waits_for_a_while_gets_the_result_or_an_id() -> None:
+    """Who waits for a while gets the result or an id."""
+    door, asker, later = Door(), Asker(), Later()
+    routes = routes_of(door, later=later)
+    assert routes.answer(asker.request("POST", "/v1/jobs?id=a&wait=2s", b"x")) is None
+    assert [seconds for seconds, _ in later.calls] == [2.0]
+    later.calls[0][1]()
+    door.end(3)
+    assert [answer.status for answer in asker.answers] == [202]
+    assert body_of(get(routes, "a"))["result"] == 3
+
+
+def test_a_client_that_is_gone_cancels_its_job() -> None:
+    """A client that is gone cancels its job."""
+    door = Door()
+    request = Asker().request("POST", "/v1/jobs?id=a", b"x")
+    routes_of(door).answer(request)
+    request.on_gone()
+    assert door.cancelled == ["a"]

@@ -1,0 +1,167 @@
+"""Each request hears exactly once how its job ended, whatever ended it."""
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.base.plan import SourcePlan
+from headrace.base.records import DELIVERED, Outcome, OutcomeKind
+from headrace.serve.door import Ended, Refused, Work
+from headrace.serve.front_door import Bounds, FrontDoor, State
+from headrace.serve.source import RequestJob, RequestSource
+from headrace.testing import FakeClock
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.ended: list[Ended] = []
+
+    def work(self, payload: object = b"image", **fields: object) -> Work:
+        """Work."""
+        return Work(payload=payload, on_end=self.ended.append, **fields)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """Clock."""
+    return FakeClock()
+
+
+@pytest.fixture
+def source(clock: FakeClock) -> RequestSource:
+    """Source."""
+    source = RequestSource(clock)
+    source.open(SourcePlan())
+    return source
+
+
+def received(source: RequestSource) -> RequestJob:
+    """Received."""
+    jobs = source.receive(10, 0.0)
+    assert len(jobs) == 1
+    return jobs[0]
+
+
+def test_a_result_ends_a_job_once(source: RequestSource) -> None:
+    """A result ends a job once."""
+    heard = Heard()
+    source.put("a", heard.work())
+    job = received(source)
+    job.result = b"cat"
+    job.settle(DELIVERED)
+    source.close()
+    assert [(one.id, one.result, one.code) for one in heard.ended] == [("a", b"cat", "")]
+    assert (source.num_open, source.num_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "status"),
+    [
+        ("decode: item a: decode.corrupt: no image", "decode.corrupt", 422),
+        ("fetch: item a: ssrf.address: 10.0.0.1 is private", "ssrf.address", 422),
+        ("fetch: item a: http.status: 404", "http.status", 424),
+        ("process: item a: ValueError: no", "serve.failed", 500),
+    ],
+)
+def test_an_error_ends_a_job_with_its_code(source: RequestSource, reason: str, code: str, status: int) -> None:
+    """An error ends a job with its code."""
+    heard = Heard()
+    source.put("a", heard.work())
+    received(source).settle(Outcome(OutcomeKind.REJECTED, reason))
+    assert [(one.code, one.status, one.reason) for one in heard.ended] == [(code, status, reason)]
+
+
+def test_a_deadline_ends_a_job_that_a_stage_still_works_on(source: RequestSource, clock: FakeClock) -> None:
+    """A deadline ends a job that a stage still works on."""
+    heard = Heard()
+    source.put("a", heard.work(deadline_ns=clock.now_ns() + 1_000_000_000))
+    job = received(source)
+    source.tend()
+    assert heard.ended == []
+    clock.advance(1.1)
+    source.tend()
+    assert [(one.code, one.status) for one in heard.ended] == [("deadline.passed", 504)]
+    assert job.lost
+    job.settle(DELIVERED)
+    assert len(heard.ended) == 1
+
+
+def test_nobody_hears_of_a_job_whose_client_is_gone(source: RequestSource) -> None:
+    """Nobody hears of a job whose client is gone."""
+    heard = Heard()
+    job = source.put("a", heard.work())
+    source.drop(job)
+    assert received(source).lost
+    job.settle(Outcome(OutcomeKind.RETURNED, "dropped"))
+    assert heard.ended == []
+
+
+def test_a_job_has_one_try_unless_the_plan_says_more(source: RequestSource, clock: FakeClock) -> None:
+    """A job has one try unless the plan says more."""
+    once, twice = Heard(), Heard()
+    failed = Outcome(OutcomeKind.RETRY, "process: item a: process.flaky: try again", 0.5)
+    source.put("a", once.work())
+    received(source).settle(failed)
+    assert [one.code for one in once.ended] == ["process.flaky"]
+    source.open(SourcePlan(max_receives=2))
+    source.put("a", twice.work())
+    received(source).settle(failed)
+    assert twice.ended == []
+    clock.advance(0.6)
+    source.tend()
+    again = received(source)
+    assert again.attempt == 2
+    again.settle(failed)
+    assert [one.code for one in twice.ended] == ["process.flaky"]
+
+
+def test_the_end_of_the_run_ends_what_waits_and_what_comes_later(source: RequestSource) -> None:
+    """The end of the run ends what waits and what comes later."""
+    heard = Heard()
+    source.put("a", heard.work())
+    source.stop()
+    source.put("b", heard.work())
+    assert [(one.id, one.code, one.status) for one in heard.ended] == [
+        ("a", "serve.stopping", 503),
+        ("b", "serve.stopping", 503),
+    ]
+
+
+def test_the_door_opens_when_the_run_asks_for_jobs_and_closes_before_its_end(source: RequestSource) -> None:
+    """The door opens when the run asks for jobs and closes before its end."""
+    door = FrontDoor(source)
+    heard = Heard()
+    refused = door.submit(heard.work())
+    assert isinstance(refused, Refused)
+    assert (refused.status, refused.code) == (503, "serve.starting")
+    source.receive(1, 0.0)
+    assert not isinstance(door.submit(heard.work()), Refused)
+    source.stop()
+    assert door.state is State.DRAINING
+    refused = door.submit(heard.work())
+    assert isinstance(refused, Refused)
+    assert refused.code == "serve.stopping"
+
+
+@pytest.mark.parametrize("bounds", [Bounds(requests=2), Bounds(num_bytes=10)])
+def test_the_door_refuses_what_is_beyond_its_bounds(source: RequestSource, bounds: Bounds) -> None:
+    """The door refuses what is beyond its bounds."""
+    door, heard = FrontDoor(source, bounds), Heard()
+    source.receive(1, 0.0)
+    tickets = [door.submit(heard.work(b"12345")) for _ in range(3)]
+    assert [isinstance(one, Refused) for one in tickets] == [False, False, True]
+    assert tickets[2].status == 429
+    tickets[0].cancel()
+    assert not isinstance(door.submit(heard.work(b"12345")), Refused)
+    assert door.counts == {"in": 3, "serve.busy": 1}
+
+
+def test_the_door_gives_work_the_default_deadline(source: RequestSource, clock: FakeClock) -> None:
+    """The door gives work the default deadline."""
+    door, heard = FrontDoor(source, deadline_seconds=2.0, clock=clock), Heard()
+    source.receive(1, 0.0)
+    work = heard.work()
+    door.submit(work)
+    door.submit(replace(work, deadline_ns=clock.now_ns() + 5))
+    deadlines = [job.deadline_ns - clock.now_ns() for job in source.receive(10, 0.0)]
+    assert deadlines == [2_000_000_000, 5]
