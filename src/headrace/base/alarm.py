@@ -35,7 +35,11 @@ class Alarm:
         self._libc = ctypes.PyDLL(None, use_errno=True)
         self.descriptor = _check(self._libc.timerfd_create(time.CLOCK_MONOTONIC, _NONBLOCK_CLOEXEC))
         self._at_ns: int | None = None
-        self.move(epoll)
+        try:
+            self.move(epoll)
+        except BaseException:
+            self.close()
+            raise
 
     def set(self, at_ns: int | None) -> None:
         """Set the timer to a time (ns of CLOCK_MONOTONIC), or switch it off (None)."""

@@ -155,7 +155,8 @@ class Carrier:
         if under_way is None:
             return
         self._forget(under_way)
-        with contextlib.suppress(Exception):  # how its job ends is decided already, and others are to be cancelled, too
+        # How its job ends is decided already, whatever a user's code raises, and others are to be cancelled, too.
+        with contextlib.suppress(BaseException):
             under_way.call.close()
 
     def close(self) -> None:
@@ -203,14 +204,20 @@ class Carrier:
         for transfers in moved:
             self._resume_ended(transfers)
         if self._sockets.has_strays:
-            self._renew_epoll()
+            with contextlib.suppress(OSError):  # what is short now may be there at the next event of the stray
+                self._renew_epoll()
 
     def _renew_epoll(self) -> None:
+        fresh = select.epoll()
+        try:
+            fresh.register(self._bell, select.EPOLLIN)
+            self._pauses.move(fresh)
+        except OSError:
+            fresh.close()
+            raise
         self._epoll.close()
-        self._epoll = select.epoll()
-        self._epoll.register(self._bell, select.EPOLLIN)
-        self._pauses.move(self._epoll)
-        self._sockets.move(self._epoll)
+        self._epoll = fresh
+        self._sockets.move(fresh)
 
     def _resume_ready(self) -> None:
         """Run on the calls whose waits are over without an event of a socket."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.base import look_ups
+from headrace.base.alarm import Alarm
 from headrace.base.calls import Call, InThread, LookUp, Pause
 from headrace.base.carrier import Carrier, Ended
 from headrace.base.current_job import current_jobs, hands
@@ -161,7 +163,18 @@ def test_a_cancelled_call_puts_away_what_it_has(carrier: Carrier) -> None:
     assert carrier.wait(0.02) == []
 
 
-def test_closing_cancels(carrier: Carrier) -> None:
+def test_an_alarm_that_cannot_be_watched_leaves_nothing_open() -> None:
+    """The timer of an epoll that refuses it is closed."""
+    epoll = select.epoll()
+    epoll.close()
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(ValueError, match="closed epoll"):
+        Alarm(epoll)
+    assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize("raised", [KeyError, SystemExit])
+def test_closing_cancels(raised: type[BaseException]) -> None:
     """Whatever is under way is put away, also if one of the calls raises while it is closed."""
     left: list[int] = []
 
@@ -170,7 +183,7 @@ def test_closing_cancels(carrier: Carrier) -> None:
             yield Pause(60.0)
         finally:
             left.append(number)
-            raise KeyError(number)
+            raise raised(number)
 
     other = Carrier()
     for number in range(3):
