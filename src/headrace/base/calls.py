@@ -70,11 +70,16 @@ class OpensSockets(Protocol):
 
     on_open: Callable[[int], object] | None
     """Called with each new descriptor, before libcurl uses it; None: nobody wants to know."""
+    opened: int
+    """The descriptor that the request under way opened last; -1: none so far."""
 
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """Wait for a request of libcurl; the answer is None, and `pycurl.error` is thrown in if it fails."""
+    """Wait for a request of libcurl; the answer is None.
+
+    `pycurl.error` is thrown in if it fails, OSError if the system lacks what it takes.
+    """
 
     curl: Any
     """The handle, with the request set; nobody touches it until the wait is over."""

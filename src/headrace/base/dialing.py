@@ -11,6 +11,7 @@ requests: else the addresses that one handle brings would be strange to the next
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import string
@@ -94,6 +95,7 @@ class Dialer:
         curl.setopt(pycurl.SOCKOPTFUNCTION, gate.set_up_socket)
         if self._rules.proxy:
             curl.setopt(pycurl.NOPROXY, "")
+            curl.setopt(pycurl.OPENSOCKETFUNCTION, gate.open_unjudged)
             return gate
         curl.setopt(pycurl.PROXY, "")  # else libcurl takes one from the environment, and that one resolves
         # Ours must not outlive theirs: libcurl would resolve for itself (and the gate refuse what it found).
@@ -174,12 +176,16 @@ class Gate:
     Knows nothing of the handle, so that the two are no cycle and go with their client.
 
     Attributes:
+        on_open: See `calls.OpensSockets`, as `opened`.
         has_strayed: Whether the request would have gone elsewhere than to what was judged.
+        unopened: Why no socket could be opened the last time, as `errno` has it; 0: one could.
     """
 
     def __init__(self, dialer: Dialer) -> None:
         self.on_open: Callable[[int], object] | None = None
         self.has_strayed = False
+        self.opened = -1
+        self.unopened = 0
         self._dialer = dialer
         self._judged: Judged | None = None
 
@@ -187,10 +193,12 @@ class Gate:
         """Let the next request go where an origin may go."""
         self._judged = judged
         self.has_strayed = False
+        self.opened = -1
+        self.unopened = 0
 
     def open_socket(self, purpose: int, wanted: Any) -> Any:
         """Return a socket for an address that may be dialled, else what tells libcurl not to connect."""
-        family, kind, protocol, address = wanted
+        family, _, _, address = wanted
         try:
             known = family in (socket.AF_INET, socket.AF_INET6) and self._admits(parse_addresses([address[0]])[0])
         except ValueError:
@@ -198,15 +206,23 @@ class Gate:
         if not known:
             self.has_strayed = True
             return pycurl.SOCKET_BAD
+        return self.open_unjudged(purpose, wanted)
+
+    def open_unjudged(self, purpose: int, wanted: Any) -> Any:
+        """Return a socket for any address, else what tells libcurl not to connect."""
+        self.unopened = errno.EMFILE  # until libcurl has it: pycurl takes a copy, which takes a second number
         try:
-            return _Lent(socket.socket(family, kind, protocol).detach())
-        except OSError:  # libcurl fails with a code of its own, and who asked finds out why
+            return _Lent(socket.socket(*wanted[:3]).detach())
+        except OSError as error:  # libcurl fails with a code of its own
+            self.unopened = error.errno or 0
             return pycurl.SOCKET_BAD
 
     def set_up_socket(self, descriptor: int, purpose: int) -> int:
         """Set what holds for every socket of libcurl's."""
         # pycurl hands libcurl a plain copy of the socket, which child processes would inherit.
         os.set_inheritable(descriptor, False)
+        self.opened = descriptor
+        self.unopened = 0
         if self.on_open is not None:
             self.on_open(descriptor)
         return int(pycurl.SOCKOPT_OK)

@@ -55,7 +55,7 @@ class HttpClient:
 
         Raises:
             HttpError: If there is none, it breaks a limit, or an address on the way may not be contacted.
-            OSError, MemoryError: If this machine has no file handle or no memory for it.
+            OSError, MemoryError, Shortage: If this machine has no file handle, no memory or no thread for it.
             DeadlinePassed: If the job in this thread's hands was wanted before any answer came.
         """
         return run_call(self.getting(url))
@@ -69,7 +69,7 @@ class HttpClient:
 
         Raises:
             HttpError: If no status came, or not all headers, or the address may not be contacted.
-            OSError, MemoryError: If this machine has no file handle or no memory for it.
+            OSError, MemoryError, Shortage: If this machine has no file handle, no memory or no thread for it.
             DeadlinePassed: If the job in this thread's hands was wanted before any answer came.
         """
         return run_call(self.posting(url, body, headers))

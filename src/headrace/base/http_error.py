@@ -28,7 +28,10 @@ _NO_CONNECTION = (
     pycurl.E_COULDNT_CONNECT,
     pycurl.E_COULDNT_RESOLVE_HOST,
     pycurl.E_COULDNT_RESOLVE_PROXY,
+    pycurl.E_SSL_CACERT_BADFILE,
 )
+#: The process, and the machine, have no more file handles.
+_NO_FILES = (errno.EMFILE, errno.ENFILE)
 
 
 class HttpError(Exception):
@@ -47,29 +50,45 @@ class HttpError(Exception):
         self.is_unreachable = code in ("http.resolve", "http.connect", "http.tls")
 
 
-def failure_of(error: pycurl.error, url: str) -> Exception:
+def failure_of(error: pycurl.error, url: str, unopened: int) -> Exception:
     """Return what libcurl's error means: HttpError, or MemoryError if this machine has no memory.
+
+    Args:
+        error: Of the request.
+        url: What was called.
+        unopened: Why the request had no socket, as `errno` has it; 0: it had one.
 
     Raises:
         OSError: If this machine has no file handle.
     """
     code, message = error.args
     if code in _NO_CONNECTION:
-        refuse_without_files(url)
+        refuse_without_files(url, unopened)
     if code == pycurl.E_OUT_OF_MEMORY:
         return MemoryError(f"{strip_secrets(url)} was not called: {message}")
     name, permanent = _CAUSES.get(code, ("http.failed", False))
     return HttpError("http.slow" if "too slow" in message else name, url, message, permanent=permanent)
 
 
-def refuse_without_files(url: str) -> None:
-    """Raise OSError if this process can open no file, and so no socket: no server is to blame, see `base.shortage`."""
+def refuse_without_files(url: str, unopened: int = 0) -> None:
+    """Raise OSError if this process can open no file, and so no socket: no server is to blame, see `base.shortage`.
+
+    Args:
+        url: What was to be called.
+        unopened: Why a socket was not opened before, as `errno` has it; another thread may have closed a file since.
+    """
+    short = unopened if unopened in _NO_FILES else _try_to_open()
+    if short in _NO_FILES:
+        what = f"{strip_secrets(url)} was not called: no socket could be opened, {os.strerror(short)}; see ulimit -n"
+        raise OSError(short, what)
+
+
+def _try_to_open() -> int:
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            what = f"{strip_secrets(url)} was not called: no socket could be opened, {error.strerror}; see ulimit -n"
-            raise OSError(error.errno, what) from None
+        return error.errno or 0
+    return 0
 
 
 def strip_secrets(url: str) -> str:

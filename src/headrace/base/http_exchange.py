@@ -22,11 +22,12 @@ from headrace import __version__
 from headrace.base.calls import Call, Transfer
 from headrace.base.deadline import seconds_left
 from headrace.base.dialing import STRAYED, Dialer, Judged, Refused, encode_ascii
-from headrace.base.errors import DeadlinePassed
+from headrace.base.errors import DeadlinePassed, Shortage
 from headrace.base.http_answer import FirstBytes, Response, is_switching, is_whole, retry_after_seconds
 from headrace.base.http_error import HttpError, failure_of, refuse_without_files, strip_secrets
 from headrace.base.http_settings import HttpSettings
 from headrace.base.look_ups import Unresolved
+from headrace.base.shortage import shortage_of
 
 _SWITCHING_PROTOCOLS = 101
 #: What a GET follows; see RFC 9110, 15.4.
@@ -132,12 +133,14 @@ class Exchange:
             if self._gate.has_strayed:
                 raise HttpError(STRAYED.code, url, STRAYED.why, permanent=False) from None
             self._refuse_late(url)
-            raise failure_of(error, url) from None
+            raise failure_of(error, url, self._gate.unopened) from None
         except Refused as error:
             raise HttpError(error.refusal.code, url, error.refusal.why, permanent=True) from None
         except Unresolved as error:
             self._refuse_late(url)
             refuse_without_files(url)
+            if (short := shortage_of(error)) is not None:
+                raise Shortage(f"{short}: {strip_secrets(url)} was not called: {error}") from error
             raise HttpError("http.resolve", url, str(error), permanent=False) from None
         except (UnicodeError, ValueError) as error:
             raise HttpError("ssrf.url", url, f"not an address ({error})", permanent=True) from None
@@ -161,7 +164,7 @@ class Exchange:
         self._transfer.is_first = judged.give_to(self.curl)
         try:
             yield self._transfer
-        except pycurl.error:
+        except (pycurl.error, OSError):
             if self._transfer.is_first:
                 judged.give_again()
             raise

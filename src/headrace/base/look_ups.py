@@ -57,9 +57,11 @@ def begin_look_up(host: str, port: int, answer: Callable[[Answer], object]) -> b
 
 def addresses_of(answer: Answer) -> tuple[Address, ...]:
     """Return the addresses that were found; raises Unresolved if there are none."""
-    if isinstance(answer, Exception) or not answer:
-        why = answer.strerror if isinstance(answer, OSError) else "no address"
-        raise Unresolved(f"its name cannot be resolved: {why}")
+    if isinstance(answer, Exception):
+        why = answer.strerror if isinstance(answer, OSError) else str(answer) or type(answer).__name__
+        raise Unresolved(f"its name cannot be resolved: {why}") from answer
+    if not answer:
+        raise Unresolved("its name cannot be resolved: no address")
     return answer
 
 
@@ -78,7 +80,7 @@ def _start(host: str, port: int, answer: Callable[[Answer], object]) -> None:
         try:
             rows = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM)
             found: Answer = parse_addresses(str(row[4][0]) for row in rows)
-        except (OSError, ValueError) as error:
+        except Exception as error:  # also no memory: whoever waits is to know
             found = error
         finally:
             _places.release()
@@ -86,7 +88,7 @@ def _start(host: str, port: int, answer: Callable[[Answer], object]) -> None:
 
     try:
         threading.Thread(target=ask, name="headrace-lookup", daemon=True).start()
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         # The thread that gives the place back does not exist: without this, a shortage of threads would end all look-ups.
         _places.release()
-        raise Unresolved(f"its name was not looked up: {error}") from None
+        raise Unresolved(f"its name was not looked up: {error}") from error

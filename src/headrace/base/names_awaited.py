@@ -108,6 +108,8 @@ class NamesAwaited(Generic[W]):
 
 def _result(answer: Answer) -> tuple[Address, ...] | Unresolved:
     try:
-        return Unresolved(*answer.args) if isinstance(answer, Unresolved) else addresses_of(answer)
+        if isinstance(answer, Unresolved):
+            raise Unresolved(*answer.args) from answer
+        return addresses_of(answer)
     except Unresolved as error:
         return error

@@ -9,10 +9,20 @@ another socket is known by `note_opened`; of those few that libcurl opens by its
 
 from __future__ import annotations
 
+import errno
 import select
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-T = TypeVar("T")
+
+class Owner(Protocol):
+    """On whose behalf sockets are watched."""
+
+    def refuse(self, descriptor: int, error: OSError) -> None:
+        """Note that a descriptor is not watched, and why: who waits for it would wait in vain."""
+        ...
+
+
+T = TypeVar("T", bound=Owner)
 
 
 class Sockets(Generic[T]):
@@ -39,28 +49,15 @@ class Sockets(Generic[T]):
         self._opened.add(descriptor)
 
     def want(self, descriptor: int, events: int, owner: T) -> None:
-        """Watch for events on behalf of an owner.
-
-        Raises:
-            OSError: If the system does not let it be watched.
-        """
+        """Watch for events on behalf of an owner."""
         self._owners[descriptor] = owner
-        before = self._watched.get(descriptor)
-        if before == events and descriptor in self._opened:
-            return
-        try:
-            if before is None:
-                self._epoll.register(descriptor, events)
-            else:
-                self._epoll.modify(descriptor, events)
-        except FileNotFoundError:  # one that libcurl opened by itself, with a number that it had used before
-            self._epoll.register(descriptor, events)
-        self._watched[descriptor] = events
+        if self._watched.get(descriptor) != events or descriptor not in self._opened:
+            self._watch(descriptor, events)
 
     def want_no_more(self, descriptor: int) -> None:
         """Note that nobody wants events of a descriptor now."""
         self._owners.pop(descriptor, None)
-        if self._watched.get(descriptor) != select.EPOLLIN:
+        if self._watched.get(descriptor, select.EPOLLIN) != select.EPOLLIN:
             self._drop(descriptor)
 
     def find_owner(self, descriptor: int) -> T | None:
@@ -74,11 +71,25 @@ class Sockets(Generic[T]):
         """Watch by another epoll, without strays."""
         self._epoll = epoll
         self.has_strays = False
-        for descriptor in [*self._watched]:
+        before, self._watched = self._watched, {}
+        for descriptor, events in before.items():
             if descriptor in self._owners:
-                epoll.register(descriptor, self._watched[descriptor])
-            else:
-                del self._watched[descriptor]
+                self._watch(descriptor, events)
+
+    def _watch(self, descriptor: int, events: int) -> None:
+        try:
+            try:
+                if descriptor in self._watched:
+                    self._epoll.modify(descriptor, events)
+                else:
+                    self._epoll.register(descriptor, events)
+            except FileNotFoundError:  # one that libcurl opened by itself, with a number that it had used before
+                self._epoll.register(descriptor, events)
+        except OSError as error:
+            self._watched.pop(descriptor, None)
+            self._owners.pop(descriptor).refuse(descriptor, _as_shortage(error))
+        else:
+            self._watched[descriptor] = events
 
     def _drop(self, descriptor: int) -> None:
         self._opened.discard(descriptor)
@@ -87,3 +98,10 @@ class Sockets(Generic[T]):
             self._epoll.unregister(descriptor)
         except OSError:
             self.has_strays = True
+
+
+def _as_shortage(error: OSError) -> OSError:
+    """Return an error that does not stand for a full disk, as it does elsewhere."""
+    if error.errno == errno.ENOSPC:
+        return OSError(errno.ENFILE, "no more sockets may be watched; see /proc/sys/fs/epoll/max_user_watches")
+    return OSError(error.errno, f"a socket cannot be watched: {error.strerror}")

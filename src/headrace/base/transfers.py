@@ -6,6 +6,7 @@ References:
 
 from __future__ import annotations
 
+import errno
 import math
 import select
 import time
@@ -41,7 +42,7 @@ class Transfers(Generic[W]):
         sockets: Of the carrier.
 
     Raises:
-        pycurl.error: If there is no memory or file handle for it.
+        OSError: If there is no memory or file handle for it.
     """
 
     def __init__(self, sockets: Sockets[Transfers[W]]) -> None:
@@ -49,7 +50,8 @@ class Transfers(Generic[W]):
         self._under_way: dict[Any, tuple[W, Transfer]] = {}
         self._most = 0
         self._num_asked = 0
-        self._stopped: list[W] = []
+        self._stopped: list[tuple[W, Exception]] = []
+        self._refused: list[tuple[int, OSError]] = []
         self._pulse_at = math.inf
         self.due_at = math.inf
         self._multi = multi = _make_multi()
@@ -110,11 +112,17 @@ class Transfers(Generic[W]):
             self._stop_enough()
         self.due_at = math.inf  # until it is found out
 
-    def take_ended(self) -> list[tuple[W, pycurl.error | None]]:
+    def refuse(self, descriptor: int, error: OSError) -> None:
+        """End the transfer that has a descriptor, which nobody watches; not at once, libcurl may be the caller."""
+        self._refused.append((descriptor, error))
+        self.due_at = 0.0
+
+    def take_ended(self) -> list[tuple[W, Exception | None]]:
         """Return who waits no longer, with the error of a transfer that failed."""
-        ended: list[tuple[W, pycurl.error | None]] = []
-        while self._stopped:
-            ended.append((self._stopped.pop(), pycurl.error(pycurl.E_ABORTED_BY_CALLBACK, "there is enough of it")))
+        while self._refused:
+            self._stop_with(*self._refused.pop())
+        ended: list[tuple[W, Exception | None]] = [*self._stopped]
+        self._stopped.clear()
         num_left = 1
         while num_left:
             num_left, succeeded, failed = self._multi.info_read()
@@ -141,7 +149,14 @@ class Transfers(Generic[W]):
         for who, transfer in [*self._under_way.values()]:
             if transfer.is_enough is not None and transfer.is_enough():
                 self._remove(transfer)
-                self._stopped.append(who)
+                self._stopped.append((who, pycurl.error(pycurl.E_ABORTED_BY_CALLBACK, "there is enough of it")))
+
+    def _stop_with(self, descriptor: int, error: OSError) -> None:
+        for who, transfer in [*self._under_way.values()]:
+            used = transfer.curl.getinfo(pycurl.ACTIVESOCKET)  # -1 until it is connected
+            if descriptor == (transfer.opener.opened if used < 0 else used):
+                self._remove(transfer)
+                self._stopped.append((who, error))
 
     def _count_asked(self, change: int) -> None:
         self._num_asked += change
@@ -160,8 +175,8 @@ class Transfers(Generic[W]):
 def _make_multi() -> Any:
     try:
         return pycurl.CurlMulti()
-    except pycurl.error as error:
-        raise pycurl.error(pycurl.E_FAILED_INIT, str(error)) from None
+    except pycurl.error as error:  # it does not say which of the two is short
+        raise OSError(errno.EMFILE, f"no socket could be opened: {error}; see ulimit -n") from None
 
 
 def _as_easy(error: pycurl.error) -> pycurl.error:

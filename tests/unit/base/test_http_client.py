@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import socket
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from headrace.base.errors import SettingsError
+from headrace.base import dialing, look_ups
+from headrace.base.errors import SettingsError, Shortage
 from headrace.base.http_answer import is_permanent
 from headrace.base.http_client import HttpClient
 from headrace.base.http_error import HttpError, strip_secrets
@@ -411,4 +413,45 @@ def test_no_file_handles_are_no_fault_of_the_server(
     with pytest.raises(OSError, match="no socket could be opened") as raised:
         client.get(url) if method == "get" else client.post(url, b"{}", {})
     assert shortage_of(raised.value) == "shortage.files"
+    client.close()
+
+
+def test_a_file_that_is_closed_meanwhile_makes_no_fault_of_the_server(
+    client_type: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There was no file handle for the socket, and there are some again when the failure is looked at."""
+    client = client_type(HttpSettings(), rules=LOOPBACK)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}/"
+
+        def refuse(*_: Any) -> None:
+            raise OSError(errno.ENFILE, "as the system says it")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(dialing.socket, "socket", refuse)
+            with pytest.raises(OSError, match=f"{address} was not called: no socket could be opened") as raised:
+                client.get(address)
+        assert raised.value.errno == errno.ENFILE
+        with pytest.raises(HttpError, match=r"http\.connect"):  # and this one is its fault
+            client.get(address)
+    client.close()
+
+
+@pytest.mark.parametrize(("lacks", "code"), [
+    (MemoryError(), "shortage.memory"),
+    (OSError(errno.EMFILE, "Too many open files"), "shortage.files"),
+])  # fmt: skip
+def test_a_look_up_that_lacks_something_is_no_fault_of_the_server(
+    client_type: Any, monkeypatch: pytest.MonkeyPatch, lacks: Exception, code: str
+) -> None:
+    """Whoever waits for the name is told at once what is short."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise lacks
+
+    monkeypatch.setattr(look_ups.socket, "getaddrinfo", refuse)
+    client = client_type(HttpSettings(), rules=LOOPBACK)
+    with pytest.raises(Shortage, match=f"{code}: http://photos.test/x was not called"):
+        client.get("http://photos.test/x")
     client.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import os
 import resource
@@ -24,6 +25,7 @@ from headrace.base.http_answer import Response
 from headrace.base.http_client import HttpClient
 from headrace.base.http_settings import HttpSettings
 from headrace.base.network_rules import NetworkPlan, NetworkRules
+from headrace.base.shortage import shortage_of
 
 BODY = bytes(range(256)) * 50
 
@@ -360,6 +362,21 @@ def test_a_socket_that_a_child_process_keeps_is_let_go(server: QuickServer, carr
     assert_whole(ended)
 
 
+def test_a_stray_waits_for_a_file_handle(server: QuickServer, carrier: Carrier, make_client: Any) -> None:
+    """Where there is no file for another epoll the carrier goes on with the one that it has."""
+    client = make_client()
+    carrier.begin(client.getting(server.url("ok")), 1)
+    assert_whole(wait_for(carrier, 1))
+    carrier._sockets.has_strays = True
+    with no_more_files():
+        carrier.begin(client.getting(server.url("ok")), 2)
+        assert_whole(wait_for(carrier, 1))
+        assert carrier._sockets.has_strays
+    carrier.begin(client.getting(server.url("ok")), 3)
+    assert_whole(wait_for(carrier, 1))
+    assert not carrier._sockets.has_strays
+
+
 def pausing(seconds: float) -> Call[None]:
     """A call that only waits."""
     yield Pause(seconds)
@@ -491,11 +508,9 @@ def test_a_redirect_is_judged(server: QuickServer, carrier: Carrier) -> None:
 # --- what is missing on the machine
 
 
-def test_no_file_handles_fail_alone(server: QuickServer, carrier: Carrier, make_client: Any) -> None:
-    """While this process may open no more files requests that need a connection fail as that, and go on afterwards."""
-    client = make_client()
-    carrier.begin(client.getting(server.url("ok")), "before")
-    assert_whole(wait_for(carrier, 1))
+@contextlib.contextmanager
+def no_more_files(but: int = 0) -> Iterator[None]:
+    """Let this process open no more files within the block, or only so many."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits[0], 256), limits[1]))
     taken: list[int] = []
@@ -503,16 +518,97 @@ def test_no_file_handles_fail_alone(server: QuickServer, carrier: Carrier, make_
         with contextlib.suppress(OSError):
             while True:
                 taken.append(os.open(os.devnull, os.O_RDONLY))
-        for number in range(5):
-            carrier.begin(client.getting(server.url("ok")), number)
-        ended = wait_for(carrier, 5)
+        for _ in range(but):
+            os.close(taken.pop())
+        yield
     finally:
         for descriptor in taken:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_no_file_handles_fail_alone(server: QuickServer, carrier: Carrier, make_client: Any, left: int) -> None:
+    """While this process may open no more files requests that need a connection fail as that, and go on afterwards.
+
+    One file handle is not enough for a connection, and still there when its failure is looked at.
+    """
+    client = make_client()
+    carrier.begin(client.getting(server.url("ok")), "before")
+    assert_whole(wait_for(carrier, 1))
+    with no_more_files(but=left):
+        for number in range(5):
+            carrier.begin(client.getting(server.url("ok")), number)
+        ended = wait_for(carrier, 5)
     failed = [call.error for call in ended.values() if call.error is not None]
     assert len(failed) == 4  # one had the connection that was open
     assert all(isinstance(error, OSError) and "no socket could be opened" in str(error) for error in failed)
+    carrier.begin(client.getting(server.url("ok")), "after")
+    assert_whole(wait_for(carrier, 1))
+
+
+class RefusingEpoll:
+    """An epoll to which some descriptors cannot be added, as if the user's watches were used up."""
+
+    def __init__(self, epoll: Any) -> None:
+        self._epoll = epoll
+        self.refuses = True
+
+    def register(self, descriptor: int, events: int) -> None:
+        """Refuse, or add."""
+        if self.refuses:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._epoll.register(descriptor, events)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._epoll, name)
+
+
+@pytest.fixture
+def refusing(carrier: Carrier) -> RefusingEpoll:
+    """Stands between the carrier's sockets and its epoll."""
+    epoll = RefusingEpoll(carrier._epoll)
+    carrier._sockets._epoll = epoll
+    return epoll
+
+
+def test_a_connection_that_cannot_be_watched_fails_alone(
+    server: QuickServer, carrier: Carrier, make_client: Any, refusing: RefusingEpoll
+) -> None:
+    """Only requests that need it fail, as a shortage that is not the disk's; the others are answered, also later ones."""
+    client = make_client()
+    refusing.refuses = False
+    carrier.begin(client.getting(server.url("together/2")), "before")
+    while server.most_waiting == 0:
+        carrier.wait(0.01)
+    refusing.refuses = True
+    for number in range(3):
+        carrier.begin(client.getting(server.url("ok")), number)
+    ended = wait_for(carrier, 3)
+    assert {shortage_of(call.error) for call in ended.values() if call.error} == {"shortage.files"}
+    assert all("max_user_watches" in str(call.error) for call in ended.values())
+    refusing.refuses = False
+    carrier.begin(client.getting(server.url("together/2")), "after")
+    assert_whole(wait_for(carrier, 2))
+    assert carrier.num_under_way == 0
+
+
+def test_a_kept_connection_that_cannot_be_watched_fails_alone(
+    server: QuickServer, carrier: Carrier, make_client: Any, refusing: RefusingEpoll
+) -> None:
+    """A connection that left the epoll while it rested, and cannot come back, costs the one request that takes it."""
+    client = make_client()
+    refusing.refuses = False
+    for number in range(2):
+        carrier.begin(client.getting(server.url("together/2")), number)
+    assert_whole(wait_for(carrier, 2))
+    for descriptor in client_sockets(server.port):
+        carrier._sockets._drop(descriptor)
+    refusing.refuses = True
+    for number in range(2):
+        carrier.begin(client.getting(server.url("ok")), number)
+    assert [shortage_of(call.error) for call in wait_for(carrier, 2).values()] == ["shortage.files"] * 2
+    refusing.refuses = False
     carrier.begin(client.getting(server.url("ok")), "after")
     assert_whole(wait_for(carrier, 1))
 
