@@ -95,11 +95,17 @@ class Request:
 
     def answer(self, answer: Answer) -> bool:
         """Answer it, from any thread; return whether this was the first answer. Others are dropped."""
+        if not self.claim():
+            return False
+        self._sends.answer(self, answer)
+        return True
+
+    def claim(self) -> bool:
+        """Return whether the caller is the first to answer; the connection does it for what a handler returns."""
         with self._lock:
             if self._is_answered:
                 return False
             self._is_answered = True
-        self._sends.answer(self, answer)
         return True
 
     @property

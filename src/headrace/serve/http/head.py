@@ -1,0 +1,146 @@
+"""The head of a request: request line and headers, read by llhttp (httptools) in its strict mode.
+
+What llhttp lets pass and other servers read in another way is refused here: two hosts, none, unknown versions and codings.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote_to_bytes
+
+import httptools
+
+from headrace.serve.http.refusal import BadRequest
+
+_UNIQUE = {"host", "authorization", "content-type", "expect"}
+
+
+class HeadReader:
+    """Reads one head after another from the bytes of one connection.
+
+    Attributes:
+        is_complete: The head is complete; the fields below are final.
+        method: `GET`, ...
+        path: Decoded, without the query.
+        query: As it came.
+        headers: {name in lower case: value}.
+        length: Bytes of the body; -1: it comes in chunks.
+        keeps_alive: The client may send another request on this connection.
+        expects: The client waits for `100 Continue` before it sends the body.
+    """
+
+    __slots__ = ("_num_lines", "_parser", "_target", "expects", "headers", "is_complete", "keeps_alive", "length",
+                 "max_lines", "method", "path", "query")  # fmt: skip
+
+    def __init__(self, max_lines: int) -> None:
+        self.max_lines = max_lines
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget everything, also the state of the parser."""
+        self._parser = httptools.HttpRequestParser(self)
+        self.clear()
+
+    def clear(self) -> None:
+        """Get ready for the next head of the same connection."""
+        self.is_complete = False
+        self._target = b""
+        self.headers: dict[str, str] = {}
+        self._num_lines = 0
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Take bytes of the head, at most up to its end; raises `BadRequest`."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # llhttp stops after such a head; nothing else is offered here, and `keeps_alive` is False
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__
+            raise cause if isinstance(cause, BadRequest) else error from None
+        except httptools.HttpParserError as error:
+            raise BadRequest(400, "http.syntax", f"the request is not HTTP/1.1: {error}") from None
+
+    def skip_body(self, body: memoryview) -> None:
+        """Let the parser pass over a body that was received elsewhere; looks at none of its bytes."""
+        self._parser.feed_data(body)
+
+    # --- Called by the parser ---
+
+    def on_url(self, part: bytes) -> None:
+        """Take a part of the target."""
+        self._target += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self._num_lines += 1
+        if self._num_lines > self.max_lines:
+            raise BadRequest(431, "http.header_lines", f"more than {self.max_lines} header lines")
+        key = name.decode("ascii").lower()
+        text = value.decode("latin-1").rstrip(" \t")
+        known = self.headers.get(key)
+        if known is None:
+            self.headers[key] = text
+        elif key in _UNIQUE:
+            raise BadRequest(400, "http.header_twice", f"the header {key} came twice; it may come once")
+        else:
+            self.headers[key] = f"{known}, {text}"
+
+    def on_headers_complete(self) -> None:
+        """Read what the head says."""
+        parser, headers = self._parser, self.headers
+        version = parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            raise BadRequest(505, "http.version", f"HTTP/{version} is not served; use HTTP/1.1")
+        if "host" not in headers and version == "1.1":
+            raise BadRequest(400, "http.host", "the header Host is missing; HTTP/1.1 wants it")
+        self.method = parser.get_method().decode("ascii")
+        self.keeps_alive = parser.should_keep_alive() and not parser.should_upgrade()
+        self.length = _body_length(headers, version)
+        self.expects = _expects(headers, version)
+        self.path, self.query = split_target(self._target)
+        self.is_complete = True
+
+
+def _body_length(headers: dict[str, str], version: str) -> int:
+    coding = headers.get("transfer-encoding")
+    if coding is None:
+        return int(headers.get("content-length", "0"))
+    if coding.lower() != "chunked" or version == "1.0":
+        raise BadRequest(
+            501, "http.coding", f"Transfer-Encoding {coding:.100} is not served; send chunked, or a length"
+        )
+    return -1
+
+
+def _expects(headers: dict[str, str], version: str) -> bool:
+    expected = headers.get("expect")
+    if expected is None or version == "1.0":
+        return False
+    if expected.lower() != "100-continue":
+        raise BadRequest(417, "http.expect", f"Expect: {expected:.100} cannot be met; 100-continue can")
+    return True
+
+
+def split_target(target: bytes) -> tuple[str, str]:
+    """Return (decoded path, query as it came) of a request's target; raises `BadRequest`."""
+    if target[:1] not in (b"/", b"*"):
+        scheme, found, rest = target.partition(b"://")
+        if not found or scheme.lower() not in (b"http", b"https"):
+            raise BadRequest(400, "http.target", "the target is neither a path nor an http address")
+        target = b"/" + rest.partition(b"/")[2]
+    path, _, query = target.partition(b"?")
+    if b"%" in path:
+        path = _percent_decode(path)
+    try:
+        return path.decode(), query.decode("ascii")
+    except UnicodeDecodeError:
+        raise BadRequest(400, "http.target", "the target is not UTF-8 once decoded") from None
+
+
+def _percent_decode(path: bytes) -> bytes:
+    for escape in path.split(b"%")[1:]:
+        if len(escape) < 2 or not all(digit in b"0123456789abcdefABCDEF" for digit in escape[:2]):
+            raise BadRequest(400, "http.target", "a % in the path is not followed by two hexadecimal digits")
+    decoded = unquote_to_bytes(path)
+    if any(byte < 32 or byte == 127 for byte in decoded):
+        raise BadRequest(400, "http.target", "the path has a control character")
+    return decoded
