@@ -51,6 +51,13 @@ _LEAST_MEMORY = 32 * 2**20
 ImageFormat = Literal["jpeg", "png", "webp", "gif", "bmp", "tiff"]
 
 
+def _check_amounts(amounts: Mapping[str, Any], where: str) -> None:
+    """Raise SettingsError unless every amount of a resource is a whole number from 1."""
+    for name, amount in amounts.items():
+        is_whole = isinstance(amount, int) and not isinstance(amount, bool)
+        check(is_whole and 1 <= amount < 2**63, f"{where}: {name}", amount, "a whole number from 1")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlan:
     """How one stage is run; None means "by the kind of the stage"."""
@@ -164,6 +171,11 @@ class ModelPlan:
     """A name of `headrace.engines`."""
     threads: int | None = None
     """Threads inside one call; None: the cores divided by the workers of the stage."""
+    instances: int | None = None
+    """Calls of the model that run side by side: another name for the workers of the stage that calls it, which is what a
+    resolved Plan has; None: as many as that stage says."""
+    uses: dict[str, int] = field(default_factory=dict)
+    """{resource of the Plan's `[resources]`: how much of it one call has for itself}; see `pipeline.resources`."""
     options: dict[str, Any] = field(default_factory=dict)
     """The engine's own settings."""
     sha256: str | None = None
@@ -177,6 +189,9 @@ class ModelPlan:
     def __post_init__(self) -> None:
         """Check every value."""
         check(self.threads is None or self.threads >= 1, "threads", self.threads, "a whole number >= 1")
+        most = _MOST["workers"]
+        check(self.instances is None or 1 <= self.instances <= most, "instances", self.instances, f"1 to {most}")
+        _check_amounts(self.uses, "uses")
         check(self.input_side is None or self.input_side >= 1, "input_side", self.input_side, "a whole number >= 1")
 
 
@@ -249,6 +264,12 @@ class Plan:
     source: SourcePlan = SourcePlan()
     network: NetworkPlan = field(default_factory=NetworkPlan)
     run: RunPlan = RunPlan()
+    resources: Mapping[str, int] = field(default_factory=dict)
+    """{name: how much of it there is} of what models share by `uses`: calls that a device takes at a time, cores, memory."""
+
+    def __post_init__(self) -> None:
+        """Check every value that no table of its own checks."""
+        _check_amounts(self.resources, "[resources]")
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
@@ -285,11 +306,14 @@ class Plan:
         for key, part in parts.items():
             if key in _TABLES:
                 values[key] = build(_TABLES[key], part, f"[{key}]")
+            elif key == "resources":
+                check(isinstance(part, Mapping), key, part, "a table such as gpu = 1")
+                values[key] = dict(part)
             elif key in several:
                 check(isinstance(part, Mapping), key, part, f"tables such as [{key}.NAME]")
                 values[key] = {name: build(several[key], sub, f"[{key}.{name}]") for name, sub in part.items()}
             else:
-                raise unknown_key(key, "the plan", ["version", *_TABLES, *several])
+                raise unknown_key(key, "the plan", ["version", "resources", *_TABLES, *several])
         return cls(**values)
 
     def with_settings(self, settings: Iterable[str]) -> Plan:
@@ -367,7 +391,7 @@ _TABLES = {"decode": DecodePlan, "model": ModelPlan, "source": SourcePlan, "netw
 
 def _is_table_key(keys: list[str]) -> bool:
     # A stage may bear a table's name: decode.scale is the table's, decode.workers the stage's.
-    if keys[0] in ("stages", "models"):
+    if keys[0] in ("stages", "models", "resources"):
         return True
     table = _TABLES.get(keys[0])
     return table is not None and keys[1] in {part.name for part in dataclasses.fields(table)}
@@ -412,6 +436,7 @@ def resolve(plan: Plan, stages: Iterable[StageDefaults], cores: int) -> Plan:
         SettingsError: If the Plan names a stage or task that the pipeline does not have, or sets what a stage cannot.
     """
     wanted = list(stages)
+    plan = with_instances_as_workers(plan, wanted)
     for name in plan.stages:
         if name not in {stage.name for stage in wanted}:
             raise unknown_key(name, "[stages]", [stage.name for stage in wanted])
@@ -420,6 +445,7 @@ def resolve(plan: Plan, stages: Iterable[StageDefaults], cores: int) -> Plan:
         if name not in keys:
             raise unknown_key(name, "[models]", keys)
     _check_one_model(plan, wanted)
+    _check_uses(plan)
     resolved: dict[str, StagePlan] = {}
     heads: dict[str, str] = {}
     together = min(plan.source.receive_batch, _MOST_TOGETHER)
@@ -432,6 +458,43 @@ def resolve(plan: Plan, stages: Iterable[StageDefaults], cores: int) -> Plan:
         resolved[stage.name] = _resolve_stage(written, default, cores, together)
         together = max(together, 2 * (written.batch or 1))
     return dataclasses.replace(plan, stages=_without_company(resolved, ordered=plan.run.ordered))
+
+
+def with_instances_as_workers(plan: Plan, stages: Iterable[StageDefaults]) -> Plan:
+    """Return the Plan with `instances` of its models told as workers of the stages that call them.
+
+    One worker runs one call at a time, so both say the same. A Plan that is to be changed setting by setting has one of them.
+
+    Raises:
+        SettingsError: If a stage has another number of workers, or runs in those of another stage.
+    """
+    told = dict(plan.stages)
+    for stage in stages:
+        key = model_key(stage.task, stage.name)
+        instances = plan.model_of(stage.task, stage.name).instances if stage.kind == "device" else None
+        if instances is not None:
+            table = f"models.{key}" if key in plan.models else "model"
+            told[stage.name] = _with_instances(told.get(stage.name, StagePlan()), stage, instances, table)
+    if told == dict(plan.stages):
+        return plan
+    models = {key: dataclasses.replace(model, instances=None) for key, model in plan.models.items()}
+    return dataclasses.replace(plan, stages=told, model=dataclasses.replace(plan.model, instances=None), models=models)
+
+
+def _with_instances(written: StagePlan, stage: StageDefaults, instances: int, table: str) -> StagePlan:
+    executor = written.executor or stage.executor
+    if executor == "inline":
+        raise SettingsError(
+            f"{table}.instances = {instances} is not possible: {stage.name} runs in the workers of the stage before it, and "
+            f"each of those calls the model; set their number, or give {stage.name} workers of its own: "
+            f'stages.{stage.name}.executor = "thread"'
+        )
+    if written.workers not in (None, instances):
+        raise SettingsError(
+            f"{table}.instances = {instances} and stages.{stage.name}.workers = {written.workers} say different things of one "
+            "number, the calls of the model side by side; leave one of them out"
+        )
+    return dataclasses.replace(written, workers=instances)
 
 
 def _may_fuse(written: StagePlan, head: StagePlan) -> bool:
@@ -470,6 +533,16 @@ def _check_one_model(plan: Plan, stages: Iterable[StageDefaults]) -> None:
             f"[model] artifact = {plan.model.artifact!r} would take the place of {len(set(replaced.values()))} models: "
             f"{', '.join(replaced.values())}; name it for the module that it belongs to, as one of {tables}"
         )
+
+
+def _check_uses(plan: Plan) -> None:
+    """Raise SettingsError where a model uses what there is not, or not enough of."""
+    for table, model in {"model": plan.model, **{f"models.{key}": model for key, model in plan.models.items()}}.items():
+        for name, amount in model.uses.items():
+            if name not in plan.resources:
+                raise unknown_key(name, f"{table}.uses: the Plan's [resources]", plan.resources)
+            most = plan.resources[name]
+            check(amount <= most, f"{table}.uses.{name}", amount, f"1 to {most}, for there is no more of it")
 
 
 _DEFAULT_QUEUE_BYTES = 256 * 10**6

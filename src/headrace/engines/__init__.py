@@ -152,6 +152,9 @@ def open_model(plan: ModelPlan, default: str | None, threads: int, calls: int = 
     if artifact is not None:
         check_trust(artifact, plan.sha256)
     opener = engine(plan.engine)
-    model = opener.open(artifact, threads=plan.threads or threads, options=plan.options, calls=calls)
+    options = plan.options
+    if plan.uses and traits_of(plan.engine).is_emulated:
+        options = {"exclusive": False, **options}  # whoever calls it has what it uses
+    model = opener.open(artifact, threads=plan.threads or threads, options=options, calls=calls)
     ENGINES.check_made(plan.engine, "opened", model, Model)
     return model

@@ -1,4 +1,4 @@
-"""An accelerator that only takes time: a + b*n seconds per batch of n, one call at a time, without the GIL or the CPU.
+"""An accelerator that only takes time: a + b*n seconds per batch of n, without the GIL or the CPU; one call at a time.
 
 The decisions of a runtime (batching, overlap, feeding) depend only on the device's cost curve, so a machine without a GPU
 can try them. Every output of a run with this engine says so.
@@ -6,6 +6,7 @@ can try them. Every output of a run with this engine says so.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 import time
@@ -32,14 +33,18 @@ class EmulatedOptions:
     """a: what a call costs whatever its size."""
     item_seconds: float = 0.0
     """b: what each item of the batch adds."""
+    exclusive: bool = True
+    """Whether it takes one call at a time, of all models of the process; where a model `uses` resources of the Plan, these say
+    how many calls run side by side, and it does not."""
 
 
 class EmulatedEngine:
-    """Opens emulated models; all of one process share one device."""
+    """Opens emulated models; all of one process share one device, unless the Plan has them use resources."""
 
     def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any], calls: int = 1) -> Model:
         """Return the device; artifact and threads mean nothing to it."""
-        return EmulatedModel(build(EmulatedOptions, options, "[model.options]"))
+        settings = build(EmulatedOptions, options, "[model.options]")
+        return EmulatedModel(settings, None if settings.exclusive else contextlib.nullcontext())
 
 
 _device = threading.Lock()

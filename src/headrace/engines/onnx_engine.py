@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,11 @@ class OnnxEngine:
     """Opens ONNX files."""
 
     def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any], calls: int = 1) -> Model:
-        """Return a session; see `protocols.Engine.open`."""
+        """Return a model of one session, or of several; see `protocols.Engine.open`.
+
+        The threads inside calls belong to a session: calls of one session that run side by side would share them. Where a call
+        has none but the caller's own, one session is enough, and has the weights once.
+        """
         session_options = make_session_options(threads=threads, options=options)
         if artifact is None:
             raise EngineError(
@@ -70,7 +75,9 @@ class OnnxEngine:
             )
         settings = build(OnnxOptions, options, "[model.options]")
         files = check_onnx(artifact)
-        return OnnxModel(_session(artifact, session_options, settings), files, threads)
+        num_sessions = calls if threads > 1 and settings.provider == "cpu" else 1
+        sessions = [_session(artifact, session_options, settings) for _ in range(num_sessions)]
+        return OnnxModel(sessions, files, threads)
 
     def why_not(self, options: Mapping[str, Any]) -> str | None:
         """Return why a provider cannot be used here; see `protocols.SaysWhyNot`."""
@@ -93,7 +100,7 @@ class OnnxEngine:
             )
         except Exception as error:  # ONNX Runtime and protobuf raise their own types
             raise EngineError(f"{artifact} cannot be opened with its layers as outputs: {error}") from error
-        return OnnxModel(session, files, threads)
+        return OnnxModel([session], files, threads)
 
 
 def make_session_options(*, threads: int, options: Mapping[str, Any]) -> Any:
@@ -175,10 +182,15 @@ def _providers(settings: OnnxOptions) -> list[Any]:
 
 
 class OnnxModel:
-    """An open session. Calls may run side by side."""
+    """Open sessions of one file. Calls may run side by side; with several sessions each call has one to itself."""
 
-    def __init__(self, session: Any, files: ModelFiles, threads: int) -> None:
-        self._session = session
+    def __init__(self, sessions: Sequence[Any], files: ModelFiles, threads: int) -> None:
+        session = self._session = sessions[0]
+        self._idle: SimpleQueue[Any] | None = None
+        if len(sessions) > 1:
+            self._idle = SimpleQueue()
+            for one in sessions:
+                self._idle.put(one)
         self.inputs: Sequence[TensorSpec] = tensor_specs(session.get_inputs())
         self.outputs: Sequence[TensorSpec] = tensor_specs(session.get_outputs())
         self._output_names = [output.name for output in self.outputs]
@@ -189,6 +201,7 @@ class OnnxModel:
             "artifact": files.artifact.name,
             "sha256": files.sha256(),
             "threads": threads,
+            "sessions": len(sessions),
             "provider": session.get_providers()[0],
         }
         metadata = session.get_modelmeta().custom_metadata_map
@@ -197,8 +210,17 @@ class OnnxModel:
     def __call__(self, batch: np.ndarray | Mapping[str, np.ndarray]) -> Any:
         """Return the output array, or {name: array} when the model has several outputs."""
         feed = batch if isinstance(batch, Mapping) else {self._input_name: batch}
-        results = self._session.run(self._output_names, feed)
+        results = (
+            self._session.run(self._output_names, feed) if self._idle is None else self._run_idle(self._idle, feed)
+        )
         return results[0] if len(results) == 1 else dict(zip(self._output_names, results, strict=True))
+
+    def _run_idle(self, idle: SimpleQueue[Any], feed: Any) -> Any:
+        session = idle.get()
+        try:
+            return session.run(self._output_names, feed)
+        finally:
+            idle.put(session)
 
 
 def tensor_specs(nodes: Sequence[Any]) -> list[TensorSpec]:

@@ -44,7 +44,10 @@ def better_plan(plan: Plan, document: OptimizationDocument, stage: str, key: str
     """
     variant, concurrency = find_recommended(document), find_accepted_concurrency(document)
     chosen = concurrency or proof_of(document)
-    changed = plan.with_model(key, ModelPlan(**chosen.settings))
+    used = plan.models.get(key, plan.model)
+    # How many calls run side by side, and beside whose, is no part of a variant; workers are told below where they were sought.
+    instances = None if concurrency is not None else used.instances
+    changed = plan.with_model(key, ModelPlan(**{**chosen.settings, "uses": used.uses, "instances": instances}))
     reasons = {}
     if variant is not None:
         reasons[f"models.{key}.artifact" if key else "model.artifact"] = f"{variant.technique}: {variant.hypothesis}"

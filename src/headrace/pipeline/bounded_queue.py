@@ -24,6 +24,7 @@ from headrace.base.clock import Clock
 from headrace.base.parking import Bell, Parking
 from headrace.base.policies.batching import BatchingPolicy, Release, ReleaseReason, Waiting
 from headrace.pipeline.item import Item
+from headrace.pipeline.resources import Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,23 +133,42 @@ class BoundedQueue:
             return num
 
     def take_batch(
-        self, policy: BatchingPolicy, is_draining: Callable[[], bool]
+        self, policy: BatchingPolicy, is_draining: Callable[[], bool], claim: Claim | None = None
     ) -> tuple[list[Item], ReleaseReason, int]:
-        """Return the batch that the policy releases, why, and the age of its oldest item in ns; [] once closed and empty."""
+        """Return the batch that the policy releases, why, and the age of its oldest item in ns; [] once closed and empty.
+
+        Args:
+            policy: Decides.
+            is_draining: Whether no more items can come.
+            claim: Held when a batch is returned, and not while there is none: what comes while it is waited for joins.
+        """
         with self._lock:
             while True:
+                seconds = None
                 if self._items:
                     waiting = self._look(policy.max_size, is_draining)
                     decision = policy.decide(self._now_ns(), waiting)
                     if isinstance(decision, Release):
+                        if claim is not None and not claim.is_held:
+                            self._wait_for(claim)
+                            continue
                         items = self._pop(decision.size)
                         self._call_consumers(len(self._items))
                         return items, decision.reason, self._now_ns() - waiting.oldest_arrived_ns
-                    self._consumers.wait(max(0, decision.until_ns - self._now_ns()) / 1e9)
-                elif self._closed:
+                    seconds = max(0, decision.until_ns - self._now_ns()) / 1e9
+                if claim is not None:
+                    claim.give()
+                if self._closed and not self._items:
                     return [], ReleaseReason.DRAIN, 0
-                else:
-                    self._consumers.wait()
+                self._consumers.wait(seconds)
+
+    def _wait_for(self, claim: Claim) -> None:
+        """Wait for a claim without keeping others from the queue."""
+        self._lock.release()
+        try:
+            claim.take()
+        finally:
+            self._lock.acquire()
 
     def remove_newest(self, count: int, may_go: Callable[[Item], bool]) -> list[Item]:
         """Take out at most so many of those that may go, the newest first, and return them."""

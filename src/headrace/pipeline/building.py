@@ -73,9 +73,19 @@ def _build_station(
         warm_up=equipment.warm_up,
         slots=equipment.slots,
         model_calls=equipment.budget.model_calls[devices[0].name] if devices else 1,
+        uses=_uses(devices, plan),
     )
     is_inline = is_first and plan.stages[group[0].name].executor == "inline"
     return Station(context, spec, has_queue=not is_inline)
+
+
+def _uses(devices: Sequence[Stage], plan: Plan) -> dict[str, int]:
+    """Return what a worker needs of the Plan's resources: as much of each as the model that takes most of it."""
+    found: dict[str, int] = {}
+    for stage in devices:
+        for name, amount in plan.model_of(stage.task, stage.name).uses.items():
+            found[name] = max(amount, found.get(name, 0))
+    return found
 
 
 def _plan_for_workers(plan: Plan, source: Source) -> Plan:
@@ -102,6 +112,11 @@ def _check_group(group: Sequence[Stage], plan: Plan) -> None:
     for stage in group:
         if stage.role != "map":
             raise SettingsError(f"stage {stage.name} ({stage.role}) cannot run in a process; allowed: thread or inline")
+        if _uses([stage], plan):
+            raise SettingsError(
+                f"stages.{group[0].name}.executor = 'process' is not possible where the model of {stage.name} uses resources "
+                f"({', '.join(_uses([stage], plan))}): threads of one process share them; allowed: thread or inline"
+            )
         emulated = stage.kind == "device" and traits_of(plan.model_of(stage.task, stage.name).engine).is_emulated
         if emulated and (head.workers or 1) > 1:
             raise SettingsError(

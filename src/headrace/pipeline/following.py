@@ -118,10 +118,9 @@ class PlanFollower:
         if wanted is None:
             return False
         in_force = (self._written.model, self._written.models)
-        rest = dataclasses.replace(wanted, model=in_force[0], models=in_force[1])
-        if rest != self._written:
+        if _fixed(wanted) != _fixed(self._written):
             self._say("only the model of a Plan can change while it runs; for the rest, start again")
-            self._written = rest
+            self._written = dataclasses.replace(wanted, model=in_force[0], models=in_force[1])
         if (wanted.model, wanted.models) == in_force or not self._switch(wanted):
             return False
         self._written = wanted  # after a refusal the next change of the file is another try
@@ -159,7 +158,7 @@ class PlanFollower:
                 )
                 return False
             try:
-                model = _open_next(slot, settings, opened)
+                model = _open_next(slot, _in_place(settings, before), opened)
                 refusal = self._refusal(slot, model, settings)
             except HeadraceError as error:
                 refusal = str(error)
@@ -169,7 +168,9 @@ class PlanFollower:
             ready.append((slot, model))
         for slot, model in ready:
             slot.switch(model)
-        self._plan = dataclasses.replace(self._plan, model=wanted.model, models=wanted.models)
+        in_use = self._plan
+        models = {key: _in_place(one, in_use.model_of(key)) for key, one in wanted.models.items()}
+        self._plan = dataclasses.replace(in_use, model=_in_place(wanted.model, in_use.model), models=models)
         self._switched(self._plan)
         names = ", ".join(
             f"{model.variant.get('artifact', '?')} on {model.variant.get('engine')}" for _, model in ready
@@ -216,6 +217,16 @@ class PlanFollower:
 
     def _say(self, text: str) -> None:
         self._following.say(f"{self._following.file}: {text}")
+
+
+def _fixed(plan: Plan) -> Plan:
+    """Return what cannot change while a Plan runs: all but its models, and of these what workers were started for."""
+    models = {key: _in_place(ModelPlan(), one) for key, one in plan.models.items()}
+    return dataclasses.replace(plan, model=_in_place(ModelPlan(), plan.model), models=models)
+
+
+def _in_place(model: ModelPlan, before: ModelPlan) -> ModelPlan:
+    return dataclasses.replace(model, instances=before.instances, uses=before.uses)
 
 
 def _hash_of(file: str) -> str | None:

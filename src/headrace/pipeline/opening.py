@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,8 @@ class GroupSpec:
     """Where models are put so that they can be switched; None: they stay. Never sent to another process."""
     model_calls: int = 1
     """Calls that the model should run side by side."""
+    uses: Mapping[str, int] = field(default_factory=dict)
+    """{resource: how much of it the worker has for itself while the stages run}."""
     shared: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By stage, what its workers in one process share; empty until they are opened, so that none of it is sent."""
 

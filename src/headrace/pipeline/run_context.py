@@ -11,6 +11,7 @@ from headrace.base.metering import Metering
 from headrace.base.observer import Observers
 from headrace.base.plan import Plan
 from headrace.base.records import Counters
+from headrace.pipeline.resources import Resources
 from headrace.pipeline.warm_up import CostCurve
 from headrace.pipeline.work_notes import WorkNote
 
@@ -36,12 +37,15 @@ class RunContext:
     """Of the Plan in force, which spans carry: another one may come into force during the run."""
     fused: Mapping[str, str] = field(default_factory=dict)
     """{stage that runs in the workers of the one before: why}, as `StageInfo.fused` has it."""
+    resources: Resources = field(init=False)
+    """What its models share."""
     random: Callable[[], float] = random.random
     """Returns uniform random numbers, 0 <= number < 1."""
 
     def __post_init__(self) -> None:
         """Begin with the run's own Plan."""
         self.plan_id = self.plan.plan_id
+        self.resources = Resources(self.plan.resources)
 
     def seconds(self) -> float:
         """Return the time of the run's clock."""

@@ -34,6 +34,7 @@ from headrace.pipeline.group import Unpack
 from headrace.pipeline.item import Item, StageTiming
 from headrace.pipeline.opening import GroupSpec, open_group
 from headrace.pipeline.remote import RemoteGroup
+from headrace.pipeline.resources import Claim
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.warm_up import CostCurve
 from headrace.pipeline.work_notes import WorkNote
@@ -83,8 +84,10 @@ class WorkerThread:
 class Worker:
     """One worker's opened group and its name for spans."""
 
-    def __init__(self, group: RunsItems, name: str, number: int = 0) -> None:
+    def __init__(self, group: RunsItems, name: str, number: int = 0, claim: Claim | None = None) -> None:
         self.group = group
+        self.claim = claim
+        """To what its stages need of the run's resources; None: nothing."""
         self.name = name
         self.number = number
         self.busy_since = 0
@@ -284,7 +287,8 @@ class Station:
         return self._add_worker(group, number)
 
     def _add_worker(self, group: RunsItems, number: int) -> Worker:
-        worker = Worker(group, f"{self.name if self.has_queue else RECEIVER}-{number}", number)
+        claim = Claim(self._context.resources, self._spec.uses) if self._spec.uses else None
+        worker = Worker(group, f"{self.name if self.has_queue else RECEIVER}-{number}", number, claim)
         self.workers.append(worker)
         return worker
 
@@ -330,7 +334,13 @@ class Station:
         return ran_ns
 
     def _run(self, worker: Worker, items: list[Item], reason: ReleaseReason | None, waited_ns: int) -> Served:
-        """Run what is still wanted and return what is to be handed on."""
+        """Run what is still wanted, with the resources that it needs, and return what is to be handed on."""
+        if worker.claim is None:
+            return self._run_now(worker, items, reason, waited_ns)
+        with worker.claim:
+            return self._run_now(worker, items, reason, waited_ns)
+
+    def _run_now(self, worker: Worker, items: list[Item], reason: ReleaseReason | None, waited_ns: int) -> Served:
         clock = self._clock
         dequeued = clock.now_ns()
         items = self.keep_wanted(items, dequeued)
@@ -514,7 +524,7 @@ class Station:
 
     def _take(self, worker: Worker) -> tuple[list[Item], ReleaseReason | None, int]:
         if self._batching is not None:
-            return self.queue.take_batch(self._batching, self._links.is_draining)
+            return self.queue.take_batch(self._batching, self._links.is_draining, worker.claim)
         limit = 1
         # In order and in place, one that is tried again must not be overtaken by those taken with it.
         if self.settings.executor != "process" and not self.retries_in_place:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.formatting import pluralize
-from headrace.base.plan import Plan, resolve
+from headrace.base.plan import Plan, resolve, with_instances_as_workers
 from headrace.compare.blocks import Contender, SameItems, replace_parts
 from headrace.compare.contenders import Say, run_block, run_pilot
 from headrace.pipeline.definition import Pipeline
@@ -47,7 +47,7 @@ class TuningRuns:
         self, pipeline: Pipeline, written: Plan, source: FiniteSource, runs: Path, *, deliver: bool, say: Say
     ) -> None:
         self.pipeline = pipeline
-        self.written = written
+        self.written = with_instances_as_workers(written, stage_defaults(pipeline, written))
         self.items = SameItems(source)
         self.deliver = deliver
         self.cores = usable_cores()

@@ -492,6 +492,7 @@ CHANGES = [
     ),
     ("stage name", dataclasses.replace(BASE, stages={"b": BASE.stages["a"]})),
     ("models", dataclasses.replace(BASE, models={"t": ModelPlan(threads=2)})),
+    ("resources", dataclasses.replace(BASE, resources={"gpu": 1})),
 ]
 
 
@@ -592,3 +593,90 @@ def test_one_file_does_not_take_the_place_of_several_models() -> None:
     resolve(plan, [device("det.process", "a.onnx"), device("rec.process", "a.onnx")], 2)
     named = dataclasses.replace(plan, models={"rec": ModelPlan(threads=1)})
     resolve(named, [device("det.process", "a.onnx"), device("rec.process", "b.onnx")], 2)
+
+
+TWO_DEVICES = [
+    StageDefaults(name="faces.process", kind="device", task="faces"),
+    StageDefaults(name="plates.process", kind="device", task="plates"),
+]
+
+
+def test_instances_are_workers_of_the_stage_that_calls_the_model() -> None:
+    """A resolved Plan has the workers alone, so that either can be changed afterwards; a model's own table goes first."""
+    plan = Plan(model=ModelPlan(instances=3), models={"faces": ModelPlan(instances=2, threads=1)})
+    resolved = resolve(plan, TWO_DEVICES, 4)
+    assert {name: stage.workers for name, stage in resolved.stages.items()} == {"faces.process": 2, "plates.process": 3}
+    assert resolved.model.instances is None
+    assert resolved.models["faces"] == ModelPlan(threads=1)
+    assert (
+        resolve(resolved.with_settings(["plates.process.workers=1"]), TWO_DEVICES, 4).stages["plates.process"].workers
+        == 1
+    )
+
+
+def test_instances_leave_a_bound_to_the_defaults() -> None:
+    """The queue grows with them as it grows with workers."""
+    (queue,) = {
+        resolve(Plan.from_table(table), TWO_DEVICES[:1], 4).stages["faces.process"].queue_items
+        for table in ({"model": {"instances": 8}}, {"stages": {"faces.process": {"workers": 8}}})
+    }
+    assert queue == 32
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [
+        (
+            StagePlan(workers=4),
+            "model.instances = 2 and stages.faces.process.workers = 4 say different things of one number",
+        ),
+        (StagePlan(executor="inline"), 'stages.faces.process.executor = "thread"'),
+    ],
+)
+def test_instances_that_contradict_the_stage(stage: StagePlan, said: str) -> None:
+    """Two numbers for one thing are refused with both; so are instances of a model that others' workers call."""
+    with pytest.raises(SettingsError, match=re.escape(said)):
+        resolve(Plan(stages={"faces.process": stage}, model=ModelPlan(instances=2)), TWO_DEVICES, 4)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"resources": {"gpu": 0}}, "[resources]: gpu = 0 is not possible; allowed: a whole number from 1"),
+        ({"resources": {"gpu": "one"}}, "[resources]: gpu = 'one' is not possible"),
+        ({"resources": 3}, "resources = 3 is not possible; allowed: a table such as gpu = 1"),
+        ({"model": {"uses": {"gpu": True}}}, "uses: gpu = True is not possible"),
+        ({"model": {"instances": 0}}, "instances = 0 is not possible; allowed: 1 to 1024"),
+    ],
+)
+def test_impossible_resources(table: dict[str, Any], said: str) -> None:
+    """Amounts are whole numbers from 1."""
+    with pytest.raises(SettingsError, match=re.escape(said)):
+        Plan.from_table(table)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (
+            {"resources": {"gpu0": 1}, "models": {"faces": {"uses": {"gpu": 1}}}},
+            "models.faces.uses: the Plan's [resources]: unknown key 'gpu'. Did you mean 'gpu0'? Allowed: gpu0.",
+        ),
+        ({"model": {"uses": {"gpu": 1}}}, "unknown key 'gpu'. Allowed: none."),
+        (
+            {"resources": {"gpu": 2}, "model": {"uses": {"gpu": 3}}},
+            "model.uses.gpu = 3 is not possible; allowed: 1 to 2, for there is no more of it",
+        ),
+    ],
+)
+def test_resources_that_are_not_there(table: dict[str, Any], said: str) -> None:
+    """A model that could never run is refused before anything does."""
+    with pytest.raises(SettingsError, match=re.escape(said)):
+        resolve(Plan.from_table(table), TWO_DEVICES, 4)
+
+
+def test_resources_are_set_like_everything() -> None:
+    """By `--set`, in a file, and back."""
+    plan = Plan.from_table({"resources": {"gpu": 1}, "models": {"faces": {"uses": {"gpu": 1}}}})
+    assert plan.with_settings(["resources.gpu=2"]).resources == {"gpu": 2}
+    assert Plan.from_table(parse_toml(plan.as_toml())) == plan

@@ -82,6 +82,7 @@ def test_variant(make_model: MakeModel) -> None:
         "artifact": "tiny.onnx",
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "threads": 2,
+        "sessions": 1,
         "provider": "CPUExecutionProvider",
     }
 
@@ -192,3 +193,25 @@ def test_an_unknown_provider_is_a_mistake() -> None:
     """The known ones are told."""
     with pytest.raises(SettingsError, match="cpu, cuda, tensorrt"):
         engine("onnx").open(SCENES_MODEL_PATH, threads=1, options={"provider": "gpu"})
+
+
+@pytest.mark.parametrize(("threads", "calls", "sessions"), [(1, 4, 1), (2, 1, 1), (2, 3, 3)])
+def test_calls_side_by_side_share_no_threads(
+    make_model: MakeModel, weights: np.ndarray, threads: int, calls: int, sessions: int
+) -> None:
+    """Threads belong to a session, so each call has one of its own; where a call has none but the caller's, all have one."""
+    model = OnnxEngine().open(make_model(), threads=threads, options={}, calls=calls)
+    assert model.variant["sessions"] == sessions
+    results: dict[int, Any] = {}
+    callers = [
+        threading.Thread(target=lambda size=size: results.update({size: model(batch_of(size))})) for size in range(1, 9)
+    ]
+    for thread in callers:
+        thread.start()
+    for thread in callers:
+        thread.join()
+    for size, result in results.items():
+        np.testing.assert_allclose(result, batch_of(size) @ weights, rtol=1e-5)
+    with pytest.raises(Exception, match="INVALID_ARGUMENT"):
+        model(np.zeros((1, 5), np.float32))
+    assert model(batch_of(2)).shape == (2, weights.shape[1])  # one that failed gave its session back
