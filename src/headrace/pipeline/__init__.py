@@ -23,7 +23,7 @@ The way of one item:
                         receiver_totals.py, run_limit.py: what was received, `--limit`
     bounded_queue.py    the queue before a station, with backpressure; sizes.py: bytes of a value
     laned_queue.py      the same with a lane for each server; bulkheads.py: which worker serves which lane
-    station.py          one queue and its workers: take, run, hand on
+    station.py          one queue and its workers: take, run, hand on; resources.py: what models share, such as a device
     carrying.py         one thread that carries the calls of all workers of a station
     group.py            runs the items through the stages that share a worker; users_code.py: what these may raise
     batch_buffer.py     the memory of a batch
