@@ -36,6 +36,7 @@ class FileWatch:
         self.written_at = -math.inf
         """When a wait last ended with a write, `time.monotonic()`."""
         self._in_use = threading.Lock()
+        self._closing = threading.Lock()
         self._is_closed = False
         self._events = _call("inotify_init1", os.O_NONBLOCK | os.O_CLOEXEC)
         self._ending = -1
@@ -70,13 +71,14 @@ class FileWatch:
             self._in_use.release()
 
     def close(self) -> None:
-        """Wake who waits, and wait no more. Repeating it does nothing."""
-        if not self._is_closed:
+        """Wake who waits, and wait no more. Repeating it does nothing, in any thread."""
+        with self._closing:
+            if self._is_closed:
+                return
             self._is_closed = True
             os.eventfd_write(self._ending, 1)
-            with (
-                self._in_use
-            ):  # who waits leaves now; else it would wait for a file that another part has opened meanwhile
+            # Who waits leaves now; else it would wait for a file that another part has opened meanwhile.
+            with self._in_use:
                 self._close_files()
 
     def _close_files(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -52,6 +54,33 @@ def test_one_thread_waits(file: Path, watch: FileWatch) -> None:
     assert answers == [False]
     assert watch.wait(60) is None
     watch.close()
+
+
+def test_two_threads_close_it(file: Path) -> None:
+    """Only one of them does, whatever moment the other comes at; neither touches a file that is another's by then."""
+
+    class Slow(FileWatch):
+        """Lets another thread run between the look at whether it is closed and what follows."""
+
+        _closed = False
+
+        @property
+        def _is_closed(self) -> bool:
+            closed = self._closed
+            time.sleep(0.01)
+            return closed
+
+        @_is_closed.setter
+        def _is_closed(self, value: bool) -> None:
+            self._closed = value
+
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        for _ in range(3):
+            before = sorted(os.listdir("/proc/self/fd"))
+            watch = Slow(file)
+            for closing in [threads.submit(watch.close) for _ in range(4)]:
+                closing.result(60)
+            assert sorted(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
