@@ -3,7 +3,7 @@
 How this works: each thread has one lock of its own, which it holds. To wait, it adds this lock to the list, gives up the
 guard, and takes its own lock a second time, which blocks. Who calls it takes it off the list and releases its lock. Both
 happen under the guard, so a call cannot fall between a look and the wait that follows. A thread waits in one place at a time,
-so one lock is enough for all its waits.
+so one lock is enough for all its waits. A signal handler that raises in the main thread, as for Ctrl-C, ends a wait in order.
 
 A thread that must wait elsewhere, because it carries calls, leaves a bell in the list instead, which is rung where a thread
 would be woken.
@@ -14,6 +14,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+
+_ONCE = (True,)
 
 
 class _Own(threading.local):
@@ -73,15 +75,28 @@ class Parking:
         try:
             is_called = lock.acquire(timeout=-1 if seconds is None else seconds)
         finally:
-            self._guard.acquire()
-            if not is_called and lock in self.parked:
-                self.parked.remove(lock)
-            else:
-                if not is_called:  # the call came just after the time was over
-                    lock.acquire()
-                    is_called = True
-                self.num_called -= 1
+            try:
+                self._take_guard()
+            finally:
+                if not is_called and lock in self.parked:
+                    self.parked.remove(lock)
+                else:
+                    if not is_called:  # the call came just after the time was over, or just before a handler raised
+                        lock.acquire(blocking=False)
+                        is_called = True
+                    self.num_called -= 1
         return is_called
+
+    def _take_guard(self) -> None:
+        """Take the guard, and only then raise what a signal handler raised meanwhile: who called is to give it up."""
+        taken: list[bool] = []
+        try:
+            # In one step of the interpreter: between two of them a handler may raise, and nobody would know if it is taken.
+            taken.extend(map(self._guard.acquire, _ONCE))
+        except BaseException:
+            if not taken:
+                self._take_guard()
+            raise
 
     def leave(self, bell: Bell) -> None:
         """Have a bell rung once instead of a thread woken; its owner comes for it before it leaves it again."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -118,3 +120,76 @@ def test_nothing_is_lost_among_many(seconds: float | None) -> None:
     join(consumers)
     assert sorted(got) == list(range(num_producers * num_each))
     assert (len(parking), parking.num_called) == (0, 0)
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises."""
+
+
+@pytest.fixture
+def interrupt() -> Iterator[Callable[[], None]]:
+    """Has a signal handler raise in the main thread, which runs this test."""
+
+    def handle(*_: Any) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    yield lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_a_handler_that_raises_ends_a_wait_in_order(interrupt: Callable[[], None], called: bool) -> None:
+    """Called or not, and however often it raises, nobody is left in the list, and the guard is the waiter's to give up."""
+    guard, held = threading.Lock(), threading.Event()
+    parking = Parking(guard)
+
+    def disturb() -> None:
+        wait_until(lambda: len(parking) == 1)
+        with guard:
+            parking.call(called)
+            for _ in range(3):
+                interrupt()
+                time.sleep(0.02)  # the waiter wants the guard now
+            held.set()
+
+    threads = start(disturb)
+    with pytest.raises(Interrupted), guard:
+        parking.wait()
+    assert held.is_set()
+    assert (guard.locked(), len(parking), parking.num_called) == (False, 0, 0)
+    join(threads)
+    with guard:
+        assert parking.wait(0.001) is False  # its own lock is not left open
+
+
+def test_a_handler_that_raises_just_after_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread has its lock already, and nobody would give it a second time."""
+
+    class Own:
+        """As the lock of a thread in which a handler raises before the interpreter goes on."""
+
+        def __init__(self, lock: threading.Lock) -> None:
+            self.acquire = lock.acquire
+            self.lock = self
+            self._lock = lock
+
+        def release(self) -> None:
+            """Let the thread go on, and raise there."""
+
+            def acquire_and_raise(**options: Any) -> None:
+                self.acquire = self._lock.acquire
+                self._lock.acquire(**options)
+                raise Interrupted
+
+            self.acquire = acquire_and_raise
+            self._lock.release()
+
+    guard, lock = threading.Lock(), threading.Lock()
+    parking, own = Parking(guard), Own(lock)
+    lock.acquire()
+    monkeypatch.setattr("headrace.base.parking._own", own)
+    own.acquire = lambda **options: (parking.call(), own.acquire(**options))  # called as soon as it waits
+    with pytest.raises(Interrupted), guard:
+        parking.wait()
+    assert (guard.locked(), lock.locked(), len(parking), parking.num_called) == (False, True, 0, 0)
