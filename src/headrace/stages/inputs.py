@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from headrace.base.settings import check
 
 Interpolation = Literal["linear", "area", "cubic"]
@@ -95,8 +97,25 @@ class TextInput:
 class ArrayInput:
     """The unchanged value, of any type: from the stage before, such as crops of a detector, or from the job.
 
-    Nothing is fetched or decoded.
+    Nothing is fetched or decoded. `dtype` and `shape` are what clients are told that send arrays over the Open Inference
+    Protocol, and what their arrays must have; values from elsewhere are not checked.
     """
+
+    dtype: str | None = None
+    """NumPy's name of the type, such as `"float32"`; None: any."""
+    shape: tuple[int | None, ...] | None = None
+    """Of one array; None for an axis of any length, or for any shape."""
+
+    def __post_init__(self) -> None:
+        """Check both."""
+        try:
+            is_numeric = self.dtype is None or np.dtype(self.dtype).kind in "biuf"
+        except TypeError:
+            is_numeric = False
+        check(is_numeric, "dtype", self.dtype, "None, or a type of numbers that NumPy knows, such as 'float32'")
+        check(self.shape is None or self.dtype is not None, "shape", self.shape, "a dtype beside it, or None")
+        fits = all(length is None or length >= 1 for length in self.shape or ())
+        check(fits, "shape", self.shape, "axes of 1 and more, or None for those of any length")
 
 
 Input = ImageInput | BytesInput | TextInput | ArrayInput
