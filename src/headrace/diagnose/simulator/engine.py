@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from headrace.base.policies.batching import Release, Waiting
+from headrace.diagnose.simulator.entrance import ANSWERED, LATE, REFUSED, Entrance
 from headrace.diagnose.simulator.station_states import StationState, Worker, connect
 from headrace.diagnose.simulator.system import CPU, GIL, SPREAD, TAKE, WAIT, Program, System
 from headrace.diagnose.simulator.trace import Trace
@@ -77,14 +78,15 @@ class Engine:
         # Jobs
         self._received = np.zeros(system.num_jobs)
         self._done = np.zeros(system.num_jobs)
+        self._outcome = np.zeros(system.num_jobs, np.int8)
         self._num_done = 0
         self._num_claimed = 0
         self._inside = 0
         # Places
         self._receiving, self._states = connect(system)
+        self._entrance = None if system.arrivals is None else Entrance(system, system.arrivals, self._states)
         self._waiting_room: deque[Worker] = deque()
         self._waiting_jobs: deque[Worker] = deque()
-        self._next_arrival = 0
         self._call_seconds = 0.0
         # Waking
         self._half_handoff = system.handoff_seconds / 2
@@ -100,6 +102,8 @@ class Engine:
             state.idle.extend(reversed(state.workers))
         for receiver in self._receiving.workers:
             self._receive(receiver)
+        if self._entrance is not None:
+            self._later(self._entrance.next_arrival, self._let_in, self._entrance)
         timers, running, count = self._timers, self._running, self.system.num_jobs
         while self._num_done < count:
             if running:
@@ -358,6 +362,10 @@ class Engine:
     def _count(self, state: StationState) -> int:
         """Return how many units a worker takes now; 0: it waits for more."""
         station, queue = state.station, state.queue
+        if self.system.deadline_seconds is not None and state.holds_jobs:
+            self._drop_late(state)
+            if not queue:
+                return 0
         if station.batching is None:
             return 1 if station.chunk == 1 else min(station.chunk, -(-len(queue) // station.workers))
         count, closed = state.alike(station.batching.max_size)
@@ -372,18 +380,23 @@ class Engine:
             self._later(max(due, self.now), self._offer, state)
         return 0
 
+    def _drop_late(self, state: StationState) -> None:
+        """Give up what nobody wants any more, and was to be worked on next."""
+        entrance, queue = self._entrance, state.queue
+        while entrance is not None and queue and entrance.is_late(queue[0][0], self.now):
+            self._finish(self._pop(state), LATE)
+            self._make_room(state)
+
+    def _pop(self, state: StationState) -> int:
+        unit, came = state.queue.popleft()
+        state.wait += self.now - came
+        return unit
+
     def _serve(self, worker: Worker, count: int) -> None:
-        state, now = worker.state, self.now
-        queue, station = state.queue, state.station
-        units = []
-        for _ in range(count):
-            unit, came = queue.popleft()
-            state.wait += now - came
-            units.append(unit)
+        state = worker.state
+        station = state.station
+        units = [self._pop(state) for _ in range(count)]
         state.taken += count
-        if state.full_since >= 0.0 and len(queue) < state.capacity:
-            state.full += now - state.full_since
-            state.full_since = -1.0
         worker.units, worker.index = units, 0
         if station.batch_program is not None:
             state.batches += 1
@@ -392,7 +405,13 @@ class Engine:
             self._begin(worker, state.merge(units))
         else:
             self._begin(worker, state.program(units[0]))
-        if state.producers and len(queue) <= state.capacity // 2:
+        self._make_room(state)
+
+    def _make_room(self, state: StationState) -> None:
+        if state.full_since >= 0.0 and len(state.queue) < state.capacity:
+            state.full += self.now - state.full_since
+            state.full_since = -1.0
+        if state.producers and len(state.queue) <= state.capacity // 2:
             self._let_producers(state)
 
     def _let_producers(self, state: StationState) -> None:
@@ -488,12 +507,18 @@ class Engine:
     def _come_back(self, where: tuple[StationState, int]) -> None:
         self._put(*where)
 
-    def _finish(self, unit: int) -> None:
-        self._done[unit] = self.now
-        self._num_done += 1
+    def _finish(self, unit: int, outcome: int = ANSWERED) -> None:
+        self._end(unit, outcome)
         self._inside -= 1
+        if self._entrance is not None:
+            self._entrance.leave(unit, self.now)
         if self._waiting_room:
             self._later(self.now, self._receive, self._waiting_room.popleft())
+
+    def _end(self, job: int, outcome: int) -> None:
+        self._done[job] = self.now
+        self._outcome[job] = outcome
+        self._num_done += 1
 
     # --- receiving
 
@@ -507,38 +532,34 @@ class Engine:
         if room <= 0:
             self._waiting_room.append(worker)
             return
-        there = self._available()
-        if there == 0:
-            self._wait_for_arrival(worker)
+        entrance, left = self._entrance, system.num_jobs - self._num_claimed
+        count = min(room, left if entrance is None else len(entrance.waiting))
+        if count == 0:
+            worker.since = self.now
+            self._waiting_jobs.append(worker)
             return
-        count = min(room, there, system.num_jobs - self._num_claimed)
-        worker.claimed = list(range(self._num_claimed, self._num_claimed + count))
+        if entrance is None:
+            worker.claimed = list(range(self._num_claimed, self._num_claimed + count))
+        else:
+            worker.claimed = [entrance.waiting.popleft() for _ in range(count)]
         self._num_claimed += count
         self._inside += count
         self._call_seconds += receivers.call_seconds
         self._later(self.now + receivers.call_seconds, self._admit, worker)
 
-    def _available(self) -> int:
-        arrivals = self.system.arrivals
-        if arrivals is None:
-            return self.system.num_jobs - self._num_claimed
-        while self._next_arrival < len(arrivals) and arrivals[self._next_arrival] <= self.now:
-            self._next_arrival += 1
-        return self._next_arrival - self._num_claimed
-
-    def _wait_for_arrival(self, worker: Worker) -> None:
-        arrivals = self.system.arrivals
-        assert arrivals is not None
-        worker.since = self.now
-        # The one that waits first takes the next; another looks again then.
-        index = min(self._num_claimed + len(self._waiting_jobs), self.system.num_jobs - 1)
-        self._waiting_jobs.append(worker)
-        self._later(arrivals[index], self._end_arrival, worker)
-
-    def _end_arrival(self, worker: Worker) -> None:
-        self._waiting_jobs.remove(worker)
-        self._receiving.idle_time += self.now - worker.since
-        self._receive(worker)
+    def _let_in(self, entrance: Entrance) -> None:
+        """Let in what comes now, or turn it away, and wake a receiver for what came in."""
+        for job in entrance.turn_away(self.now):
+            self._received[job] = self.now
+            self._num_claimed += 1
+            self._end(job, REFUSED)
+        if entrance.has_more:
+            self._later(entrance.next_arrival, self._let_in, entrance)
+        # One that finds more than it may take has the next one look, as long as there is something.
+        while entrance.waiting and self._waiting_jobs:
+            receiver = self._waiting_jobs.popleft()
+            self._receiving.idle_time += self.now - receiver.since
+            self._receive(receiver)
 
     def _admit(self, worker: Worker) -> None:
         arrivals = self.system.arrivals
@@ -594,6 +615,7 @@ class Engine:
         return Trace(
             received=self._received,
             done=self._done,
+            outcome=self._outcome,
             elapsed=elapsed,
             workers_busy={
                 name: max(0.0, 1.0 - (state.idle_time + state.blocked) / worker_time[name])

@@ -62,9 +62,9 @@ class StationState:
     """A station at work."""
 
     __slots__ = (
-        "_followers", "_held", "_next_in_order", "_route_of", "_tries", "batches", "blocked", "capacity", "due", "first_child",
-        "full", "full_since", "gil_wait", "idle", "idle_time", "join", "joined", "parent", "pending", "producers", "queue",
-        "station", "taken", "threads", "wait", "waking", "workers",
+        "_followers", "_held", "_next_in_order", "_route_of", "_tries", "batches", "blocked", "capacity", "due",
+        "first_child", "full", "full_since", "gil_wait", "holds_jobs", "idle", "idle_time", "join", "joined", "parent",
+        "pending", "producers", "queue", "station", "taken", "threads", "wait", "waking", "workers",
     )  # fmt: skip
 
     def __init__(self, station: Station) -> None:
@@ -84,6 +84,8 @@ class StationState:
         """Who waits for room in the queue."""
         self.due = -1.0
         """When the batch that is waited for is looked at again."""
+        self.holds_jobs = True
+        """The units are jobs, and not children of them."""
         self.joined: StationState | None = None
         """Of a join: the fan-out whose units come together here."""
         self.join: StationState | None = None
@@ -215,6 +217,7 @@ def connect(system: System) -> tuple[StationState, list[StationState]]:
     for number, state in enumerate(states):
         if state.joined is not None:
             route_of = outer.pop()
+        state.holds_jobs = not outer
         if (
             state.first_child is not None
         ):  # what goes on from here are children, on the route of what they were cut from

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from headrace.base.policies.batching import BatchingPolicy
+from headrace.base.policies.expected_wait import ExpectedWait
 
 #: What a phase of work uses. Plain numbers: the loop compares them some hundred thousand times.
 WAIT = 0  # nothing: it waits on the outside
@@ -120,3 +121,7 @@ class System:
     """Jobs received and not yet done."""
     arrivals: Sequence[float] | None = None
     """When each job comes; None: all are there from the start."""
+    deadline_seconds: float | None = None
+    """So long after it came a job is worthless, and no station begins to work on it; None: it never is."""
+    admission: ExpectedWait | None = None
+    """The runtime's own policy, which learns: a new one for each simulation. None: every job is let in."""

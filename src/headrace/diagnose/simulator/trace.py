@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.diagnose.simulator.entrance import ANSWERED
+
 #: Share of the first jobs whose ends are left out of the rate: filling.
 _FILLING = 0.1
 
@@ -18,7 +20,9 @@ class Trace:
     received: np.ndarray
     """(jobs,) when each job came."""
     done: np.ndarray
-    """(jobs,) when each job was done."""
+    """(jobs,) when each job was done, turned away or given up."""
+    outcome: np.ndarray
+    """(jobs,) int8: how each job ended; see `entrance`."""
     elapsed: float
     workers_busy: Mapping[str, float]
     """{station: share of its workers' time in service}."""
@@ -59,12 +63,17 @@ class Trace:
     @property
     def throughput(self) -> float:
         """Jobs per second of the steady part."""
-        return steady_rate(self.done)
+        return steady_rate(self.done[self.outcome == ANSWERED])
 
     @property
     def latencies(self) -> np.ndarray:
-        """Seconds from each job's coming to its being done."""
-        return np.asarray(self.done - self.received)
+        """Seconds from each job's coming to its being done, without those that were turned away or given up."""
+        return np.asarray((self.done - self.received)[self.outcome == ANSWERED])
+
+    def goodput(self, deadline_seconds: float) -> float:
+        """Return the jobs that were answered in time, per second from the first arrival to the last."""
+        coming = float(self.received.max() - self.received.min())
+        return float(np.sum(self.latencies <= deadline_seconds)) / coming if coming > 0 else 0.0
 
 
 def steady_rate(done: np.ndarray) -> float:
