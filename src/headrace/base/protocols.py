@@ -227,6 +227,18 @@ class Source(Protocol):
 
 
 @runtime_checkable
+class PushesJobs(Protocol):
+    """A source whose jobs come by themselves, and that has a bound of its own on how many are inside."""
+
+    def push_to(self, push: Callable[[Sequence[Job]], object]) -> None:
+        """Take what lets jobs in at once, from any thread, without waiting; called once the source is open.
+
+        Where this is not called, jobs are received as from any source.
+        """
+        ...
+
+
+@runtime_checkable
 class HearsOfEnd(Protocol):
     """A source that refuses new work once the run takes no more."""
 
@@ -303,6 +315,14 @@ class Delivery(Protocol):
     def close(self) -> None:
         """Flush and release."""
         ...
+
+
+@runtime_checkable
+class IsInstant(Protocol):
+    """A delivery that takes less time than waking a thread and never waits, from any thread: it needs none of its own."""
+
+    is_instant: bool
+    """True."""
 
 
 @runtime_checkable

@@ -219,6 +219,16 @@ class Admission:
                 self._call_receiver()  # what was reserved in vain
             return 0 if self.limit is None else max(0, -self.limit.left(counters.received))
 
+    def pushed(self, jobs: Sequence[Job]) -> bool:
+        """Note jobs that came by themselves; return whether they may come in."""
+        now, unix_seconds = self._context.clock.now_ns() / 1e9, self._context.clock.unix_seconds()
+        with self._lock:
+            if not self.is_closed:
+                self._book.called(len(jobs), jobs, now, now, unix_seconds)
+                self._context.counters.received += len(jobs)
+                self._inside += len(jobs)
+            return not self.is_closed
+
     def enter(self, items: Sequence[Item]) -> bool:
         """Count jobs as in flight; return False where everything was given back: whoever did may not have seen these."""
         with self._lock:

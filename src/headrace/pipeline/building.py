@@ -76,7 +76,8 @@ def _build_station(
         uses=_uses(devices, plan),
     )
     is_inline = is_first and plan.stages[group[0].name].executor == "inline"
-    return Station(context, spec, has_queue=not is_inline)
+    runs_in_place = not is_first and group[0].is_instant and not plan.run.ordered
+    return Station(context, spec, has_queue=not (is_inline or runs_in_place), runs_in_place=runs_in_place)
 
 
 def _uses(devices: Sequence[Stage], plan: Plan) -> dict[str, int]:

@@ -8,7 +8,15 @@ from typing import Any
 
 from headrace.base.carrier import CarriedCalls
 from headrace.base.errors import SettingsError
-from headrace.base.protocols import Addressed, CarriesCalls, Delivery, Source, find_missing_members, has_member
+from headrace.base.protocols import (
+    Addressed,
+    CarriesCalls,
+    Delivery,
+    IsInstant,
+    Source,
+    find_missing_members,
+    has_member,
+)
 from headrace.base.records import Job
 from headrace.base.signature import check_takes
 from headrace.delivery.collect import Collect
@@ -36,6 +44,7 @@ class DeliverStage(Stage):
         self._addressed = delivery if isinstance(delivery, Addressed) else None
         self.waits_on_many = self._addressed is not None
         self.may_carry = _carries(delivery)
+        self.is_instant = isinstance(delivery, IsInstant)
         self.executor = "events" if self.may_carry else "thread"
 
     def goes_to(self, job: Job, value: Any) -> tuple[str, str]:

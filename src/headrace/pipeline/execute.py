@@ -455,16 +455,19 @@ def _check_slots(pipeline: Pipeline, plan: Plan, option: str) -> None:
 
 def _stage_infos(runtime: Runtime, pipeline: Pipeline) -> list[StageInfo]:
     """Return the stages in the order an item meets them."""
-    infos = {}
+    infos, before, plan = {}, "", runtime.context.plan
     for station in runtime.stations:
+        # As far as reports go, what runs in place is inline: it has the threads of the station before.
+        name = before if station.runs_in_place else station.name
+        before = name
         for stage in station.stages:
             infos[stage.name] = StageInfo(
                 name=stage.name,
                 kind=stage.kind,
                 role=stage.role,
                 releases_gil=stage.releases_gil,
-                executor=runtime.context.plan.stages[stage.name].executor or stage.executor,
-                station=station.name,
+                executor="inline" if station.runs_in_place else plan.stages[stage.name].executor or stage.executor,
+                station=name,
                 workers=station.num_workers,
                 most_workers=station.most_workers,
                 task=stage.task,

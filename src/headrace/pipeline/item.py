@@ -59,6 +59,15 @@ class Stop(Protocol):
         ...
 
     @property
+    def runs_in_place(self) -> bool:
+        """Whether whoever brings items runs them."""
+        ...
+
+    def run_in_place(self, items: list[Item]) -> None:
+        """Run items in the thread that brings them."""
+        ...
+
+    @property
     def queue(self) -> Intake:
         """Where items wait for it."""
         ...

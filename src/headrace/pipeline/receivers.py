@@ -76,6 +76,20 @@ class Receivers:
         self._rest = rest
         self._sequence = itertools.count()
 
+    @property
+    def may_be_pushed(self) -> bool:
+        """Whether jobs can be let in without waiting for anything."""
+        return self._tasks is None and all(route[0].has_queue for route in self._routes.values())
+
+    def push(self, jobs: Sequence[Job]) -> None:
+        """Let jobs in that came by themselves; any thread, waits for nothing."""
+        if not self._admission.pushed(jobs):
+            for job in jobs:
+                job.settle(Outcome(OutcomeKind.RETURNED, _STOPPED))
+            return
+        self._admit(jobs, 0, {}, waits=False)
+        self._rest.stir()
+
     def threads(self, guard: Callable[[Callable[..., None]], Callable[..., None]]) -> list[threading.Thread]:
         """Return one thread for each receiver, not started; `guard` is put around what they run."""
         return [
@@ -111,18 +125,18 @@ class Receivers:
             if self._admission.has_all():
                 self._admission.attention.ring()  # batches need not wait for company
 
-    def _admit(self, jobs: Sequence[Job], over: int, inline: dict[Station, Worker]) -> None:
-        """Send jobs on their way; the last `over` of them are beyond the run's limit."""
+    def _admit(self, jobs: Sequence[Job], over: int, inline: dict[Station, Worker], *, waits: bool = True) -> None:
+        """Send jobs on their way; the last `over` of them are beyond the run's limit. Where it `waits`, for room in queues."""
         received = self._context.clock.now_ns()
         self.begun.set()
         if self._context.observers.wants["job_received"]:
             self._context.observers.notify("job_received", jobs)
-        by_route: dict[tuple[Station, ...], list[Item]] = {}
+        by_station: dict[Station, list[Item]] = {}
         began = self._context.clock.now_ns()
         inline_ns: list[int] = []
 
         def hand_in() -> None:
-            inline_ns.append(self._hand_in(by_route, inline))
+            inline_ns.append(self._hand_in(by_station, inline, waits=waits))
 
         items = [self._make_item(job, received) for job in jobs]
         if self._tasks is None:
@@ -132,7 +146,7 @@ class Receivers:
             if self._tasks is not None:  # one by one: whether it may go in depends on who is in
                 self._enter([item])
             if self._is_to_run(item, verdict) and self._goes_in(item, hand_in):
-                by_route.setdefault(self._route(item.job), []).append(item)
+                by_station.setdefault(self._skip_first(item), []).append(item)
         hand_in()
         blocked_ns = self._context.clock.now_ns() - began - sum(inline_ns)
         self._admission.handed_on(blocked_ns / 1e9, sum(inline_ns) / 1e9)
@@ -164,15 +178,25 @@ class Receivers:
             return True
         return False
 
-    def _hand_in(self, by_route: dict[tuple[Station, ...], list[Item]], inline: dict[Station, Worker]) -> int:
-        """Put jobs into the first stations of their routes, forget them, and return the time in inline stages, ns."""
+    def _skip_first(self, item: Item) -> Station:
+        """Return the station where an item begins: the second, if the first would do nothing with it."""
+        route = self._route(item.job)
+        first, second = route[0], route[1] if len(route) > 1 else None
+        stages = first.stages
+        if second is None or len(stages) > 1 or not (second.has_queue and stages[0].passes(item.value)):
+            return first
+        item.position = 1
+        return second
+
+    def _hand_in(self, by_station: dict[Station, list[Item]], inline: dict[Station, Worker], *, waits: bool) -> int:
+        """Put jobs into the stations where they begin, forget them, and return the time in inline stages, ns."""
         inline_ns = 0
-        for route, items in by_route.items():
-            if route[0].has_queue:
-                route[0].queue.put(items, force=self._router.is_let_in(route[0]))
+        for station, items in by_station.items():
+            if station.has_queue:
+                station.queue.put(items, force=not waits or self._router.is_let_in(station))
             else:
-                inline_ns += self._run_inline(inline[route[0]], route[0], items)
-        by_route.clear()
+                inline_ns += self._run_inline(inline[station], station, items)
+        by_station.clear()
         return inline_ns
 
     def _goes_in(self, item: Item, before_waiting: Callable[[], object]) -> bool:

@@ -100,6 +100,9 @@ class Router:
 
     def put(self, station: Stop, items: list[Item]) -> list[int]:
         """Put items into a station's queue, waiting for room, and return when each was taken in (ns)."""
+        if station.runs_in_place:
+            station.run_in_place(items)
+            return [items[0].arrived] * len(items)
         if self._reorderer is not None and station.last_role == "deliver":
             # Here and not when they are let go, which may be by somebody who must not wait: see `Reorderer`.
             station.queue.wait_for_room()

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.errors import HeadraceError
-from headrace.base.protocols import HearsOfEnd, KeepsResults, TakesNotes
+from headrace.base.protocols import HearsOfEnd, KeepsResults, PushesJobs, TakesNotes
 from headrace.base.records import Outcome, OutcomeKind, Receiving, StageStatistics, Tending
 from headrace.pipeline.admission import Admission
 from headrace.pipeline.bookkeeping import Bookkeeper
@@ -199,6 +199,7 @@ class Runtime:
                 with calm_garbage_collector():
                     for thread in (*helpers, *receivers):
                         start_thread(thread, "lower source.receivers and the workers of the stages")
+                    self._let_push()
                     self._wait()
                     for call in self.before_closing:
                         call()
@@ -349,6 +350,11 @@ class Runtime:
                 if now >= grace_ends:
                     self.abandon()
                     return
+
+    def _let_push(self) -> None:
+        source = self._pipeline.source
+        if isinstance(source, PushesJobs) and self._receivers.may_be_pushed:
+            source.push_to(self._receivers.push)
 
     def _stop_source(self) -> None:
         source = self._pipeline.source

@@ -3,8 +3,9 @@
 How this works: a worker takes items (a device worker a batch), runs its group, hands the items on, and leaves a note of what
 it did, of which the bookkeeper makes spans: a device is not to wait for bookkeeping. Cheap items are taken several at a
 time, so that the hand-off does not cost more than the work; a worker never takes more than its fair share of the queue.
-A station whose first stage is inline has no queue and no workers: the receiver runs it. Where the Plan says `events`, one
-thread carries the calls of all workers; see `carrying`.
+A station whose first stage is inline has no queue and no workers: the receiver runs it. Neither has one that takes no time at
+all, such as a reply: whoever brings its items runs it. Where the Plan says `events`, one thread carries the calls of all
+workers; see `carrying`.
 """
 
 from __future__ import annotations
@@ -163,12 +164,13 @@ class Station:
     Args:
         context: Of the run.
         spec: The stages of this station, with the resolved Plan; `spec.worker` is the first worker's number.
-        has_queue: False for the station that the receivers run themselves.
+        has_queue: False for the station that the receivers run themselves, and for those that run in place.
+        runs_in_place: Whether whoever brings items runs them.
     """
 
     _links: Connections
 
-    def __init__(self, context: RunContext, spec: GroupSpec, *, has_queue: bool) -> None:
+    def __init__(self, context: RunContext, spec: GroupSpec, *, has_queue: bool, runs_in_place: bool = False) -> None:
         self._context = context
         self._clock = context.clock
         self._spec = spec
@@ -180,6 +182,8 @@ class Station:
         # be as late, and the receiver knows the id.
         self.only_delivers = spec.stages[0].role == "deliver"
         self.has_queue = has_queue
+        self.runs_in_place = runs_in_place
+        self._in_place = threading.local()
         # Where there is no queue to come back to, or where coming back would break the order.
         self.retries_in_place = not has_queue or (spec.plan.run.ordered and self.last_role == "deliver")
         device = next((stage for stage in spec.stages if stage.kind == "device"), None)
@@ -248,6 +252,8 @@ class Station:
     @property
     def num_workers(self) -> int:
         """Workers that the Plan asks for."""
+        if self.runs_in_place:
+            return 1
         return (self.settings.workers or 1) if self.has_queue else self._spec.plan.source.receivers
 
     @property
@@ -288,7 +294,8 @@ class Station:
 
     def _add_worker(self, group: RunsItems, number: int) -> Worker:
         claim = Claim(self._context.resources, self._spec.uses) if self._spec.uses else None
-        worker = Worker(group, f"{self.name if self.has_queue else RECEIVER}-{number}", number, claim)
+        has_own = self.has_queue or self.runs_in_place
+        worker = Worker(group, f"{self.name if has_own else RECEIVER}-{number}", number, claim)
         self.workers.append(worker)
         return worker
 
@@ -315,6 +322,14 @@ class Station:
                     served = self._run(worker, items, reason, waited_ns)
                     overlaps = served.ran_ns > self._least_seconds * 1e9 and self.queue.fill_ratio > 0
                     finisher(served, in_place=not overlaps)
+
+    def run_in_place(self, items: list[Item]) -> None:
+        """Run items in the thread that brings them."""
+        worker: Worker | None = getattr(self._in_place, "worker", None)
+        if worker is None:
+            worker = self._in_place.worker = self.open_worker(len(self.workers))
+            worker.begin()
+        self.serve(worker, items)
 
     def serve(self, worker: Worker, items: list[Item], reason: ReleaseReason | None = None, waited_ns: int = 0) -> int:
         """Run items through the group and hand them on, trying again in place what is to be tried again.

@@ -48,6 +48,8 @@ class Workers:
         inline: dict[tuple[Station, int], Worker] = {}
         opening: list[threading.Thread] = []
         for station in self._stations:
+            if station.runs_in_place:
+                continue
             if station.has_queue:
                 opening.extend(self._thread(station, number) for number in range(station.num_threads))
             else:

@@ -16,6 +16,7 @@ class Reply:
     flush_items = 1
     flush_seconds = 0.0
     default_workers = 1
+    is_instant = True
 
     def open(self, context: Any) -> None:
         """Do nothing."""

@@ -12,7 +12,7 @@ import itertools
 import re
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.base.clock import Clock, SystemClock
@@ -60,6 +60,7 @@ class RequestSource(Source):
         on_ready: Called when the run asks for jobs for the first time: its workers are open.
         on_stopping: Called when it will ask for no more.
         plan_id: Of the Plan in use; named in answers.
+        soon: Calls a function when all requests that are there by now have been read, so that their jobs go in together.
     """
 
     is_endless = True
@@ -68,6 +69,7 @@ class RequestSource(Source):
         self.on_ready: Callable[[], object] = lambda: None
         self.on_stopping: Callable[[], object] = lambda: None
         self.plan_id = ""
+        self.soon: Callable[[Callable[[], object]], object] = lambda call: call()
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._receivers = Parking(self._lock)
@@ -80,6 +82,7 @@ class RequestSource(Source):
         self._max_attempts = 1
         self._is_over = False
         self._was_asked = False
+        self._push: Callable[[Sequence[Job]], object] | None = None
 
     @property
     def num_waiting(self) -> int:
@@ -106,12 +109,14 @@ class RequestSource(Source):
             self._bytes += job.num_bytes
             if work.deadline_ns is not None:
                 heapq.heappush(self._deadlines, (work.deadline_ns + _LATE_NS, next(self._order), job))
-            is_over = self._is_over
+            is_over, is_first = self._is_over, not self._waiting
             if not is_over:
                 self._waiting.append(job)
-                self._receivers.call()
+                self._call_receiver()
         if is_over:
             self._end(job, _stopping(job))
+        elif is_first and self._push is not None:
+            self.soon(self._push_waiting)
         return job
 
     def drop(self, job: RequestJob) -> None:
@@ -125,6 +130,25 @@ class RequestSource(Source):
         """Make ready: tries of one job are one unless the Plan says otherwise, as its client can try again."""
         self._max_attempts = settings.max_receives or 1
 
+    def push_to(self, push: Callable[[Sequence[Job]], object]) -> None:
+        """Let jobs in at once from now on."""
+        self._push = push
+        self._was_asked = True
+        self.on_ready()
+
+    def _call_receiver(self) -> None:
+        if self._push is None:
+            self._receivers.call()
+
+    def _push_waiting(self) -> None:
+        """Let in what came since."""
+        if self._push is None or not self._waiting:
+            return
+        with self._lock:
+            jobs = list(self._waiting)
+            self._waiting.clear()
+        self._push(jobs)
+
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return up to limit jobs, [] if none came within wait_seconds."""
         if not self._was_asked:
@@ -132,12 +156,12 @@ class RequestSource(Source):
             self.on_ready()
         jobs: list[Job] = []
         with self._lock:
-            if not self._waiting and not self._is_over:
+            if (not self._waiting or self._push is not None) and not self._is_over:
                 self._receivers.wait(wait_seconds)
-            while self._waiting and len(jobs) < limit:
+            while self._push is None and self._waiting and len(jobs) < limit:
                 jobs.append(self._waiting.popleft())
             if self._waiting:
-                self._receivers.call()
+                self._call_receiver()
         return jobs
 
     def stop(self) -> None:
@@ -159,9 +183,10 @@ class RequestSource(Source):
         with self._lock:
             while self._again and self._again[0][0] <= now:
                 self._waiting.append(heapq.heappop(self._again)[-1])
-                self._receivers.call()
+                self._call_receiver()
             while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][-1] not in self._asked):
                 late.append(heapq.heappop(self._deadlines)[-1])
+        self._push_waiting()
         for job in late:
             job.lost = True
             self._end(job, _failed(job, "deadline.passed: the request's deadline passed before it was answered"))

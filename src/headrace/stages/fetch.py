@@ -70,6 +70,10 @@ class FetchStage(Stage):
     may_carry = True
     waits_on_many = True
 
+    def passes(self, value: Any) -> bool:
+        """Return whether there is nothing to fetch."""
+        return isinstance(value, bytes | np.ndarray)
+
     def goes_to(self, job: Job, value: Any) -> tuple[str, str]:
         """Return the host of an address and its domain; for anything else this machine."""
         if not isinstance(value, str):

@@ -71,6 +71,7 @@ class Stage:
         waits_on_many: Whether its calls wait on several servers or receivers; `goes_to` names the one of each call. The
             workers are then shared among them, so that one that hangs delays only its own items; see
             `headrace.base.policies.shares`.
+        is_instant: Whether it takes less time than waking a thread, and never waits: whoever brings an item runs it.
     """
 
     kind: Kind = "cpu"
@@ -82,6 +83,7 @@ class Stage:
     work: str = ""
     may_carry: bool = False
     waits_on_many: bool = False
+    is_instant: bool = False
 
     def __init__(self, name: str, *, task: str = "") -> None:
         self.name = name
@@ -90,6 +92,10 @@ class Stage:
     def open(self, context: StageContext) -> Callable[[Any], Any]:
         """Return the function that one worker calls for each item (device stages: for each batch)."""
         raise NotImplementedError(f"{type(self).__name__} must define open()")
+
+    def passes(self, value: Any) -> bool:
+        """Return whether a value goes through unchanged, so that an item need not come here at all."""
+        return False
 
     def goes_to(self, job: Job, value: Any) -> tuple[str, str]:
         """Return the server or receiver that a call for this item waits on, and its group, such as its domain."""
