@@ -146,7 +146,7 @@ class Receivers:
             if self._tasks is not None:  # one by one: whether it may go in depends on who is in
                 self._enter([item])
             if self._is_to_run(item, verdict) and self._goes_in(item, hand_in):
-                by_station.setdefault(self._skip_first(item), []).append(item)
+                by_station.setdefault(self._begins_at(item, is_pushed=not waits), []).append(item)
         hand_in()
         blocked_ns = self._context.clock.now_ns() - began - sum(inline_ns)
         self._admission.handed_on(blocked_ns / 1e9, sum(inline_ns) / 1e9)
@@ -178,12 +178,13 @@ class Receivers:
             return True
         return False
 
-    def _skip_first(self, item: Item) -> Station:
-        """Return the station where an item begins: the second, if the first would do nothing with it."""
+    def _begins_at(self, item: Item, *, is_pushed: bool) -> Station:
+        """Return the station where an item begins: the second, if it was pushed and the first would do nothing with it."""
         route = self._route(item.job)
         first, second = route[0], route[1] if len(route) > 1 else None
         stages = first.stages
-        if second is None or len(stages) > 1 or not (second.has_queue and stages[0].passes(item.value)):
+        may_skip = is_pushed and second is not None and second.has_queue and len(stages) == 1
+        if second is None or not (may_skip and stages[0].passes(item.value)):
             return first
         item.position = 1
         return second

@@ -39,8 +39,10 @@ class Front:
         limits: Limits | None = None,
         token: str | None = None,
         reuse_port: bool = False,
+        listening: socket.socket | None = None,
         clock: Clock | None = None,
     ) -> None:
+        self._listening = listening
         self._place = (host, port)
         self._reuse_port = reuse_port
         self._clock = clock or SystemClock()
@@ -57,7 +59,7 @@ class Front:
         Raises:
             SettingsError: `http.address`: the address is in use, not this machine's, or not allowed.
         """
-        listener = listen(*self._place, reuse_port=self._reuse_port)
+        listener = self._listening or listen(*self._place, reuse_port=self._reuse_port)
         self._place = listener.getsockname()[:2]
         self._turned_ns = self._clock.now_ns()
         self._loop = asyncio.new_event_loop()
@@ -69,6 +71,12 @@ class Front:
     def address(self) -> tuple[str, int]:
         """Host and port; once started the port that the system chose for 0."""
         return self._place
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        host, port = self._place
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -83,8 +91,22 @@ class Front:
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function in the front's thread; any thread. Nothing happens unless the front runs."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            if self._loop is not None:
+            if self._loop is None:
+                return
+            if threading.current_thread() is self._thread:
+                self._loop.call_soon(function)
+            else:
                 self._loop.call_soon_threadsafe(function)
+
+    def call_later(self, seconds: float, function: Callable[[], object]) -> None:
+        """Call a function in the front's thread after so many seconds; any thread."""
+        loop = self._loop
+        if loop is not None:
+            self.call_soon(lambda: loop.call_later(seconds, function))
+
+    def stop_accepting(self) -> None:
+        """Let no new connection in; those that are there are served as before. Any thread."""
+        self.call_soon(self._close_listener)
 
     def drain(self, seconds: float) -> bool:
         """Let no new connection in and close each after its present answer; return whether all were answered in time."""
@@ -131,9 +153,12 @@ class Front:
 
     def _begin_drain(self, done: threading.Event) -> None:
         self._shared.is_draining = True
+        self._close_listener()
+        self._look_drained(done)
+
+    def _close_listener(self) -> None:
         if self._server:
             self._server.close()
-        self._look_drained(done)
 
     def _look_drained(self, done: threading.Event) -> None:
         shared = self._shared

@@ -1,0 +1,172 @@
+"""Answer HTTP requests with a pipeline, or put them into a queue.
+
+    headrace serve jobs.py:pipeline
+    curl --data-binary @photo.jpg http://127.0.0.1:8000/v1/jobs
+    curl -F image=@photo.jpg 'http://127.0.0.1:8000/v1/jobs?wait=2s'
+    curl --json '{"url": "https://example.com/1.jpg"}' http://127.0.0.1:8000/v1/jobs
+    headrace serve jobs.py:pipeline --plan plan.toml --port 9000 --deadline 500ms -o runs/served
+    headrace serve --queue sqlite:///jobs.db
+
+The same module, Plan and spans as `headrace run`: with -o, `headrace diagnose` says what limits it. Requests share batches: an
+idle device begins at once, and batches grow while it is busy. What cannot be answered in time is refused (429, 503).
+
+With --queue nothing is computed here: POST /v1/jobs takes {"url", "task", "callback"}, stores it in the queue, and answers 202
+with the job's id; workers elsewhere do it.
+
+It listens on this machine alone unless --host says otherwise; then give --token-file, and --tls-cert with --tls-key. /livez and
+/readyz say how it is. SIGTERM finishes what is inside within the Plan's run.grace_seconds and lets nobody else in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.pipeline_arguments import (
+    PIPELINE_HELP,
+    add_plan_arguments,
+    live_view,
+    open_plan,
+    positive,
+    stdout_kept,
+)
+from headrace.cli.terminal import speaker
+
+if TYPE_CHECKING:
+    from headrace.pipeline.definition import Pipeline
+    from headrace.serve.service import ServeSettings
+
+_say = speaker("serve")
+_LONGEST_TOKEN = 4_096
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("pipeline", metavar="MODULE:ATTRIBUTE", nargs="?", help=PIPELINE_HELP)
+    parser.add_argument("--queue", metavar="QUEUE", help="put the jobs into this queue instead of doing them")
+    add_plan_arguments(parser)
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine alone)"
+    )
+    parser.add_argument("--port", type=_port, default=8000, help="port (default 8000; 0: any that is free)")
+    parser.add_argument("--token-file", metavar="FILE", help="file with the token that clients must send as Bearer")
+    parser.add_argument("--tls-cert", metavar="FILE", help="certificate (PEM), with those that signed it")
+    parser.add_argument("--tls-key", metavar="FILE", help="its private key (PEM)")
+    parser.add_argument(
+        "--deadline", metavar="TIME", default="30s", help="of requests that name none, such as 500ms (default 30s)"
+    )
+    parser.add_argument(
+        "--max-requests", type=positive, default=1_000, metavar="N", help="requests inside at once (default 1000)"
+    )
+    parser.add_argument(
+        "--probe", metavar="FILE",
+        help="an item that the pipeline can do, by which the service tries itself (default for images: a photograph of ours)",
+    )  # fmt: skip
+    parser.add_argument("-o", "--output", metavar="RUN", help="write a run folder: spans, errors, plan, environment")
+    parser.add_argument("--force", action="store_true", help="replace what an earlier run left in that folder")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.run/1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until a signal, and print the table of stages."""
+    from headrace.base.errors import SettingsError
+
+    if (args.pipeline is None) == (args.queue is None):
+        raise SettingsError("name a pipeline, such as jobs.py:pipeline, or a queue with --queue: one of the two")
+    if args.queue is not None:
+        return _serve_queue(args)
+    return _serve_pipeline(args)
+
+
+def _serve_pipeline(args: argparse.Namespace) -> int:
+    from headrace.cli.loading import load_pipeline
+    from headrace.cli.run import print_result, status_of
+    from headrace.serve.service import serve
+
+    pipeline = load_pipeline(args.pipeline)
+    args.limit = None
+    with stdout_kept(args.json):
+        result = serve(
+            pipeline,
+            open_plan(args),
+            _settings(args, _probes(args, pipeline)),
+            tell=_tell,
+            watch=functools.partial(live_view, None),
+            output=args.output,
+            force=args.force,
+        )
+    print_result(args, result)
+    return status_of(result)
+
+
+def _serve_queue(args: argparse.Namespace) -> int:
+    from headrace.cli import EXIT_DONE
+    from headrace.serve.queue_api import serve_queue
+
+    serve_queue(args.queue, _settings(args, {}), tell=_tell)
+    return EXIT_DONE
+
+
+def _tell(address: str) -> None:
+    _say(f"listening on {address}; POST /v1/jobs")
+
+
+def _settings(args: argparse.Namespace, probes: dict[str, Any]) -> ServeSettings:
+    from headrace.base.errors import SettingsError
+    from headrace.base.units import parse_duration
+    from headrace.serve.front_door import Bounds
+    from headrace.serve.service import ServeSettings
+
+    if bool(args.tls_cert) != bool(args.tls_key):
+        raise SettingsError("--tls-cert and --tls-key go together; one of them is missing")
+    return ServeSettings(
+        host=args.host,
+        port=args.port,
+        token=_read_token(args.token_file),
+        tls=(Path(args.tls_cert), Path(args.tls_key)) if args.tls_cert else None,
+        deadline_seconds=parse_duration(args.deadline),
+        bounds=Bounds(requests=args.max_requests),
+        probes=probes,
+    )
+
+
+def _read_token(file: str | None) -> str | None:
+    from headrace.base.errors import SettingsError
+
+    if file is None:
+        return None
+    try:
+        token = Path(file).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--token-file {file}: {error}") from error
+    if not token or len(token) > _LONGEST_TOKEN or not token.isprintable() or " " in token:
+        raise SettingsError(
+            f"--token-file {file}: expected one line without spaces, such as from `openssl rand -hex 32`"
+        )
+    return token
+
+
+def _probes(args: argparse.Namespace, pipeline: Pipeline) -> dict[str, Any]:
+    """Return {task: what the service tries itself with}."""
+    from headrace.base.errors import SettingsError
+    from headrace.samples.catalogue import PHOTOGRAPHS
+    from headrace.stages.decode import DecodeStage
+
+    if args.probe:
+        try:
+            given = Path(args.probe).read_bytes()
+        except OSError as error:
+            raise SettingsError(f"--probe {args.probe}: {error}") from error
+        return dict.fromkeys(pipeline.routes, given)
+    takes_images = [
+        task for task, route in pipeline.routes.items() if any(isinstance(one, DecodeStage) for one in route)
+    ]
+    return dict.fromkeys(takes_images, PHOTOGRAPHS[0].path.read_bytes()) if takes_images else {}
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"expected 0 to 65535, got {text}")
+    return int(text)

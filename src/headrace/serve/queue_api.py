@@ -1,0 +1,168 @@
+"""The API in front of a queue: takes a job, stores it, and answers 202; workers elsewhere do it.
+
+How this works: handlers put jobs into a list and return; one thread stores what has come together with one call of the queue
+and answers. A request is answered only when its job is stored.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue as waiting
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from headrace.base.clock import SystemClock
+from headrace.base.errors import BadMessage, QueueUnavailable, SourceError
+from headrace.base.protocols import Queue
+from headrace.base.records import Job
+from headrace.serve.http.front import Front
+from headrace.serve.http.request import Answer, Request, error_answer, json_answer
+from headrace.serve.http.routes import Routes
+from headrace.serve.jobs_api import read_job
+from headrace.sources.addresses import open_queue
+from headrace.sources.jobs import encode_job
+
+if TYPE_CHECKING:
+    from headrace.serve.service import ServeSettings
+
+logger = logging.getLogger("headrace")
+
+_MOST_AT_ONCE = 100
+_CLOCK = SystemClock()
+
+
+class QueueApi:
+    """The routes in front of a queue; a context manager that ends once all is stored.
+
+    Args:
+        queue: Where jobs go.
+        most_waiting: Jobs that wait to be stored; more are refused.
+    """
+
+    def __init__(self, queue: Queue, most_waiting: int) -> None:
+        self._queue = queue
+        self._most_waiting = most_waiting
+        self._waiting: waiting.SimpleQueue[tuple[Request, str, bytes] | None] = waiting.SimpleQueue()
+        self._trouble = ""
+        self._thread = threading.Thread(target=self._store_all, name="sender", daemon=True)
+
+    def add_to(self, routes: Routes) -> None:
+        """Add the routes."""
+        routes.add("POST", "/v1/jobs", self.post)
+        routes.add("GET", "/livez", lambda request: json_answer(200, {"status": "live"}))
+        routes.add("GET", "/readyz", self.ready)
+
+    def __enter__(self) -> QueueApi:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._waiting.put(None)
+        self._thread.join()
+
+    def post(self, request: Request) -> Answer | None:
+        """Take a job."""
+        if self._waiting.qsize() >= self._most_waiting:
+            return error_answer(
+                429, "serve.busy", f"{self._most_waiting:,} jobs wait to be stored in the queue", ("Retry-After", "1")
+            )
+        try:
+            job = read_job(request, _CLOCK)
+            body = _encode(job)
+        except BadMessage as error:
+            return error_answer(413 if error.code == "message.size" else 400, error.code, error.reason)
+        self._waiting.put((request, job.id, body))
+        return None
+
+    def ready(self, request: Request) -> Answer:
+        """Say whether jobs can be stored."""
+        if self._trouble:
+            return json_answer(503, {"status": "not ready", "reason": self._trouble})
+        return json_answer(200, {"status": "ready"})
+
+    def _store_all(self) -> None:
+        while (first := self._waiting.get()) is not None:
+            taken = [first]
+            while len(taken) < _MOST_AT_ONCE and not self._waiting.empty():
+                one = self._waiting.get()
+                if one is None:
+                    self._waiting.put(None)
+                    break
+                taken.append(one)
+            self._store(taken)
+
+    def _store(self, taken: list[tuple[Request, str, bytes]]) -> None:
+        try:
+            self._queue.send([body for _, _, body in taken])
+        except Exception as error:  # whatever it is, those who wait must hear of it
+            if not isinstance(error, QueueUnavailable | SourceError):
+                logger.exception("the queue raised %s", type(error).__name__)
+            self._trouble = f"the queue took no job: {error}"
+            answer = error_answer(503, "queue.unavailable", self._trouble, ("Retry-After", "5"))
+            for request, _, _ in taken:
+                request.answer(answer)
+            return
+        self._trouble = ""
+        for request, job_id, _ in taken:
+            request.answer(json_answer(202, {"id": job_id, "state": "queued"}))
+
+
+def serve_queue(address: str, settings: ServeSettings, *, tell: Callable[[str], object]) -> None:
+    """Take jobs over HTTP and put them into a queue, until SIGTERM or Ctrl-C.
+
+    Args:
+        address: Of the queue.
+        settings: Where to listen.
+        tell: Called with the address that is listened on.
+
+    Raises:
+        SettingsError: If one of the addresses cannot be used.
+        SourceError: If the queue cannot be opened.
+    """
+    queue = open_queue(address)
+    routes, is_over = Routes(), threading.Event()
+    front = Front(
+        routes,
+        host=settings.host,
+        port=settings.port,
+        limits=settings.limits,
+        token=settings.token,
+        listening=settings.listening,
+    )
+
+    def end(number: int, frame: FrameType | None) -> None:
+        is_over.set()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with QueueApi(queue, settings.bounds.requests) as api:
+            api.add_to(routes)
+            front.start()
+            tell(front.url)
+            is_over.wait()
+            front.stop_accepting()
+        front.drain(5.0)
+    finally:
+        front.close()
+        queue.close()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _encode(job: Job) -> bytes:
+    attributes = dict(job.attributes)
+    callback = attributes.pop("callback", None)
+    deadline = None
+    if job.deadline_ns is not None:
+        deadline = _CLOCK.unix_seconds() + (job.deadline_ns - _CLOCK.now_ns()) / 1e9
+    if not isinstance(job.payload, bytes | str):
+        raise BadMessage("message.payload: a job that comes over HTTP names a URL or carries its data, not a path")
+    try:
+        return encode_job(
+            job.payload, id=job.id, task=job.task, callback=callback, attributes=attributes, deadline=deadline
+        )
+    except ValueError as error:
+        raise BadMessage(f"message.field: {error}") from error

@@ -1,0 +1,104 @@
+"""Runs a pipeline behind HTTP: joins front, door, run and health."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.base.plan import Plan
+from headrace.delivery.callback import Callback
+from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.execute import Measuring, Result, run
+from headrace.pipeline.watching import RunInProgress, Watch, watch_together
+from headrace.serve.front_door import Bounds, FrontDoor
+from headrace.serve.health import Health
+from headrace.serve.http.front import Front
+from headrace.serve.http.limits import Limits
+from headrace.serve.http.routes import Routes
+from headrace.serve.jobs_api import JobsApi
+from headrace.serve.reply import Reply, ReplyOrCall
+from headrace.serve.source import RequestSource
+
+#: How long clients may take to read their answers once the run has ended.
+_LAST_ANSWERS_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """Where a service listens, and what it lets in."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    """0: any free one."""
+    token: str | None = None
+    """What clients send as `Authorization: Bearer TOKEN`; None: nothing is asked for."""
+    tls: tuple[Path, Path] | None = None
+    """Files of the certificate and its key."""
+    deadline_seconds: float | None = 30.0
+    """Of requests that name none."""
+    bounds: Bounds = field(default_factory=Bounds)
+    limits: Limits = field(default_factory=Limits)
+    probes: Mapping[str, Any] = field(default_factory=dict)
+    """{task: payload} with which the service tries itself; see `health`."""
+    listening: socket.socket | None = None
+    """A socket to listen on instead, for processes that share one."""
+
+
+def serve(
+    pipeline: Pipeline,
+    plan: Plan | str | Path | None = None,
+    settings: ServeSettings | None = None,
+    *,
+    tell: Callable[[str], object] = lambda address: None,
+    watch: Watch | None = None,
+    **options: Any,
+) -> Result:
+    """Answer requests with a pipeline until SIGTERM, Ctrl-C or `stop`.
+
+    Args:
+        pipeline: What is done with each; its source is left aside, and its delivery too, except for a callback, which calls
+            the receivers that jobs name.
+        plan: How; see `headrace.run`.
+        settings: Where to listen.
+        tell: Called with the address, such as `http://127.0.0.1:8000`, once it is listened on; models are loaded after that.
+        watch: What lives beside the run.
+        options: Of `headrace.run`.
+
+    Raises:
+        SettingsError: If the Plan does not fit, or the address cannot be listened on.
+        HeadraceError: If a part cannot be opened, or a worker breaks.
+    """
+    settings = settings or ServeSettings()
+    callback = pipeline.delivery if isinstance(pipeline.delivery, Callback) else None
+    source = RequestSource()
+    pipeline = pipeline.replace_source(source).replace_delivery(ReplyOrCall(callback) if callback else Reply())
+    door = FrontDoor(source, settings.bounds, deadline_seconds=settings.deadline_seconds)
+    health, routes = Health(door, settings.probes), Routes()
+    front = Front(
+        routes,
+        host=settings.host,
+        port=settings.port,
+        limits=settings.limits,
+        token=settings.token,
+        listening=settings.listening,
+    )
+    source.soon = front.call_soon
+    health.add_to(routes)
+    JobsApi(door, front.call_later, calls_back=callback is not None).add_to(routes)
+
+    def begin(run_in_progress: RunInProgress) -> Health:
+        source.plan_id = run_in_progress.plan.plan_id
+        return health.watch(run_in_progress)
+
+    front.start()
+    try:
+        tell(front.url)
+        together = begin if watch is None else watch_together(begin, watch)
+        # No brake: nothing is lost by a failure, since its client hears of it at once.
+        return run(pipeline, plan, watch=together, measuring=Measuring(brakes=False), **options)
+    finally:
+        front.drain(_LAST_ANSWERS_SECONDS)
+        front.close()

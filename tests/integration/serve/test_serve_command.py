@@ -1,0 +1,163 @@
+"""`headrace serve` as a user meets it: a process of its own, asked over HTTP."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from headrace.cli.loading import load_pipeline
+from headrace.samples.catalogue import PHOTOGRAPHS, SCENES_MODEL_PATH
+
+pytestmark = pytest.mark.smoke
+
+PIPELINE = f"""
+import headrace as hr
+
+class Scenes(hr.Module):
+    model = {str(SCENES_MODEL_PATH)!r}
+    input = hr.ImageInput(short_side=256, crop=224)
+
+    def load(self, context):
+        self.scenes = context.open_model()
+
+    def preprocess(self, image):
+        return hr.images.normalize(image)
+
+    def process(self, batch):
+        return self.scenes(batch).argmax(axis=1).tolist()
+
+pipeline = hr.Pipeline(source=hr.items([]), module=Scenes())
+"""
+
+
+class Service:
+    """A command that serves, in a process of its own."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "headrace", "serve", *arguments, "--port", "0"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self.said = ""
+        while not (found := re.search(r"listening on (http://\S+);", self.said)):
+            line = self.process.stderr.readline()
+            assert line, self.said
+            self.said += line
+        self.url = found[1]
+
+    def ask(self, target: str, body: bytes | None = None, **headers: str) -> tuple[int, dict[str, object]]:
+        """Return status and JSON of an answer."""
+        request = urllib.request.Request(self.url + target, body, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def wait_until_ready(self) -> None:
+        """Wait until it says that it is ready."""
+        until = time.monotonic() + 60
+        while self.ask("/readyz")[0] != 200:
+            assert time.monotonic() < until, self.ask("/readyz")
+            time.sleep(0.05)
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        """Send a signal; return exit status, and what was printed."""
+        self.process.send_signal(number)
+        out, said = self.process.communicate(timeout=60)
+        return self.process.returncode, out, self.said + said
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a pipeline."""
+    (tmp_path / "jobs.py").write_text(PIPELINE)
+    return tmp_path
+
+
+@pytest.fixture
+def service(folder: Path) -> Iterator[Service]:
+    """That pipeline, served."""
+    service = Service(folder, "jobs.py:pipeline", "-o", "served")
+    yield service
+    service.process.kill()
+    service.process.communicate()
+
+
+def answers_of_a_run(folder: Path) -> list[int]:
+    """Return what the same pipeline makes of the photographs without a server."""
+    pipeline = load_pipeline(f"{folder / 'jobs.py'}:pipeline")
+    results = hr.collect()
+    hr.run(pipeline.replace_source(hr.items([one.path for one in PHOTOGRAPHS])).replace_delivery(results))
+    answers = [result for _, result in sorted(results.results, key=lambda result: int(result[0]))]
+    assert len(set(answers)) > 3, "answers that are all alike would prove little"
+    return answers
+
+
+def test_photographs_are_named_and_the_run_is_recorded(service: Service, folder: Path) -> None:
+    """Images come in as bytes and as a form, answers are right, and SIGTERM ends it with a run folder."""
+    service.wait_until_ready()
+    expected = answers_of_a_run(folder)
+    for photograph, result in zip(PHOTOGRAPHS, expected, strict=True):
+        status, answer = service.ask("/v1/jobs?id=one", photograph.path.read_bytes(), **{"Content-Type": "image/jpeg"})
+        assert (status, answer) == (200, {"id": "one", "result": result})
+    body = b'--XX\r\nContent-Disposition: form-data; name="f"; filename="a"\r\n\r\n%b\r\n--XX--\r\n'
+    form = body % PHOTOGRAPHS[1].path.read_bytes()
+    assert (
+        service.ask("/v1/jobs", form, **{"Content-Type": "multipart/form-data; boundary=XX"})[1]["result"]
+        == expected[1]
+    )
+    assert service.ask("/livez") == (200, {"status": "live"})
+    status, out, said = service.end()
+    assert (status, "Traceback" in said) == (0, False), said
+    assert "delivered" in out
+    assert (folder / "served" / "run.json").is_file()
+
+
+def test_what_is_no_image_is_the_clients_fault(service: Service) -> None:
+    """A code, a status, and the service goes on."""
+    service.wait_until_ready()
+    status, answer = service.ask("/v1/jobs", b"no image")
+    assert (status, answer["code"]) == (422, "decode.format")
+    status, answer = service.ask("/v1/jobs", b'{"url": "http://127.0.0.1/x"}', **{"Content-Type": "application/json"})
+    assert (status, answer["code"]) == (422, "ssrf.address")
+    status, answer = service.ask("/v1/jobs", b'{"path": "/etc/passwd"}', **{"Content-Type": "application/json"})
+    assert (status, answer["code"]) == (422, "file.refused")
+    assert service.ask("/v1/jobs", PHOTOGRAPHS[0].path.read_bytes())[0] == 200
+
+
+def test_jobs_go_into_a_queue(folder: Path) -> None:
+    """The API in front of a queue stores a job before it answers; a worker then finds it there."""
+    service = Service(folder, "--queue", "sqlite:///jobs.db")
+    try:
+        body = json.dumps({"id": "order-7", "url": "http://example.com/1.jpg", "callback": "http://example.com/done"})
+        answer = service.ask("/v1/jobs", body.encode(), **{"Content-Type": "application/json"})
+        assert answer == (202, {"id": "order-7", "state": "queued"})
+        assert service.ask("/v1/jobs", b"{", **{"Content-Type": "application/json"})[0] == 400
+        assert service.ask("/readyz")[0] == 200
+    finally:
+        status, _, said = service.end()
+    assert status == 0, said
+    shown = subprocess.run(
+        [sys.executable, "-m", "headrace", "queue", "peek", "sqlite:///jobs.db", "--json"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "order-7" in shown.stdout
+    assert "http://example.com/done" in shown.stdout
