@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 #: Large packages that only `make test-rest` installs.
-_LARGE = {"brevitas", "mlflow", "nncf", "torch", "torch_pruning"}
+_LARGE = {"brevitas", "mlflow", "nncf", "torch", "torch_pruning", "tritonclient"}
 _INTEGRATION = Path(__file__).parent / "integration"
 #: Tests between two collections of everything.
 _TESTS_PER_COLLECTION = 500

@@ -9,6 +9,7 @@
     items.py          tensors <-> the payloads and results of jobs
     inference.py      one request from its jobs to its response
     statistics.py     how many, and how long
+    about.py          what the service says of itself
     routes.py         the routes of HTTP
     grpc_messages.py  the messages of gRPC
     grpc_codec.py     these messages <-> requests and responses

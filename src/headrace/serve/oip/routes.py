@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from headrace import __version__
 from headrace.serve.http.request import Answer, Request, error_answer, json_answer
 from headrace.serve.http.routes import Handler, Routes
+from headrace.serve.oip.about import SaysWhyNot, describe_server, list_models
 from headrace.serve.oip.failure import OipError
 from headrace.serve.oip.http_request import read_http_request
 from headrace.serve.oip.http_response import JSON_LENGTH, write_http_response
 from headrace.serve.oip.inference import Inference, RunningRequest
 from headrace.serve.oip.messages import InferRequest, InferResponse
-from headrace.serve.oip.models import VERSION, ServedModel
+from headrace.serve.oip.models import ServedModel
 
 logger = logging.getLogger("headrace")
 
-EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "schedule_policy", "statistics")
 _MODEL = "/v2/models/{model}"
-
-
-class SaysWhyNot(Protocol):
-    """Knows how the service is."""
-
-    def why_not_live(self) -> str:
-        """Return what hangs; empty: nothing does."""
-        ...
-
-    def why_not_ready(self) -> str:
-        """Return what is missing; empty: it can answer."""
-        ...
 
 
 class OipRoutes:
@@ -79,9 +66,7 @@ class OipRoutes:
         return json_answer(200, self._inference.statistics.describe(list(self._inference.models)))
 
     def _tell_index(self, request: Request) -> Answer:
-        why_not = self._health.why_not_ready()
-        state = {"version": VERSION, "state": "UNAVAILABLE" if why_not else "READY", "reason": why_not}
-        return json_answer(200, [{"name": name, **state} for name in self._inference.models])
+        return json_answer(200, list_models(self._inference, self._health))
 
     def _say_ready(self, value: dict[str, Any]) -> Answer:
         return _say(self._health.why_not_ready(), "ready", value)
@@ -98,11 +83,6 @@ class OipRoutes:
             return refuse(error)
         _cancel_if_gone(request, running)
         return None
-
-
-def describe_server() -> dict[str, Any]:
-    """Return what the server says of itself."""
-    return {"name": "headrace", "version": __version__, "extensions": EXTENSIONS}
 
 
 def refuse(error: OipError) -> Answer:

@@ -34,6 +34,7 @@ class AnsweringDoor:
     def __init__(self, work_on: Callable[[Any], Any]) -> None:
         self.works: list[Work] = []
         self.cancelled: set[str] = set()
+        self.num_cancelled = threading.Semaphore(0)
         self.refuses_from: int | None = None
         self._work_on = work_on
         self._ids = itertools.count()
@@ -74,6 +75,7 @@ class _Ticket:
 
     def cancel(self) -> None:
         self._door.cancelled.add(self.id)
+        self._door.num_cancelled.release()
 
 
 @contextmanager

@@ -5,36 +5,19 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.base.errors import DecodeRejected
 from headrace.serve.http.routes import Routes
 from headrace.serve.oip.inference import Inference
 from headrace.serve.oip.routes import OipRoutes
 from tests.unit.serve.asking import Asker
 from tests.unit.serve.oip.answering import AnsweringDoor, Ready, answering
-
-
-class Sums(hr.Module):
-    """Adds up."""
-
-    input = hr.ArrayInput(dtype="float32", shape=(2,))
-
-    def process(self, batch: Any) -> Sequence[Any]:
-        """Process."""
-        return [self.add_up(one) for one in batch]
-
-    @staticmethod
-    def add_up(item: np.ndarray) -> dict[str, Any]:
-        """Add up; there is no sum of what begins with a negative number."""
-        if item[0] < 0:
-            raise DecodeRejected("decode.negative: the item begins with a negative number")
-        return {"sum": float(item.sum()), "parts": item}
+from tests.unit.serve.oip.sums import Sums
 
 
 class Service:
