@@ -11,6 +11,7 @@ checked is neither, and says why.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from headrace.diagnose.checks import check, not_measured
@@ -50,7 +51,7 @@ def all_checks(
         cores_law(throughput, stages, cpu, _outcomes(evidence)),
         flow_balance(evidence),
         forced_flow(evidence),
-        explained_cpu(cpu, why_no_account(evidence)),
+        explained_cpu(cpu, why_no_account(evidence), stages),
         clock_order(evidence.spans),
         span_identity(evidence.spans),
         steady_state(window),
@@ -86,7 +87,7 @@ def _outcomes(evidence: Evidence) -> int:
     return done if evidence.info.summary is not None else int(evidence.jobs.weight.sum())
 
 
-def explained_cpu(cpu: CpuAccount | None, why_not: str) -> Check:
+def explained_cpu(cpu: CpuAccount | None, why_not: str, stages: Sequence[StageAccount]) -> Check:
     """Return how much of the processes' CPU time is explained by what it was used for.
 
     What workers used outside of stages has a line and no explanation. Too little is a warning, because the rest is shown; more
@@ -113,11 +114,20 @@ def explained_cpu(cpu: CpuAccount | None, why_not: str) -> Check:
     )
     if share < _EXPLAINED:
         if outside > unattributed:
-            says += (
-                ": the items are small for what handing them on costs; fuse stages (executor `inline`) or enlarge items"
-            )
+            says += f": the items are small for what handing them on costs; {_ask_for_fewer_hops(stages)}"
         return check("explained_cpu", "warning", share, _EXPLAINED, says, source)
     return check("explained_cpu", "ok", share, _EXPLAINED, says, source)
+
+
+def _ask_for_fewer_hops(stages: Sequence[StageAccount]) -> str:
+    """Return what to do where handing on costs much; a stage that waits or is carried by events fuses with no other."""
+    fusable = [one.name for before, one in itertools.pairwise(stages) if _has_threads(before) and _has_threads(one)]
+    fuse = f"fuse {', '.join(fusable)} with the stage before (executor `inline`), or " if fusable else ""
+    return f"{fuse}put more work into one item: several records or images in a job"
+
+
+def _has_threads(stage: StageAccount) -> bool:
+    return stage.kind == "cpu" and stage.executor == "thread" and stage.station == stage.name
 
 
 def steady_state(window: Window) -> Check:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,12 @@ def check(document: ProfileDocument, name: str) -> Check:
     return found
 
 
-def chain(builder: Any, **changes: Any) -> Any:
+def chain(builder: Any, stages: dict[str, Any] | None = None, **changes: Any) -> Any:
     """A thousand items through fetch, work and deliver, without a queue in between."""
     for number, name in enumerate(("fetch", "work", "deliver")):
         begun = AT + number * 0.003
-        builder.stage(name).spans(name, arrived=begun, ended=begun + 0.003, **changes)
+        builder.stage(name, **(stages or {}).get(name, {}))
+        builder.spans(name, arrived=begun, ended=begun + 0.003, **changes)
     return builder
 
 
@@ -463,9 +465,9 @@ def test_a_damaged_folder_is_a_warning(builder: Any) -> None:
     assert [problem.split(" ")[0] for problem in document.problems] == ["profiling.json", "layers.json"]
 
 
-def cpu_run(builder: Any, total: float, workers: float) -> ProfileDocument:
+def cpu_run(builder: Any, total: float, workers: float, **stages: dict[str, Any]) -> ProfileDocument:
     """A thousand items of 2 + 2 + 2 ms CPU, and clocks that say otherwise or the same."""
-    chain(builder, cpu=AT * 0 + 0.002, run_delay=AT * 0.0)
+    chain(builder, stages, cpu=AT * 0 + 0.002, run_delay=AT * 0.0)
     builder.profiling(process_cpu_seconds=total, thread_cpu_seconds={"workers": workers, "heartbeats": 0.1})
     return profile_document(builder.finish())
 
@@ -477,6 +479,15 @@ def cpu_run(builder: Any, total: float, workers: float) -> ProfileDocument:
 def test_explained_cpu(builder: Any, total: float, workers: float, status: str) -> None:
     """Enough explained; CPU that nobody has; CPU of workers outside stages; more explained than used."""
     assert check(cpu_run(builder, total, workers), "explained_cpu").status == status
+
+
+def test_small_items_are_told_of_what_can_be_fused(builder: Any, tmp_path: Path) -> None:
+    """Stages that compute in threads of their own fuse; those that one thread carries do not, and larger items help both."""
+    carried = {"kind": "io", "executor": "events"}
+    found = check(cpu_run(builder, 9.0, 8.9, fetch=carried, deliver=carried), "explained_cpu")
+    assert found.says.endswith("handing them on costs; put more work into one item: several records or images in a job")
+    found = check(cpu_run(type(builder)(tmp_path / "threads"), 9.0, 8.9, deliver=carried), "explained_cpu")
+    assert "; fuse work with the stage before (executor `inline`), or put more work into one item" in found.says
 
 
 def blocks(ratio: float, pairs: int, spread: float = 0.004) -> list[OverheadBlock]:

@@ -8,7 +8,7 @@ from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration, format_size
 from headrace.diagnose.verdict import trends
 from headrace.diagnose.verdict.facts import Facts, StageView
-from headrace.diagnose.verdict.network import is_waiting
+from headrace.diagnose.verdict.network import describe_waiting, is_idle, is_waiting, more_workers
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
@@ -40,6 +40,8 @@ _ONE_STAGE = 0.4
 #: Size of a result, in bytes, from which on writing it down can be what a delivery computes.
 _LARGE_RESULT = 10_000
 
+#: Of a stage's own work, whatever that is.
+_RULE = "its stage gains most, and nothing special explains its time"
 _CLASSES = {
     "download": VerdictClass.DOWNLOAD_LATENCY,
     "decode": VerdictClass.DECODE,
@@ -64,7 +66,7 @@ def rules(facts: Facts) -> Iterator[Proposal]:
     """Propose for stages that compute and for the cores."""
     for view in facts.stages:
         if view.work != "model" and not is_waiting(view):
-            yield _own_work(facts, view)
+            yield _idle(view) if is_idle(view) else _own_work(facts, view)
         yield from _saturation(facts, view)
     yield from _all_stages(facts)
     yield from _neighbour(facts)
@@ -91,6 +93,30 @@ def cores_line(facts: Facts) -> EvidenceLine:
 def most_cpu(facts: Facts) -> StageView:
     """Return the stage that uses most CPU."""
     return max(facts.stages, key=lambda view: (view.account.cpu_demand or 0.0) * view.account.items)
+
+
+def _idle(view: StageView) -> Proposal:
+    return Proposal(
+        verdict=_CLASSES[view.work],
+        stage=view.name,
+        says=(
+            f"{view.name} is of kind cpu, but waits rather than computes: it takes {format_duration(view.service)} per item, "
+            f"{format_duration(view.account.cpu_demand or 0.0)} of it CPU, with {pluralize(view.workers, 'worker')}"
+        ),
+        rule=_RULE,
+        resources=view.resources,
+        share=0.0,
+        evidence=tuple(describe_waiting(view)),
+        advice=(
+            more_workers(view),
+            more_workers(view, 4),
+            Advice(
+                says='or declare kind="io" where the stage is yours: then it has more workers by default, and shares none with '
+                "stages that compute"
+            ),
+        ),
+        removal=Change(speedups={view.name: 4.0}),
+    )
 
 
 def _own_work(facts: Facts, view: StageView) -> Proposal:
@@ -124,7 +150,7 @@ def _own_work(facts: Facts, view: StageView) -> Proposal:
             f"{view.name} takes {format_duration(view.service)} per item, {format_duration(demand)} of it CPU, with "
             f"{pluralize(view.workers, 'worker')}"
         ),
-        rule="its stage gains most, and nothing special explains its time",
+        rule=_RULE,
         resources=view.resources,
         share=0.0,
         evidence=tuple(lines),

@@ -15,6 +15,8 @@ from headrace.runs.formats.prediction import Change
 
 #: A stage waits rather than computes when this much of its service is blocked.
 _WAITS = 0.5
+#: What samples of a thread call waiting for something outside the process.
+_OUTSIDE = ("network", "sleep", "process", "other")
 #: Items slower than so many medians are a tail; a lognormal of sigma 0.5 has one in 1,500 of them.
 _TAIL_MEDIANS = 4.0
 #: And they are few: a tail of more items than this is not one.
@@ -64,14 +66,29 @@ def is_waiting(view: StageView) -> bool:
 
     A stage that computes by kind does so only if the network is what it waits for: one that sleeps may be emulated.
     """
-    if view.account.kind == "device" or view.blocked_share is None or view.blocked_share < _WAITS:
+    if view.account.kind == "device" or not _is_blocked(view):
         return False
     is_io = view.account.kind == "io"
-    outside = view.waits("network", "sleep", "process", "other") if is_io else view.waits("network")
+    outside = view.waits(*_OUTSIDE) if is_io else view.waits("network")
     if outside is None:
         return is_io
     inside = ("disk", "lock", "gil") if is_io else ("disk", "lock", "gil", "sleep")
     return (is_io or outside > 0) and outside >= max(view.waits(cause) or 0.0 for cause in inside)
+
+
+def is_idle(view: StageView) -> bool:
+    """Return whether a stage that computes by kind spends its time neither computing nor kept from it.
+
+    It sleeps, or asks somebody; where samples do not tell, nothing speaks for a disk, a lock or the GIL either.
+    """
+    if view.account.kind != "cpu" or not _is_blocked(view):
+        return False
+    outside = view.waits(*_OUTSIDE)
+    return outside is None or outside >= max(view.waits(cause) or 0.0 for cause in ("disk", "lock", "gil"))
+
+
+def _is_blocked(view: StageView) -> bool:
+    return view.blocked_share is not None and view.blocked_share >= _WAITS
 
 
 def more_workers(view: StageView, times: int = 2) -> Advice:
@@ -81,7 +98,8 @@ def more_workers(view: StageView, times: int = 2) -> Advice:
     return Advice(says=says, settings=(f"{view.account.station}.workers={count}",))
 
 
-def _describe_waiting(view: StageView) -> list[EvidenceLine]:
+def describe_waiting(view: StageView) -> list[EvidenceLine]:
+    """Return what speaks for waiting."""
     found = [at_least("blocked", f"share of {view.name}'s service spent waiting", view.blocked_share, _WAITS)]
     network = view.waits("network")
     if network is not None:
@@ -108,7 +126,7 @@ def _latency(facts: Facts, view: StageView, verdict: VerdictClass) -> Proposal:
         rule=f"its stage gains most, and is blocked at least {_WAITS:.0%} of the service, waiting for the outside",
         resources=view.resources,
         share=0.0,
-        evidence=tuple(_describe_waiting(view)),
+        evidence=tuple(describe_waiting(view)),
         advice=(more_workers(view), more_workers(view, 4)),
         removal=Change(speedups={view.name: 4.0}),
     )
@@ -142,7 +160,7 @@ def _tail(facts: Facts, view: StageView, verdict: VerdictClass) -> Iterator[Prop
         evidence=(
             at_least("tail", f"share of {view.name}'s time in the slow few", share, WORTH_NAMING),
             line("slow_items", f"{items:.1%} of the items are slow", items, _TAIL_ITEMS, items <= _TAIL_ITEMS),
-            *_describe_waiting(view),
+            *describe_waiting(view),
         ),
         advice=(
             Advice(
@@ -180,7 +198,7 @@ def _set_up(facts: Facts, view: StageView, verdict: VerdictClass) -> Iterator[Pr
         evidence=(
             at_least("connections", "new connections per item", per_item, _NEW_CONNECTIONS),
             at_least("connect", f"share of {view.name}'s time spent connecting", share, WORTH_NAMING),
-            *_describe_waiting(view),
+            *describe_waiting(view),
         ),
         advice=(
             Advice(
@@ -231,7 +249,7 @@ def _bandwidth(facts: Facts, view: StageView) -> Iterator[Proposal]:
         ),
         resources=view.resources,
         share=max(by_size or 0.0, by_company or 0.0, _BY_SIZE),
-        evidence=(*signs, *_describe_waiting(view)),
+        evidence=(*signs, *describe_waiting(view)),
         advice=(
             Advice(says="fetch fewer bytes: smaller or better compressed images, or a cache near the workers"),
             Advice(says="use a faster link, or a machine nearer to the data; more workers gain nothing here"),

@@ -12,7 +12,7 @@ from headrace.base.records import Counters
 from headrace.cli.diagnosis_text import as_text
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.diagnosis import diagnosis_document
-from headrace.diagnose.verdict import flow, intake, ranking
+from headrace.diagnose.verdict import cores, flow, intake, ranking
 from headrace.diagnose.verdict.proposal import Proposal
 from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
 from headrace.runs.reader import Run, read_run
@@ -415,6 +415,29 @@ def test_a_stage_after_the_model_postprocesses(diagnose: Diagnose, made: Any) ->
     """A user's own stage that computes behind the model: POSTPROCESS."""
     found = diagnose(model(made), made(name="boxes", cpu=0.01))
     assert (found.first.verdict, found.first.stage) == (VerdictClass.POSTPROCESS, "boxes")
+
+
+@pytest.mark.parametrize("state", ["sleep", "process", "network", "unknown"])
+def test_a_compute_stage_that_waits_is_given_workers(diagnose: Diagnose, made: Any, state: str) -> None:
+    """Kind cpu, next to no CPU time and no waiting for a core: the advice is to wait side by side, not to make code cheaper."""
+    found = diagnose(made(name="look", cpu=1e-4, wait=0.01, state=state, workers=2), cores=4)
+    assert found.first.stage == "look"
+    assert found.first.remedies[0].settings == ("look.workers=4",)
+    ratio = found.first.remedies[0].ratio
+    assert ratio is not None
+    assert ratio.mid == pytest.approx(2.0, rel=0.1)
+    advice = " ".join(remedy.says for remedy in found.first.remedies)
+    assert "cheaper" not in advice
+    assert ('kind="io"' in advice) == (state != "network")
+
+
+@pytest.mark.parametrize("changes", [{"cpu": 0.01}, {"cpu": 1e-4, "delay": 0.01}, {"wait": 0.01, "state": "lock"}])
+def test_a_compute_stage_that_does_not_wait_is_made_cheaper(facts_of: Any, pipe: Any, made: Any, changes: Any) -> None:
+    """It computes, or waits for a core or a lock: nobody calls that waiting for something outside."""
+    facts = facts_of(pipe(stages=[made(name="look", **changes)]))
+    says = " ".join(one.says for one in cores.rules(facts) if one.stage == "look" and not one.share)
+    assert "per item" in says
+    assert "waits rather than computes" not in says
 
 
 def test_too_few_arrivals_are_no_fault(diagnose: Diagnose, made: Any) -> None:
