@@ -76,8 +76,8 @@ def _find_class(text: str) -> str:
     if name in set(VerdictClass):
         return name
     near = difflib.get_close_matches(name, list(VerdictClass), n=1)
-    hint = f"did you mean {near[0]}?" if near else "`headrace explain` lists them"
-    raise SettingsError(f"there is no verdict {text!r}; {hint}")
+    hint = f"did you mean {near[0]}?" if near else "`headrace explain` lists the verdicts"
+    raise SettingsError(f"there is no verdict {text!r} and no run folder of that name; {hint}")
 
 
 def _lines(listed: dict[str, str]) -> list[str]:

@@ -47,11 +47,11 @@ def test_without_a_class_all_are_listed(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("typed", "hint"), [("GILL", "did you mean GIL?"), ("runs/first", "lists them"), ("", "lists them")]
+    ("typed", "hint"), [("GILL", "did you mean GIL?"), ("runs/first", "lists the verdicts"), ("", "lists the verdicts")]
 )
 def test_an_unknown_class_is_refused(typed: str, hint: str) -> None:
-    """With the nearest name where there is one."""
-    with pytest.raises(SettingsError, match="there is no verdict") as raised:
+    """With the nearest name where there is one, and that it is no folder either."""
+    with pytest.raises(SettingsError, match=f"there is no verdict '{typed}' and no run folder of that name") as raised:
         command(typed)
     assert hint in str(raised.value)
 
