@@ -44,7 +44,7 @@ class Bodies:
         self.used_bytes += num_bytes
 
     def take(self, num_bytes: int) -> mmap.mmap:
-        """Return a buffer of at least so many bytes, > 0.
+        """Return a buffer of at least so many bytes, > 0; raises `BadRequest` if there is no memory.
 
         It is anonymous memory: its pages take room once bytes have come, so a length that is only announced costs nothing.
         """
@@ -53,7 +53,11 @@ class Bodies:
         if free:
             self._room_bytes += size
             return free.pop()
-        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            reason = f"no memory for a body of {num_bytes:,} bytes: {error}; try again later"
+            raise BadRequest(503, "http.memory", reason, ("Retry-After", "1")) from error
 
     def give(self, buffer: mmap.mmap) -> None:
         """Take a buffer back. One that somebody has a view of is left to that view: nobody sees another's body."""

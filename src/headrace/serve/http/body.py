@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mmap import mmap
+from typing import Protocol
 
 import httptools
 
@@ -11,38 +12,59 @@ from headrace.serve.http.limits import Limits
 from headrace.serve.http.refusal import BadRequest
 
 
+class Body(Protocol):
+    """What a connection does with a body; all but `release` and `view` raise `BadRequest` where the body is at fault."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it is here."""
+        ...
+
+    def room(self) -> memoryview:
+        """Return where the next bytes belong, never empty before the end."""
+        ...
+
+    def received(self, num_bytes: int) -> None:
+        """Take bytes that stand in `room`."""
+        ...
+
+    def take(self, data: memoryview) -> int:
+        """Take what belongs to the body from bytes received before; return how many bytes that was."""
+        ...
+
+    def view(self) -> memoryview:
+        """Return the whole body."""
+        ...
+
+    def release(self) -> None:
+        """Give memory back; only the first call counts."""
+        ...
+
+
 class SizedBody:
-    """A body of known length, received straight into a buffer of the pool.
+    """A body of known length, received straight into a buffer of the pool."""
 
-    Attributes:
-        is_complete: All of it is here.
-        is_last: Nothing can be read from the connection afterwards.
-    """
-
-    __slots__ = ("_bodies", "_buffer", "_counted", "_filled", "_view", "is_complete", "is_last")
+    __slots__ = ("_bodies", "_buffer", "_filled", "_view", "is_complete")
 
     def __init__(self, bodies: Bodies, length: int) -> None:
-        bodies.check(length)
         self._bodies = bodies
         self._buffer: mmap | None = bodies.take(length)
         self._view = memoryview(self._buffer)[:length]
         self._filled = 0
-        self._counted = 0
         self.is_complete = False
-        self.is_last = False
 
     def room(self) -> memoryview:
-        """Return where the next bytes belong."""
+        """Return the rest of the buffer."""
         return self._view[self._filled :]
 
     def received(self, num_bytes: int) -> None:
-        """Note bytes that stand in `room`; raises `BadRequest`."""
+        """Note bytes that stand in `room`."""
         self._bodies.count(num_bytes)
         self._filled += num_bytes
         self.is_complete = self._filled == len(self._view)
 
     def take(self, data: memoryview) -> int:
-        """Copy what belongs to the body; return how many bytes that was."""
+        """Copy what belongs to the body."""
         num_bytes = min(len(data), len(self._view) - self._filled)
         self._view[self._filled : self._filled + num_bytes] = data[:num_bytes]
         self.received(num_bytes)
@@ -53,12 +75,48 @@ class SizedBody:
         return self._view
 
     def release(self) -> None:
-        """Give the buffer back; only the first call counts."""
+        """Give the buffer back."""
         buffer, self._buffer = self._buffer, None
         if buffer is not None:
             self._bodies.used_bytes -= self._filled
             self._view = memoryview(b"")
             self._bodies.give(buffer)
+
+
+class SkippedBody:
+    """The body of a request that is refused: it is thrown away, so that the connection can go on."""
+
+    __slots__ = ("_left", "_piece")
+
+    def __init__(self, length: int, piece: memoryview) -> None:
+        self._left = length
+        self._piece = piece
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of it has come."""
+        return self._left == 0
+
+    def room(self) -> memoryview:
+        """Return a place for what is thrown away."""
+        return self._piece[: self._left]
+
+    def received(self, num_bytes: int) -> None:
+        """Count."""
+        self._left -= num_bytes
+
+    def take(self, data: memoryview) -> int:
+        """Count what belongs to the body."""
+        num_bytes = min(len(data), self._left)
+        self._left -= num_bytes
+        return num_bytes
+
+    def view(self) -> memoryview:
+        """Return nothing."""
+        return memoryview(b"")
+
+    def release(self) -> None:
+        """Do nothing."""
 
 
 class ChunkedBody:
@@ -84,15 +142,15 @@ class ChunkedBody:
         self._parser.feed_data(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
 
     def room(self) -> memoryview:
-        """Return where the next bytes belong."""
+        """Return the piece that all connections receive into."""
         return self._piece
 
     def received(self, num_bytes: int) -> None:
-        """Read bytes that stand in `room`; raises `BadRequest`."""
+        """Read bytes that stand in `room`."""
         self.take(self._piece[:num_bytes])
 
     def take(self, data: memoryview) -> int:
-        """Read bytes; return how many that was: all. Raises `BadRequest`."""
+        """Read all of the bytes."""
         before = len(self._body)
         try:
             self._parser.feed_data(data)
@@ -127,7 +185,7 @@ class ChunkedBody:
         return memoryview(self._body)
 
     def release(self) -> None:
-        """Forget the body; only the first call counts."""
+        """Forget the body."""
         self._bodies.used_bytes -= len(self._body)
         self._body = bytearray()
 

@@ -16,12 +16,6 @@ class Deadlines(Generic[T]):
         self._length_ns = round(seconds * 1e9)
         self._at: OrderedDict[T, int] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._at)
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._at)
-
     def put(self, who: T, now_ns: int) -> None:
         """Let a deadline begin, or begin again."""
         self._at[who] = now_ns + self._length_ns
@@ -31,15 +25,19 @@ class Deadlines(Generic[T]):
         """Forget one; it need not be here."""
         self._at.pop(who, None)
 
-    def oldest(self) -> T | None:
-        """Return who is next; None if nobody waits."""
-        return next(iter(self._at), None)
+    def shorten(self, seconds: float, now_ns: int) -> None:
+        """Let no deadline be farther off than this, now and later."""
+        self._length_ns = min(self._length_ns, round(seconds * 1e9))
+        latest_ns = now_ns + self._length_ns
+        for who, at_ns in self._at.items():
+            self._at[who] = min(at_ns, latest_ns)
 
     def pop_passed(self, now_ns: int) -> Iterator[T]:
-        """Remove and give those whose time is up."""
+        """Remove and give those whose time is up, the oldest first."""
+        while self._at and next(iter(self._at.values())) <= now_ns:
+            yield self._at.popitem(last=False)[0]
+
+    def pop_all(self) -> Iterator[T]:
+        """Remove and give one after another, the oldest first, as long as the caller asks."""
         while self._at:
-            who, at_ns = next(iter(self._at.items()))
-            if at_ns > now_ns:
-                return
-            del self._at[who]
-            yield who
+            yield self._at.popitem(last=False)[0]

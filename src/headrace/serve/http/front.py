@@ -10,25 +10,45 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
+import logging
 import socket
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from headrace.base.clock import Clock, SystemClock
-from headrace.base.errors import SettingsError
-from headrace.serve.http.connection import Connection
 from headrace.serve.http.limits import Limits
+from headrace.serve.http.listening import Acceptor, listen, tls_context
 from headrace.serve.http.routes import Routes
 from headrace.serve.http.shared import Shared
 
-_BACKLOG = 1024
+logger = logging.getLogger("headrace")
+
 #: How often deadlines are looked at, and the loop shows that it turns.
 _TICK_SECONDS = 0.25
+#: How often a drain looks whether all is answered.
+_DRAIN_TICK_SECONDS = 0.02
+#: A draining front closes a connection after this long without a request; one that is on its way is still answered.
+_DRAIN_IDLE_SECONDS = 1.0
 
 
 class Front:
-    """Serves routes over HTTP/1.1."""
+    """Serves routes over HTTP/1.1.
+
+    Args:
+        routes: Who answers what.
+        host: Address to listen on; anything but loopback is seen by others.
+        port: 0: the system chooses one, see `address`.
+        limits: What clients may take up; None: the defaults.
+        tls: Files of certificate and key; None: no TLS.
+        token: What clients send as `Authorization: Bearer TOKEN`, except to `/livez` and `/readyz`; None: no token.
+        reuse_port: Several processes may listen on the port, and the system shares connections among them.
+        listening: A listening socket to take over instead of `host` and `port`; `close` closes it.
+        clock: None: the host's.
+
+    Raises:
+        SettingsError: `http.tls`: the files cannot be used.
+    """
 
     def __init__(
         self,
@@ -37,19 +57,21 @@ class Front:
         host: str = "127.0.0.1",
         port: int = 0,
         limits: Limits | None = None,
+        tls: tuple[str, str] | None = None,
         token: str | None = None,
         reuse_port: bool = False,
         listening: socket.socket | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._listening = listening
         self._place = (host, port)
         self._reuse_port = reuse_port
+        self._listening = listening
+        self._tls = None if tls is None else tls_context(*tls)
         self._clock = clock or SystemClock()
         self._shared = Shared(routes, limits or Limits(), self._clock, token, self._wake)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._turned_ns = 0
         self._is_serving = threading.Event()
 
@@ -76,12 +98,19 @@ class Front:
     def url(self) -> str:
         """Where clients find it."""
         host, port = self._place
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often what happened since the start: `requests`, `2xx`, `gone`, `cut_off`, and the codes of refusals."""
-        return dict(self._shared.counts)
+        """How often what happened since the start.
+
+        `requests` handed to handlers; answers as `2xx` to `5xx`; refusals by their code, such as `http.body_size`; `gone`
+        clients that did not wait for their answer; `cut_off.idle`, `cut_off.reading` and `cut_off.sending` by the deadlines;
+        `connections` that are open now, and `body_bytes` in flight.
+        """
+        now = {"connections": len(self._shared.connections), "body_bytes": self._shared.bodies.used_bytes}
+        return dict(self._shared.counts) | now
 
     @property
     def lateness(self) -> float:
@@ -90,9 +119,9 @@ class Front:
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function in the front's thread; any thread. Nothing happens unless the front runs."""
+        if self._loop is None:
+            return
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            if self._loop is None:
-                return
             if threading.current_thread() is self._thread:
                 self._loop.call_soon(function)
             else:
@@ -109,7 +138,12 @@ class Front:
         self.call_soon(self._close_listener)
 
     def drain(self, seconds: float) -> bool:
-        """Let no new connection in and close each after its present answer; return whether all were answered in time."""
+        """Let no new connection in, and close each after its next answer; return whether that was done within so many seconds.
+
+        A connection without a request is closed after a second: a request that was on its way is answered, not reset.
+        """
+        if self._loop is None:
+            return True
         done = threading.Event()
         self.call_soon(lambda: self._begin_drain(done))
         return done.wait(seconds)
@@ -127,71 +161,48 @@ class Front:
 
     def _run(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
         asyncio.set_event_loop(loop)
+        loop.set_exception_handler(_log_error)
         try:
-            self._server = loop.run_until_complete(
-                loop.create_server(lambda: Connection(self._shared), sock=listener, backlog=_BACKLOG)
-            )
+            self._acceptor = Acceptor(loop, listener, self._shared, self._tls)
             self._tick(loop)
             loop.call_soon(self._is_serving.set)
             loop.run_forever()
         finally:
-            if self._server:
-                self._server.close()
-            for connection in list(self._shared.connections):
-                connection.cut_off()
-            loop.run_until_complete(asyncio.sleep(0))
+            self._close_listener()
+            loop.run_until_complete(self._cut_off_all())
             loop.close()
 
+    async def _cut_off_all(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        for connection in list(self._shared.connections):
+            connection.cut_off()
+        await asyncio.sleep(0)  # a closed connection says so in the loop's next turn
+
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._turned_ns = now_ns = self._clock.now_ns()
-        shared = self._shared
-        for name, deadlines in (("idle", shared.idle), ("slow", shared.reading), ("unread", shared.sending)):
-            for connection in deadlines.pop_passed(now_ns):
-                shared.counts[f"cut_off.{name}"] += 1
-                connection.cut_off()
         loop.call_later(_TICK_SECONDS, self._tick, loop)
+        self._turned_ns = self._clock.now_ns()
+        self._shared.tick(self._turned_ns)
+
+    def _close_listener(self) -> None:
+        if self._acceptor is not None:
+            self._acceptor.close()
 
     def _begin_drain(self, done: threading.Event) -> None:
         self._shared.is_draining = True
+        self._shared.idle.shorten(_DRAIN_IDLE_SECONDS, self._clock.now_ns())
         self._close_listener()
         self._look_drained(done)
 
-    def _close_listener(self) -> None:
-        if self._server:
-            self._server.close()
-
     def _look_drained(self, done: threading.Event) -> None:
-        shared = self._shared
-        for connection in list(shared.idle):
-            connection.cut_off()
-        if not shared.connections:
+        if all(connection.is_over for connection in self._shared.connections):
             done.set()
-            return
-        asyncio.get_running_loop().call_later(0.01, self._look_drained, done)
+        else:
+            asyncio.get_running_loop().call_later(_DRAIN_TICK_SECONDS, self._look_drained, done)
 
 
-def listen(host: str, port: int, *, reuse_port: bool) -> socket.socket:
-    """Return a listening socket; raises `SettingsError`."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reuse_port:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        raise SettingsError(f"http.address: cannot listen on {host}:{port}: {error}; {_hint(error)}") from error
-    return listener
-
-
-def _hint(error: Exception) -> str:
-    code = error.errno if isinstance(error, OSError) else None
-    hints = {
-        errno.EADDRINUSE: "another program has this port: stop it or choose another port",
-        errno.EACCES: "ports below 1024 are root's: choose another port",
-        errno.EADDRNOTAVAIL: "the host is none of this machine's addresses: choose 127.0.0.1 or 0.0.0.0",
-    }
-    return hints.get(code or 0, "choose an address of this machine and a port from 0 to 65535")
+def _log_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    logger.error("http.loop: %s: %r", context["message"], error, exc_info=error)

@@ -59,8 +59,8 @@ class HeadReader:
         except httptools.HttpParserError as error:
             raise BadRequest(400, "http.syntax", f"the request is not HTTP/1.1: {error}") from None
 
-    def skip_body(self, body: memoryview) -> None:
-        """Let the parser pass over a body that was received elsewhere; looks at none of its bytes."""
+    def pass_over(self, body: memoryview) -> None:
+        """Let the parser pass over a body that was received elsewhere; it counts the bytes and looks at none."""
         self._parser.feed_data(body)
 
     # --- Called by the parser ---
@@ -76,13 +76,12 @@ class HeadReader:
             raise BadRequest(431, "http.header_lines", f"more than {self.max_lines} header lines")
         key = name.decode("ascii").lower()
         text = value.decode("latin-1").rstrip(" \t")
-        known = self.headers.get(key)
-        if known is None:
+        if key not in self.headers:
             self.headers[key] = text
         elif key in _UNIQUE:
             raise BadRequest(400, "http.header_twice", f"the header {key} came twice; it may come once")
         else:
-            self.headers[key] = f"{known}, {text}"
+            self.headers[key] += f", {text}"
 
     def on_headers_complete(self) -> None:
         """Read what the head says."""

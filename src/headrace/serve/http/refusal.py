@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.serve.http.request import error_answer
+from headrace.serve.http.request import Answer, error_answer
 
 
 class BadRequest(Exception):
@@ -17,3 +17,10 @@ class BadRequest(Exception):
         super().__init__(reason)
         self.answer = error_answer(status, code, reason, *headers)
         self.code = code
+
+    @classmethod
+    def with_answer(cls, answer: Answer) -> BadRequest:
+        """Return a refusal whose answer somebody else made."""
+        refusal = cls(answer.status, "http.refused", "refused before its body was read")
+        refusal.answer = answer
+        return refusal

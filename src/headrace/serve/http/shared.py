@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable
+from email.utils import formatdate
+from typing import Protocol
 
 from headrace.base.clock import Clock
 from headrace.serve.http.bodies import Bodies
@@ -12,19 +15,50 @@ from headrace.serve.http.limits import Limits
 from headrace.serve.http.request import Answer, Request
 from headrace.serve.http.routes import Routes
 
-#: What one call reads beside bodies. All connections use one such buffer, as one thread empties it at once.
+logger = logging.getLogger("headrace")
+
+#: What one call receives where there is no body's own buffer. One thread empties it at once, so all connections use the same.
 PIECE_BYTES = 16 * 1024
+#: Buffers that wait for the next body.
 _KEPT_BYTES = 64 * 1024 * 1024
 
 
+class Connected(Protocol):
+    """A connection, as its front sees it."""
+
+    def deliver(self, request: Request, answer: Answer) -> None:
+        """Send the answer of a request, if the request is still the one that waits for it."""
+        ...
+
+    def time_out(self, kind: str) -> None:
+        """Close, as a deadline of this kind has passed: `idle`, `reading` or `sending`."""
+        ...
+
+    def cut_off(self) -> None:
+        """Close at once."""
+        ...
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request has begun."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all is answered and nothing more will be."""
+        ...
+
+
 class Shared:
-    """Belongs to the front's thread; others use `post` alone.
+    """Belongs to the front's thread; others call `post` alone.
 
     Attributes:
         piece: Where bytes are received that do not go into a body's own buffer.
-        idle, reading, sending: Connections by what they do, with the deadlines of `Limits`.
+        idle, reading, sending: Deadlines of connections, by what these do. A connection that goes on may stay in `idle`; it is
+            asked when its time is up.
         counts: How often what happened.
-        outbox: Answers on their way to the front's thread.
+        date: The header `Date`.
+        is_draining: Each connection ends with its next answer.
     """
 
     def __init__(
@@ -33,7 +67,7 @@ class Shared:
         self.routes = routes
         self.limits = limits
         self.clock = clock
-        self.authorization = None if token is None else f"Bearer {token}".encode()
+        self.token = None if token is None else token.encode()
         self.piece = bytearray(PIECE_BYTES)
         self.piece_view = memoryview(self.piece)
         self.bodies = Bodies(limits.total_bytes, _KEPT_BYTES)
@@ -42,36 +76,54 @@ class Shared:
         self.reading: Deadlines[Connected] = Deadlines(limits.request_seconds)
         self.sending: Deadlines[Connected] = Deadlines(limits.answer_seconds)
         self.counts: Counter[str] = Counter()
-        self.outbox: deque[tuple[Connected, Request, Answer]] = deque()
+        self.date = ""
         self.is_draining = False
+        self._outbox: deque[tuple[Connected, Request, Answer]] = deque()
         self._wake = wake
         self._is_woken = False
 
     def post(self, connection: Connected, request: Request, answer: Answer) -> None:
         """Bring an answer to the front's thread; any thread. Many answers wake it once."""
-        self.outbox.append((connection, request, answer))
+        self._outbox.append((connection, request, answer))
         if not self._is_woken:
             self._is_woken = True
             self._wake()
 
     def empty_outbox(self) -> None:
-        """Hand the answers to their connections."""
-        # In this order: who appends after the flag fell wakes the thread again, who did before is seen below.
+        """Give the answers to their connections."""
+        # In this order: an answer that is appended after this line wakes the thread again, an earlier one is seen below.
         self._is_woken = False
-        while self.outbox:
-            connection, request, answer = self.outbox.popleft()
-            connection.deliver(request, answer)
+        outbox = self._outbox
+        while outbox:
+            connection, request, answer = outbox.popleft()
+            try:
+                connection.deliver(request, answer)
+            except Exception as error:  # the other answers are not to suffer
+                logger.error("http.answer: an answer could not be sent: %r", error, exc_info=error)
+                connection.cut_off()
 
+    def forget(self, connection: Connected) -> None:
+        """Forget a connection that is closed."""
+        self.connections.discard(connection)
+        for deadlines in (self.idle, self.reading, self.sending):
+            deadlines.drop(connection)
 
-class Connected:
-    """A connection, as its front sees it."""
+    def tick(self, now_ns: int) -> None:
+        """Close the connections whose time is up."""
+        self.date = f"Date: {formatdate(self.clock.unix_seconds(), usegmt=True)}\r\n"
+        for connection in self.idle.pop_passed(now_ns):
+            if connection.is_idle:
+                connection.time_out("idle")
+        for connection in self.reading.pop_passed(now_ns):
+            connection.time_out("reading")
+        for connection in self.sending.pop_passed(now_ns):
+            connection.time_out("sending")
 
-    __slots__ = ()
-
-    def deliver(self, request: Request, answer: Answer) -> None:
-        """Send the answer of a request, if the request is still the one that waits."""
-        raise NotImplementedError
-
-    def cut_off(self) -> None:
-        """Close at once: it was slow, or the front closes."""
-        raise NotImplementedError
+    def close_oldest_idle(self) -> bool:
+        """Close the connection that has been idle longest; return whether there was one."""
+        for connection in self.idle.pop_all():
+            if connection.is_idle:
+                self.counts["closed_for_another"] += 1
+                connection.cut_off()
+                return True
+        return False

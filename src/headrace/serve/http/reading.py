@@ -1,0 +1,185 @@
+"""Bytes of one connection become requests; no sockets here.
+
+A head is given to llhttp piece by piece, so that what is no HTTP is refused with its first wrong byte. Its end is looked for
+here, since llhttp does not say where it was: what follows is the body, which is received straight into its own buffer, or the
+next request. Before the body is read the request is admitted: token, route, gate, length.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+
+from headrace.serve.http.body import Body, ChunkedBody, SizedBody, SkippedBody
+from headrace.serve.http.head import HeadReader
+from headrace.serve.http.refusal import BadRequest
+from headrace.serve.http.request import Answer, Request, Sends, error_answer
+from headrace.serve.http.routes import Found
+from headrace.serve.http.shared import Shared
+
+logger = logging.getLogger("headrace")
+
+#: The body of a refused request is read up to here, so that the connection can go on; behind a longer one it ends.
+_SKIPPED_BYTES = 1024 * 1024
+_END_OF_HEAD = b"\r\n\r\n"
+#: Probes have no token.
+_OPEN_PATHS = {"/livez", "/readyz"}
+
+
+class RequestReader:
+    """Reads one request after another.
+
+    Attributes:
+        found: What answers the request, or the answer that refuses it.
+        start_ns: When the first byte of a request came; 0: none has come.
+        is_ready: It has come to its end, and `finish` is to be called.
+        wants_continue: The client waits for `100 Continue`.
+        closes: No other request can follow on this connection.
+    """
+
+    __slots__ = ("_body", "_head", "_head_bytes", "_request", "_sends", "_shared", "_tail", "closes", "found", "is_ready",
+                 "start_ns", "wants_continue")  # fmt: skip
+
+    found: Found | Answer
+    _request: Request
+
+    def __init__(self, shared: Shared, sends: Sends) -> None:
+        self._shared = shared
+        self._sends = sends
+        self._head = HeadReader(shared.limits.header_lines)
+        self._body: Body | None = None
+        self.closes = False
+        self._expect_head()
+
+    def _expect_head(self) -> None:
+        self._head_bytes = 0
+        self._tail = b""
+        self.start_ns = 0
+        self.is_ready = False
+        self.wants_continue = False
+
+    def room(self) -> memoryview:
+        """Return where the next bytes belong."""
+        return self._shared.piece_view if self._body is None else self._body.room()
+
+    def received(self, num_bytes: int) -> int:
+        """Read bytes that stand in `room`; return how many of them belong to this request. Raises `BadRequest`."""
+        if self._body is None:
+            return self.read(self._shared.piece, 0, num_bytes)
+        self._body.received(num_bytes)
+        self.is_ready = self._body.is_complete
+        return num_bytes
+
+    def read(self, data: bytes | bytearray, start: int, stop: int) -> int:
+        """Read from `data[start:stop]`, at most to the end of one request; return where it ends. Raises `BadRequest`."""
+        while start < stop and not self.is_ready:
+            start = self._read_head(data, start, stop)
+        return start
+
+    def finish(self) -> Request:
+        """Return the request with its body, and get ready for the next head."""
+        request = self._request
+        if self._body is not None:
+            request.body = self._pass_over(self._body)
+        self._head.clear()
+        self._expect_head()
+        return request
+
+    def forget_request(self) -> None:
+        """Let the body go to the next request."""
+        if self._body is not None:
+            self._request.body = b""
+            self._body.release()
+            self._body = None
+
+    def _read_head(self, data: bytes | bytearray, start: int, stop: int) -> int:
+        """Read up to the end of a head, and what is here of its body; return where the next bytes begin."""
+        if not self.start_ns:
+            self.start_ns = self._shared.clock.now_ns()
+        end = self._find_end(data, start, stop)
+        self._head_bytes += (end or stop) - start
+        limit = self._shared.limits.header_bytes
+        if self._head_bytes > limit:
+            raise BadRequest(431, "http.header_bytes", f"request line and headers have more than {limit:,} bytes")
+        view = memoryview(data)[start : end or stop]
+        self._head.feed(view)
+        if not end:
+            self._tail = (self._tail + view[-3:])[-3:]
+            return stop
+        self._tail = b""
+        return self._begin_request(data, end, stop) if self._head.is_complete else end
+
+    def _find_end(self, data: bytes | bytearray, start: int, stop: int) -> int:
+        """Return where the head ends, also if that end began in earlier bytes; 0 if it is not here."""
+        if self._tail:
+            joint = self._tail + data[start : min(stop, start + 3)]
+            found = joint.find(_END_OF_HEAD)
+            if found >= 0:
+                return start + found + 4 - len(self._tail)
+        found = data.find(_END_OF_HEAD, start, stop)
+        return found + 4 if found >= 0 else 0
+
+    def _begin_request(self, data: bytes | bytearray, start: int, stop: int) -> int:
+        head = self._head
+        self.closes = not head.keeps_alive
+        self._request = Request(self._sends, head.method, head.path, head.query, head.headers, b"", self.start_ns)
+        self.found = self._admit(self._request)
+        if head.length == 0:
+            self.is_ready = True
+            return start
+        self._body = body = self._make_body()
+        self.wants_continue = head.expects and start == stop
+        if start < stop:
+            start += body.take(memoryview(data)[start:stop])
+            self.is_ready = body.is_complete
+        return start
+
+    def _admit(self, request: Request) -> Found | Answer:
+        """Return what answers a request, or the answer that refuses it, before its body is read."""
+        shared, length = self._shared, self._head.length
+        if length > shared.limits.body_bytes:
+            limit = shared.limits.body_bytes
+            raise BadRequest(413, "http.body_size", f"the body has {length:,} bytes; at most {limit:,} are taken")
+        if shared.token is not None and request.path not in _OPEN_PATHS and not _has_token(request, shared.token):
+            reason = "the header Authorization: Bearer TOKEN is missing, or its token is not this server's"
+            return error_answer(401, "http.token", reason, ("WWW-Authenticate", "Bearer"))
+        found = shared.routes.find(request.method, request.path)
+        if isinstance(found, Answer) or found.gate is None:
+            return found
+        try:
+            return found.gate(request) or found
+        except Exception as error:
+            return defect(request, error)
+
+    def _make_body(self) -> Body:
+        """Return what receives the body; raises `BadRequest` where a refused one is not worth reading."""
+        head, shared = self._head, self._shared
+        if isinstance(self.found, Answer):
+            if head.expects or not 0 < head.length <= _SKIPPED_BYTES:
+                raise BadRequest.with_answer(self.found)
+            return SkippedBody(head.length, shared.piece_view)
+        if head.length < 0:
+            return ChunkedBody(shared.bodies, shared.limits, shared.piece_view)
+        shared.bodies.check(head.length)
+        return SizedBody(shared.bodies, head.length)
+
+    def _pass_over(self, body: Body) -> memoryview:
+        """Return the body, and get the head's reader behind it."""
+        view = body.view()
+        if isinstance(body, SizedBody):
+            self._head.pass_over(view)
+        else:
+            self.closes = self.closes or (isinstance(body, ChunkedBody) and body.is_last)
+            self._head.restart()
+        return view
+
+
+def _has_token(request: Request, token: bytes) -> bool:
+    scheme, _, given = request.header("authorization").partition(" ")
+    return hmac.compare_digest(given.strip().encode(), token) and scheme.lower() == "bearer"
+
+
+def defect(request: Request, error: Exception) -> Answer:
+    """Return the answer for a handler or gate that raised, and log where."""
+    logger.error("http.handler: %s %.200s ended with %r", request.method, request.path, error, exc_info=error)
+    return error_answer(500, "http.handler", "the server failed at this request; see its log")
