@@ -19,7 +19,9 @@ HeadraceError
     │   ├── FetchRejected     the address or file may not be read, or never will be
     │   ├── DecodeRejected    the bytes are not an image that can be decoded
     │   ├── DeliveryRejected  the receiver answers that it will never take this
-    │   └── DeadlinePassed    the job's deadline passed before the work was done
+    │   └── NotWanted         nobody wants the result any more
+    │       ├── DeadlinePassed  the job's deadline passed before the work was done
+    │       └── ClientGone    who waited for the answer has gone away
     └── ItemFailed            worth another try
         ├── Crowded           others would have to wait for it: its host, receiver or task has more than its share
         ├── FetchFailed       the download failed for now
@@ -196,8 +198,16 @@ class DeliveryRejected(ItemRejected):
     """The receiver answers that it will never take this."""
 
 
-class DeadlinePassed(ItemRejected):
+class NotWanted(ItemRejected):
+    """Nobody wants the result any more: that is nobody's fault, and says nothing about other jobs."""
+
+
+class DeadlinePassed(NotWanted):
     """The job's deadline passed before the work was done."""
+
+
+class ClientGone(NotWanted):
+    """Who waited for the answer has gone away."""
 
 
 class ItemFailed(ItemError):

@@ -85,12 +85,14 @@ class Job:
         may_wait: Whether the source can offer it again later as if it was new, if nothing was tried.
         verdict: Outcome of a job that may reach no stage; set by the source. None: it is worked on.
         lost: Set by the source when another worker may have the job by now (its lease ran out); work on it is dropped.
+        cancelled: Set by the source when nobody waits for the answer any more; work on it is dropped.
     """
 
     __slots__ = (
         "_settle",
         "attempt",
         "attributes",
+        "cancelled",
         "deadline_ns",
         "id",
         "is_leftover",
@@ -136,7 +138,7 @@ class Job:
         self.kept = b""
         self.keeps_results = False
         self.is_leftover = self.may_wait = False
-        self.lost = False
+        self.lost = self.cancelled = False
         self.verdict: Outcome | None = None
         self._settle = settle or _ignore
 

@@ -162,6 +162,12 @@ class BoundedQueue:
                     return [], ReleaseReason.DRAIN, 0
                 self._consumers.wait(seconds)
 
+    def take_alike(self, first: Item, limit: int) -> list[Item]:
+        """Return up to limit items that may be in one batch with another one, without waiting for any."""
+        with self._lock:
+            alike = itertools.takewhile(lambda item: item.shape_key == first.shape_key, self._items)
+            return self._pop(sum(1 for _ in itertools.islice(alike, limit)))
+
     def _wait_for(self, claim: Claim) -> None:
         """Wait for a claim without keeping others from the queue."""
         self._lock.release()

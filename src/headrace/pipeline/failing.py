@@ -15,12 +15,12 @@ from collections.abc import Callable, Collection
 from headrace.base.clock import Clock
 from headrace.base.deadline import drop_late_tries
 from headrace.base.errors import (
-    DeadlinePassed,
     DeliveryFailed,
     DeliveryRejected,
     ItemError,
     ItemFailed,
     ItemRejected,
+    NotWanted,
     Shortage,
 )
 from headrace.base.formatting import pluralize, showable
@@ -79,14 +79,18 @@ class Failing:
         self._random = random
         self._end = end
         self._lock = threading.Lock()
+        self._unwanted: dict[str, int] = {}
         self._since = 0.0
 
     def outcome(self, item: Item, error: ItemError) -> Outcome:
         """Return how an item's job ends that failed with an error, which says where."""
         outcome = drop_late_tries(self._by_itself(item, error), item.job.deadline_ns, self._clock.now_ns())
+        if isinstance(error, NotWanted):
+            self._count_unwanted(error.code)
+            return outcome
         is_receivers = self._has_keeper(item) and not isinstance(error, ItemRejected)
-        if is_receivers or outcome.spared or isinstance(error, DeadlinePassed):
-            return outcome  # who delivers or fetches has a patience of its own; or it came too late to say anything
+        if is_receivers or outcome.spared:
+            return outcome  # who delivers or fetches has a patience of its own
         if isinstance(error, ItemRejected) and not (item.job.keeps_results or isinstance(error, DeliveryRejected)):
             return outcome  # nothing is lost: a folder or list still has it
         return self.judged(item.job, outcome, _fault(error, item.job), str(error))
@@ -196,9 +200,13 @@ class Failing:
         return self._brake.seconds_to_try(self._now()) if self._brake.is_on else None
 
     def counts(self) -> dict[str, int]:
-        """Return how often nothing succeeded, and nothing of a task, as far as that happened."""
+        """Return how often nothing succeeded, and nothing of a task, and how many results nobody wanted; without zeros."""
         numbers = {"run.nothing_succeeded": self._brake.num_engaged, "route.nothing_succeeded": self._tasks.num_engaged}
-        return {name: number for name, number in numbers.items() if number}
+        return {name: number for name, number in (numbers | self._unwanted).items() if number}
+
+    def _count_unwanted(self, code: str) -> None:
+        with self._lock:
+            self._unwanted = {**self._unwanted, code: self._unwanted.get(code, 0) + 1}  # a new one: others read it
 
     def _by_itself(self, item: Item, error: ItemError) -> Outcome:
         job, undelivered = item.job, isinstance(error, DeliveryFailed) or _is_short_to_deliver(item, error)

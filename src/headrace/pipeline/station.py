@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headrace.base.deadline import late
-from headrace.base.errors import ItemError, ItemFailed
+from headrace.base.errors import ClientGone, ItemError, ItemFailed
 from headrace.base.handoff import handoff_cost
 from headrace.base.parking import Bell
 from headrace.base.policies.batching import BatchingPolicy, ReleaseReason
@@ -401,6 +401,8 @@ class Station:
                 continue  # a sibling failed, or the run was abandoned
             if item.job.lost and not self.only_delivers:
                 self._links.drop_lost(item)
+            elif item.job.cancelled:
+                self._links.fail(item, ClientGone("client.gone: nobody waits for the answer any more"), self.name)
             elif deadline is not None and now > deadline:
                 self._links.fail(item, late(deadline, now), self.name)
             else:
@@ -539,7 +541,7 @@ class Station:
 
     def _take(self, worker: Worker) -> tuple[list[Item], ReleaseReason | None, int]:
         if self._batching is not None:
-            return self.queue.take_batch(self._batching, self._links.is_draining, worker.claim)
+            return self._take_batch(self._batching, worker)
         limit = 1
         # In order and in place, one that is tried again must not be overtaken by those taken with it.
         if self.settings.executor != "process" and not self.retries_in_place:
@@ -549,6 +551,19 @@ class Station:
             items, worker.call = self._bulkheads.take_for(limit, worker.call)
             return items, None, 0
         return self.queue.take(limit, self.num_workers), None, 0
+
+    def _take_batch(self, policy: BatchingPolicy, worker: Worker) -> tuple[list[Item], ReleaseReason | None, int]:
+        """Return a batch of what is still wanted: it is as large as if the others had never come."""
+        while True:
+            taken, reason, waited_ns = self.queue.take_batch(policy, self._links.is_draining, worker.claim)
+            items = self.keep_wanted(taken, self._clock.now_ns())
+            while 0 < len(items) < len(taken):
+                more = self.queue.take_alike(items[0], len(taken) - len(items))
+                if not more:
+                    break
+                items += self.keep_wanted(more, self._clock.now_ns())
+            if items or not taken:
+                return items, reason, waited_ns
 
     def _learn_pace(self, nanoseconds: float) -> None:
         # Racing writers lose an update of an estimate, which costs nothing; a lock per item would.

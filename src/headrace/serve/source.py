@@ -2,7 +2,7 @@
 
 How this works: the door puts a job into a list, from which a receiver takes it at once. Whatever ends the job (its result, an
 error, its deadline, the end of the run) takes it out of the table of those that are waited for; who takes it out answers, so
-each request is answered once. A job whose client is gone is marked as lost, so that no stage begins to work on it.
+each request is answered once. A job whose client is gone is marked as cancelled, so that no stage begins to work on it.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class RequestSource(Source):
 
     def drop(self, job: RequestJob) -> None:
         """Note that nobody waits for a job any more."""
-        job.lost = True
+        job.cancelled = True
         self._forget(job)
 
     # --- called by the run
@@ -188,7 +188,6 @@ class RequestSource(Source):
                 late.append(heapq.heappop(self._deadlines)[-1])
         self._push_waiting()
         for job in late:
-            job.lost = True
             self._end(job, _failed(job, "deadline.passed: the request's deadline passed before it was answered"))
 
     def backlog(self) -> QueueStatistics:
@@ -220,7 +219,7 @@ class RequestSource(Source):
         """Let a job have another try, if it has one left and time for it."""
         due = self._clock.now_ns() + round(delay_seconds * 1e9)
         is_late = job.deadline_ns is not None and due >= job.deadline_ns
-        if job.attempt >= self._max_attempts or job.lost or is_late:
+        if job.attempt >= self._max_attempts or job.cancelled or is_late:
             return False
         again = RequestJob(job.id, job.work, self._settle, self._max_attempts)
         again.attempt = job.attempt + 1

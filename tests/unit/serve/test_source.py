@@ -81,7 +81,6 @@ def test_a_deadline_ends_a_job_that_a_stage_still_works_on(source: RequestSource
     clock.advance(1.1)
     source.tend()
     assert [(one.code, one.status) for one in heard.ended] == [("deadline.passed", 504)]
-    assert job.lost
     job.settle(DELIVERED)
     assert len(heard.ended) == 1
 
@@ -91,7 +90,7 @@ def test_nobody_hears_of_a_job_whose_client_is_gone(source: RequestSource) -> No
     heard = Heard()
     job = source.put("a", heard.work())
     source.drop(job)
-    assert received(source).lost
+    assert received(source).cancelled
     job.settle(Outcome(OutcomeKind.RETURNED, "dropped"))
     assert heard.ended == []
 
