@@ -106,6 +106,7 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
 def plan_settings(settings: Sequence[str], plan: Plan, stages: Sequence[StageInfo]) -> tuple[str, ...]:
     """Return settings of the Plan as `Plan.with_settings` takes them, checked against the recorded stages.
 
+    `instances` of a model are workers of the stages that call it, which a recorded Plan has; of a stage, its own.
     `model.batch` and the like, which the Plan's table `[model]` does not have, mean the device stage if there is one only.
 
     Raises:
@@ -113,7 +114,8 @@ def plan_settings(settings: Sequence[str], plan: Plan, stages: Sequence[StageInf
     """
     from headrace.base.settings import unknown_key
 
-    found = tuple(_add_device_stage(setting, stages) for setting in settings)
+    told = [one for setting in settings for one in _tell_instances(setting, plan, stages)]
+    found = tuple(_add_device_stage(setting, stages) for setting in told)
     names = [stage.name for stage in stages]
     for name in plan.with_settings(found).stages:
         if name not in names:
@@ -142,6 +144,26 @@ def _values(text: str) -> list[str]:
     if not (key and equals and all(values)):
         raise SettingsError(f"--vary {text!r}: expected KEY=VALUE,VALUE,... such as fetch.workers=8,16,32")
     return [f"{key.strip()}={value}" for value in values]
+
+
+def _tell_instances(setting: str, plan: Plan, stages: Sequence[StageInfo]) -> list[str]:
+    """Return a setting of `instances` as those of workers; any other as it is."""
+    from headrace.base.plan import model_key
+
+    path, equals, value = setting.partition("=")
+    table, _, last = path.strip().removeprefix("stages.").rpartition(".")
+    if last != "instances" or not equals:
+        return [setting]
+    devices = {stage.name: model_key(stage.task, stage.name) for stage in stages if stage.kind == "device"}
+    named = [name for name, key in devices.items() if table in (name, f"models.{key}")]
+    if table == "model":
+        named = [name for name, key in devices.items() if key not in plan.models]
+    if not named:
+        raise SettingsError(
+            f"--set {setting}: no stage of this run calls that model; its device stages are {', '.join(devices) or 'none'}, "
+            "and model.instances means all of those without a table of their own in [models]"
+        )
+    return [f"{name}.workers={value}" for name in named]
 
 
 def _add_device_stage(setting: str, stages: Sequence[StageInfo]) -> str:

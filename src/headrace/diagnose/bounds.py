@@ -10,6 +10,7 @@ References:
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -106,7 +107,7 @@ def _resources(system: System, demands: Sequence[Demand]) -> list[Bound]:
         if kept <= 0:
             continue
         rate = capacity / kept
-        what, _, stage = name.partition(":")
+        what, _, stage = name.removeprefix("uses ").partition(":")
         only = stage if "," not in stage else None
         says = f"{pluralize(capacity, what)} of {stage} / {format_duration(kept)} per job = {rate:.4g}/s"
         found.append(Bound(name=name, stage=only, throughput=rate, says=says))
@@ -165,7 +166,8 @@ def _station_demand(station: Station, units: Sequence[int], jobs: int) -> Demand
     size = station.batching.max_size if station.batching is not None else 1
     starts = units[: max(1, len(units) - size) : max(1, len(units) // _BATCHES)]
     programs = [station.batch_program(size, start) for start in starts]
-    return _sum(programs, len(units) / jobs / (max(1, len(programs)) * size), station.threads)
+    demand = _sum(programs, len(units) / jobs / (max(1, len(programs)) * size), station.threads)
+    return dataclasses.replace(demand, taken=demand.taken | {one: demand.total * much for one, much in station.claims})
 
 
 def _sum(programs: Iterable[Program], scale: float, threads: float = 1.0) -> Demand:

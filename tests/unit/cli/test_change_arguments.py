@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import RunFolderError, SettingsError
-from headrace.base.plan import Plan, StagePlan
-from headrace.cli.change_arguments import add_change_arguments, change_of, parse_varied
+from headrace.base.plan import ModelPlan, Plan, StagePlan
+from headrace.cli.change_arguments import add_change_arguments, change_of, parse_varied, plan_settings
 from headrace.runs.formats.prediction import Change
 from headrace.runs.run_folder import RunFolder, StageInfo
 
@@ -66,6 +66,23 @@ def test_model_means_the_only_device_stage() -> None:
     assert change("--set", "model.batch=8").settings == ("process.batch=8",)
     assert change("--set", "model.threads=1").settings == ("model.threads=1",)
     assert change("--set", "model.options.x=1").settings == ("model.options.x=1",)
+
+
+def test_instances_are_workers_of_the_stages_that_call_the_model() -> None:
+    """A recorded Plan has workers; a model with a table of its own is asked about by its name."""
+    assert change("--set", "model.instances=2").settings == ("process.workers=2",)
+    assert change("--set", "process.instances = 3").settings == ("process.workers= 3",)
+    several = [stage("faces.process", "device"), stage("plates.process", "device")]
+    plan = Plan(models={"faces": ModelPlan(threads=1)})
+    assert plan_settings(["model.instances=2"], plan, several) == ("plates.process.workers=2",)
+    assert plan_settings(["models.faces.instances=4"], plan, several) == ("faces.process.workers=4",)
+
+
+@pytest.mark.parametrize("setting", ["fetch.instances=2", "models.faces.instances=2", "instances=2"])
+def test_instances_of_no_model(setting: str) -> None:
+    """A stage that calls none, or a model that is not there: refused with the stages that call one."""
+    with pytest.raises(SettingsError, match="no stage of this run calls that model; its device stages are process"):
+        change("--set", setting)
 
 
 def test_model_is_asked_about_where_there_are_several() -> None:

@@ -371,8 +371,14 @@ class Replay:
             check(0 <= share <= 1, f"cache hits of {name}", share, "a share from 0 to 1")
         check(change.cores is None or change.cores > 0, "cores", change.cores, "more than 0")
         check(change.devices is None or change.devices >= 1, "devices", change.devices, "a whole number >= 1")
-        has_device = any(stage.is_exclusive for stage in self.demands.stages)
-        allowed = "only where a model runs on a device of its own; here it runs on the cores: --cores"
+        has_device = any(
+            stage.is_exclusive and not self.plan.model_of(stage.info.task, stage.name).uses
+            for stage in self.demands.stages
+        )
+        allowed = (
+            "only where a model runs on a device of its own; here it runs on the cores (--cores), or uses [resources] of the "
+            "Plan (--set resources.NAME=N)"
+        )
         check(change.devices is None or has_device, "devices", change.devices, allowed)
         rate = change.arrival_rate
         check(rate is None or rate > 0, "arrival rate", rate, "more than 0 jobs per second")
@@ -663,8 +669,8 @@ def _summary(scenario: Scenario, system: System) -> Simulated:
     devices = {
         f"device:{stage}": seconds / (capacity * trace.elapsed)
         for name, capacity, seconds in zip(system.resource_names, system.resources, trace.resource_seconds, strict=True)
-        for stage in name.removeprefix("device:").split(",")
-        if name.startswith("device:")
+        for stage in name.partition(":")[2].split(",")
+        if name.startswith(("device:", "uses "))
     }
     return Simulated(
         throughput=trace.throughput,

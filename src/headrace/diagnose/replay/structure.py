@@ -281,8 +281,25 @@ class _Builder:
             joins=head.info.role == "join",
             ordered=ordered,
             threads=self._busy(device, head),
+            claims=self._claims(group),
             retries=self._retries(group),
         )
+
+    def _claims(self, group: Sequence[StageDemands]) -> list[tuple[int, int]]:
+        """Return (number, amount) of the Plan's resources that a worker has while it is busy."""
+        uses: dict[str, int] = {}
+        for demands in group:
+            for name, amount in self._uses(demands).items():
+                uses[name] = max(amount, uses.get(name, 0))
+        found = []
+        for name, amount in uses.items():
+            users = [demands.name for demands in self.scenario.demands.stages if name in self._uses(demands)]
+            found.append((self._resource(f"uses {name}:{','.join(users)}", self.plan.resources[name]), amount))
+        return found
+
+    def _uses(self, demands: StageDemands) -> Mapping[str, int]:
+        info = demands.info
+        return self.plan.model_of(info.task, info.name).uses if info.kind == "device" else {}
 
     def _units_per_wake(self, programs: Sequence[Program]) -> int:
         return max(1, min(_MOST_AT_ONCE, int(self.handoff.wake / max(_mean_seconds(programs), 1e-7))))
@@ -410,7 +427,7 @@ class _Builder:
         usual = max(1e-12, cost.at(round(float(device.batch_size.mean()))))
         times = [0 if gil_acquisitions is None else gil_acquisitions.at(one / usual) for one in seconds]
         resource = None
-        if device.is_exclusive:
+        if device.is_exclusive and not (device.is_emulated and self._uses(device)):
             # One for all models, as an accelerator is.
             owners = [demands.name for demands in self.scenario.demands.stages if demands.is_exclusive]
             resource = self._resource(f"device:{','.join(owners)}", self.scenario.change.devices or 1)

@@ -85,6 +85,9 @@ class Engine:
         # Places
         self._receiving, self._states = connect(system)
         self._entrance = None if system.arrivals is None else Entrance(system, system.arrivals, self._states)
+        self._claimants = [state for state in self._states if state.station.claims]
+        self._claiming: list[StationState] = []
+        """Those that wait for what they claim, in order."""
         self._waiting_room: deque[Worker] = deque()
         self._waiting_jobs: deque[Worker] = deque()
         self._call_seconds = 0.0
@@ -312,6 +315,35 @@ class Engine:
         self._resource_seconds[number] += taken * (self.now - self._resource_since[number])
         self._resource_since[number] = self.now
 
+    def _may_claim(self, state: StationState) -> bool:
+        """Return whether a station's worker may have what it claims; if not, it is in line for it now."""
+        claims = state.station.claims
+        wanted = {number for number, _ in claims}
+        is_there = all(self._free[number] >= amount for number, amount in claims)
+        for other in self._claiming:
+            if other is state:
+                return is_there
+            if other.queue and any(number in wanted for number, _ in other.station.claims):
+                is_there = False
+        if not is_there:
+            self._claiming.append(state)
+        return is_there
+
+    def _claim(self, state: StationState) -> None:
+        for number, amount in state.station.claims:
+            self._account_resource(number)
+            self._free[number] -= amount
+        if state in self._claiming:
+            self._claiming.remove(state)
+
+    def _end_claim(self, state: StationState) -> None:
+        for number, amount in state.station.claims:
+            self._account_resource(number)
+            self._free[number] += amount
+        for other in (*self._claiming, *self._claimants):
+            if other.idle and other.queue:
+                self._offer(other)
+
     # --- queues
 
     def _put(self, state: StationState, unit: int) -> None:
@@ -373,7 +405,7 @@ class Engine:
         waiting = Waiting(count, int(queue[0][1] * 1e9), closed, draining)
         decision = station.batching.decide(int(self.now * 1e9), waiting)
         if isinstance(decision, Release):
-            return decision.size
+            return decision.size if not station.claims or self._may_claim(state) else 0
         due = decision.until_ns / 1e9 + 1e-8  # the policy counts whole nanoseconds
         if due != state.due:
             state.due = due
@@ -397,6 +429,8 @@ class Engine:
         station = state.station
         units = [self._pop(state) for _ in range(count)]
         state.taken += count
+        if station.claims:
+            self._claim(state)
         worker.units, worker.index = units, 0
         if station.batch_program is not None:
             state.batches += 1
@@ -427,6 +461,8 @@ class Engine:
 
     def _end_service(self, worker: Worker) -> None:
         state = worker.state
+        if state.station.claims:
+            self._end_claim(state)
         if state.station.retries:
             worker.units = [unit for unit in worker.units if not self._fail_try(state, unit)]
             if not worker.units:

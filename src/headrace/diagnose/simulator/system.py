@@ -64,6 +64,9 @@ class Station:
     """Units enter the queue in the order in which they were received."""
     threads: float = 1.0
     """Cores that a SPREAD phase keeps busy, on an average."""
+    claims: Sequence[tuple[int, int]] = ()
+    """(number of an exclusive resource, how much of it) that a worker has while it is busy, and waits for before it takes a
+    batch."""
     retries: Mapping[int, Sequence[Retry]] = field(default_factory=dict)
     """{unit: tries that fail before the one that succeeds}."""
 
@@ -116,7 +119,8 @@ class System:
     resources: Sequence[int] = ()
     """Capacity of each exclusive resource: devices, locks."""
     resource_names: Sequence[str] = ()
-    """Of each: `lock:STAGE`, or `device:STAGE,STAGE` with all the stages that it serves."""
+    """Of each: `lock:STAGE`, or with all the stages that it serves `device:STAGE,STAGE`, and `uses NAME:STAGE,STAGE` for one of
+    the Plan's."""
     max_in_flight: int | None = None
     """Jobs received and not yet done."""
     arrivals: Sequence[float] | None = None

@@ -393,6 +393,31 @@ def test_models_of_two_tasks_share_the_one_device(replay_of: Make) -> None:
     assert replay.ratio(faster) == pytest.approx(2.0, rel=0.03)
 
 
+def test_models_share_what_the_plan_says_there_is(replay_of: Make) -> None:
+    """One call at a time over both tasks: 50/s, as on one device; two at a time, and with two instances of each, 100/s."""
+    steps = [
+        step("fetch", cpu=1e-5, kind="io"),
+        step("faces.process", wait=0.010, kind="device", task="faces"),
+        step("plates.process", wait=0.030, kind="device", task="plates"),
+        step("deliver", cpu=1e-6),
+    ]
+    times = {"faces": "10ms", "plates": "30ms"}
+    settings = ["resources.gpu=1"]
+    for task, launch in times.items():
+        settings += [f"models.{task}.engine=emulated", f"models.{task}.uses.gpu=1"]
+        settings += [f"models.{task}.options.launch_seconds={launch}"]
+    variants = [{"engine": "emulated", "launch_seconds": seconds, "item_seconds": 0.0} for seconds in (0.01, 0.03)]
+    replay = replay_of(steps, settings=settings, changes={"variants": variants})
+    assert replay.simulate().throughput == pytest.approx(50, rel=0.02)
+    assert replay.simulate().utilization["device:plates.process"] == pytest.approx(1.0, abs=0.02)
+    assert find_bounds(replay)[0].says.startswith("1 gpu of faces.process,plates.process / 20")
+    two = ("resources.gpu=2", "faces.process.workers=2", "plates.process.workers=2")
+    assert replay.ratio(Change(settings=two)) == pytest.approx(2.0, rel=0.03)
+    assert replay.ratio(Change(settings=two[1:])) == pytest.approx(1.0, rel=0.02)
+    with pytest.raises(SettingsError, match=r"--set resources\.NAME=N"):
+        replay.ratio(Change(devices=2))
+
+
 def test_a_ratio_is_of_the_same_jobs(replay_of: Make) -> None:
     """Jobs grow by half towards the end of a long run: more workers, for which more jobs are simulated, are not blamed."""
     wait = np.linspace(0.02, 0.03, 2500)

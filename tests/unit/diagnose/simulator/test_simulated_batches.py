@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 
@@ -136,3 +137,55 @@ def test_a_device_within_the_receiver():
     trace = simulate(System(stations=[station], num_jobs=2000, receivers=receivers))
 
     assert trace.throughput == pytest.approx(10 / 0.03, rel=0.01)
+
+
+def sharing(workers: int, amount: int, capacity: int, jobs: int = 400) -> Trace:
+    """Simulate two devices' stages of one route each, which claim one resource."""
+    stations = [
+        dataclasses.replace(
+            device(4, lambda size: 0.004 + 0.001 * size, capacity=64, workers=workers), name=name, claims=[(0, amount)]
+        )
+        for name in ("faces", "plates")
+    ]
+    system = System(
+        stations=stations,
+        num_jobs=jobs,
+        routes=[[0], [1]],
+        route_of=[number % 2 for number in range(jobs)],
+        resources=(capacity,),
+        resource_names=("uses gpu:faces,plates",),
+    )
+    return simulate(system)
+
+
+@pytest.mark.parametrize(
+    ("workers", "amount", "capacity", "at_once"), [(1, 1, 1, 1), (2, 1, 1, 1), (2, 1, 3, 3), (2, 2, 3, 1), (1, 1, 4, 2)]
+)
+def test_stations_that_claim_one_resource(workers: int, amount: int, capacity: int, at_once: int) -> None:
+    """So many calls at a time as fit into it, or as there are workers, over both; each station has its half."""
+    trace = sharing(workers, amount, capacity)
+
+    assert trace.throughput == pytest.approx(at_once * 4 / 0.008, rel=0.05)
+    assert trace.resource_seconds[0] == pytest.approx(100 * 0.008 * amount, rel=0.02)
+    ends = [trace.done[first::2].max() for first in (0, 1)]
+    assert ends[0] == pytest.approx(ends[1], rel=0.05)
+
+
+def test_batches_grow_while_another_has_the_device() -> None:
+    """A batch is taken when the device is free: what came while the other had it goes with it."""
+    stations = [
+        dataclasses.replace(device(8, lambda size: 0.1), name=name, claims=[(0, 1)]) for name in ("first", "second")
+    ]
+    system = System(
+        stations=stations,
+        num_jobs=5,
+        arrivals=[0.0, 0.01, 0.02, 0.03, 0.04],
+        routes=[[0], [1]],
+        route_of=[0, 1, 1, 1, 1],
+        resources=(1,),
+        resource_names=("uses gpu:first,second",),
+    )
+    trace = simulate(system)
+
+    assert trace.batch_mean["second"] == 4
+    np.testing.assert_allclose(trace.done, [0.1, 0.2, 0.2, 0.2, 0.2], atol=1e-6)
