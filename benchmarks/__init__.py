@@ -10,6 +10,7 @@ How the files follow one another:
 * ``closed_network``  a network namespace with a name server and a trap at every address, for ``hostile_addresses``
 * ``measure``      foreign load, machine description, interleaved rounds, CPU seconds, result files
 * ``setup_peers``  the separate virtual environment of PyTorch and Ray
+* ``serve``        headrace behind HTTP beside other servers: ``python -m benchmarks.serve``
 * ``peers``        one module per design, one protocol, tuning; ``python -m benchmarks.peers`` runs them
 
 Everything built here is cached under ``benchmarks/.cache`` by a hash of what it was built from. Nothing in ``peers``

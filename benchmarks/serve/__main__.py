@@ -1,0 +1,235 @@
+"""headrace behind HTTP beside other servers: rate, latency, overload, and clients that behave badly."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import measure
+from benchmarks.serve import environments, overload, report, strangers, workloads
+from benchmarks.serve.contestants import OURS, PEERS, Contestant, Knobs
+from benchmarks.serve.speed import Rounds, as_rows, ratio_record, run_rounds
+from benchmarks.serve.tuning import best_settings
+from benchmarks.serve.workloads import Workload
+
+#: Of headrace's Plan for the emulated device.
+BATCH = 32
+OPEN_SHARE = 0.8
+PARTS = ("front", "emulated", "real", "overload", "hostile", "canary")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is run."""
+
+    rounds: int
+    seconds: float
+    real_seconds: float
+    overload_seconds: float
+    vanishing: int
+    idle: int
+    dripping: int
+    slow_seconds: float
+    peers: tuple[str, ...]
+    tunes: bool
+
+
+FULL = Size(6, 5.0, 8.0, 60.0, 100, 10_000, 1_000, 10.0, tuple(peer.name for peer in PEERS), True)
+QUICK = Size(1, 1.5, 2.0, 3.0, 3, 200, 50, 2.0, ("mosec",), False)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One run of the benchmark.
+
+    Attributes:
+        folder: For files of this run.
+        environments: Of the peers.
+    """
+
+    size: Size
+    folder: Path
+    environments: Path
+
+    def measure(self, part: str) -> dict[str, Any]:
+        """Run one of PARTS and return its object."""
+        measures: Mapping[str, Callable[[], dict[str, Any]]] = {
+            "front": self._front,
+            "emulated": self._emulated,
+            "real": self._real,
+            "overload": self._overload,
+            "hostile": self._hostile,
+            "canary": self._canary,
+        }
+        return measures[part]()
+
+    def _front(self) -> dict[str, Any]:
+        from benchmarks import serve_front
+
+        return serve_front.measure_all(quick=not self.size.tunes, peer=None)["front_us"]
+
+    def _emulated(self) -> dict[str, Any]:
+        workload = workloads.emulated(self.folder)
+        contestants, skipped = self._contestants(workload)
+        loads = {f"c{count}": {"connections": count, "seconds": self.size.seconds} for count in (1, 8, 64)}
+        found = self._rounds(workload, contestants, loads)
+        rates = {load: found.median(OURS.name, load) for load in loads}
+        limit = workload.limit_per_second(BATCH)
+        return {
+            **rates,
+            "limit_share": rates["c64"] / limit,
+            **_compared(found, "c64"),
+            **_details(found, contestants, skipped),
+        }
+
+    def _real(self) -> dict[str, Any]:
+        workload = workloads.real(self.folder)
+        contestants, skipped = self._contestants(workload)
+        closed = self._rounds(workload, contestants, {"c64": {"connections": 64, "seconds": self.size.real_seconds}})
+        result = {
+            "c64": closed.median(OURS.name, "c64"),
+            **_compared(closed, "c64"),
+            **_details(closed, contestants, skipped),
+        }
+        if not result["best_peer"]:
+            return result | {"open_loop_p99_ratio": None}
+        rate = OPEN_SHARE * closed.median(result["best_peer"], "c64")
+        left = {one: knobs for one, knobs in contestants.items() if one.name in closed.figures}
+        load = {"connections": 128, "seconds": 2 * self.size.real_seconds, "rate": rate}
+        opened = self._rounds(workload, left, {"open": load})
+        calmest = opened.best_peer("open", "p99_ms", min)
+        ratio = opened.ratio(calmest, "open", "p99_ms")
+        return result | {
+            "open_loop_p99_ratio": ratio.value,
+            "open_loop": {
+                "rate": rate,
+                "ratio": ratio_record(ratio, calmest),
+                "rows": as_rows(opened),
+                "failed": opened.failed,
+            },
+        }
+
+    def _overload(self) -> dict[str, Any]:
+        rows = overload.measure_overload(
+            workloads.emulated(self.folder), self.size.overload_seconds, self.environments, _say
+        )
+        return {
+            "goodput_share": min(row["goodput_share"] for row in rows.values()),
+            "p99_within_deadline": all((row["p99_ms"] or 0) <= overload.DEADLINE_MS for row in rows.values()),
+            "computed_for_nobody": sum(row["computed_for_nobody"] for row in rows.values()),
+            "deadline_ms": overload.DEADLINE_MS,
+            "rows": rows,
+        }
+
+    def _hostile(self) -> dict[str, Any]:
+        workload = workloads.emulated(self.folder)
+        vanished = strangers.vanish(workload, self.size.vanishing, self.environments, _say)
+        slow = strangers.linger(
+            workload, self.size.idle, self.size.dripping, self.size.slow_seconds, self.environments, _say
+        )
+        sums = {key: vanished[key] + slow[key] for key in ("crashes", "unanswered")}
+        return {**sums, "vanished": vanished, "slow": slow}
+
+    def _canary(self) -> dict[str, Any]:
+        from benchmarks import canary
+
+        return canary.measure_all(not self.size.tunes)["canary"]
+
+    def _contestants(self, workload: Workload) -> tuple[dict[Contestant, Knobs], dict[str, str]]:
+        """Return who takes part with which settings, and why others do not."""
+        taking: dict[Contestant, Knobs] = {OURS: {}}
+        skipped = {}
+        for peer in PEERS:
+            if peer.name not in self.size.peers:
+                skipped[peer.name] = "left out of the smoke run"
+            elif not environments.is_ready(peer.name, self.environments):
+                skipped[peer.name] = f"not installed: python -m benchmarks.serve.environments {peer.name}"
+            else:
+                try:
+                    tuned = self.size.tunes
+                    taking[peer] = (
+                        best_settings(peer, workload, self.environments, _say)
+                        if tuned
+                        else peer.grids[workload.name][0]
+                    )
+                except RuntimeError as error:
+                    skipped[peer.name] = str(error)
+        for name, why in skipped.items():
+            _say(f"{name}: {why}")
+        return taking, skipped
+
+    def _rounds(self, workload: Workload, contestants: Mapping[Contestant, Knobs], loads: Any) -> Rounds:
+        found = run_rounds(workload, contestants, loads, self.size.rounds, self.environments, _say)
+        if OURS.name in found.failed:
+            raise RuntimeError(f"{OURS.name} failed: {found.failed[OURS.name]}")
+        return found
+
+
+def _compared(found: Rounds, load: str) -> dict[str, Any]:
+    """Return ours over the best peer; nothing of none."""
+    if len(found.figures) < 2:
+        return {"ratio_best_peer": None, "best_peer": None}
+    best = found.best_peer(load)
+    ratio = found.ratio(best, load)
+    p99 = found.ratio(best, load, "p99_ms")
+    return {
+        "ratio_best_peer": ratio.value,
+        "best_peer": best,
+        "ratio": ratio_record(ratio, best),
+        "p99_ratio": ratio_record(p99, best),
+    }
+
+
+def _details(found: Rounds, contestants: Mapping[Contestant, Knobs], skipped: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "rows": as_rows(found),
+        "settings": {one.name: dict(knobs) for one, knobs in contestants.items()},
+        "not_run": {**skipped, **found.failed},
+    }
+
+
+def measure_all(size: Size, parts: list[str], peers_folder: Path) -> dict[str, Any]:
+    """Run the parts and return the benchmark's object."""
+    with tempfile.TemporaryDirectory(prefix="serve-") as folder, measure.Window() as window:
+        bench = Bench(size, Path(folder), peers_folder)
+        found = {part: bench.measure(part) for part in parts}
+    found = {"front_us" if part == "front" else part: result for part, result in found.items()}
+    peers = {part: found[part].pop("rows") for part in ("emulated", "real") if part in found}
+    return {
+        **found,
+        "peers": peers,
+        "foreign_cores": window.foreign_cores,
+        "rounds": size.rounds,
+        "quick": size is QUICK,
+    }
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """Run the benchmark from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.serve", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke run, under 60 s; the claim is the full run's")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    parser.add_argument("--write", action="store_true", help="write a dated result to benchmarks/results")
+    parser.add_argument("--only", action="append", choices=PARTS, help="only this part; repeatable")
+    environments.add_folder_argument(parser)
+    arguments = parser.parse_args()
+    size = QUICK if arguments.quick else FULL
+    result = measure_all(size, arguments.only or list(PARTS), arguments.environments)
+    print(json.dumps(result) if arguments.json else report.as_text(result))
+    if arguments.write:
+        _say(f"written: {measure.write_result('serve', report.as_text(result), result)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

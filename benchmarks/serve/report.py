@@ -1,0 +1,104 @@
+"""The benchmark's result for readers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_TITLES = {
+    "emulated": "Emulated device, 2 + 0.2 n ms; bodies of 12.8 KB",
+    "real": "MobileNetV2-like on the CPU; JPEGs of 127 KB, decoded by every server in the same way",
+}
+
+
+def as_text(result: Mapping[str, Any]) -> str:
+    """Return Markdown."""
+    lines = [
+        "# Serving",
+        "",
+        f"{result['rounds']} rounds in turn; medians. Other programs: {result['foreign_cores']:.2f} cores.",
+    ]
+    if "front_us" in result:
+        costs = ", ".join(f"{name} {cost:.1f} us" for name, cost in result["front_us"].items())
+        lines += ["", f"CPU of the front per request, hand-over and answer included: {costs}."]
+    for part, rows in result["peers"].items():
+        lines += ["", f"## {_TITLES[part]}", "", *_table(rows), *_said(result[part])]
+    if "overload" in result:
+        lines += ["", *_overload(result["overload"])]
+    if "hostile" in result:
+        lines += ["", *_hostile(result["hostile"])]
+    if "canary" in result:
+        lines += [
+            "",
+            f"Canary: {result['canary']['false_rollbacks']} of {result['canary']['runs']} identical ones rolled back.",
+        ]
+    return "\n".join(lines)
+
+
+def _table(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    lines = [
+        "| server | load | answers/s [range] | p50, ms | p99, ms | CPU per request, us | switches | not answered |"
+    ]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    for name, loads in rows.items():
+        for load, row in loads.items():
+            low, high = row["rate_range"]
+            cost = f"{row['server_cpu_us']:.0f} | {row['server_switches']:.2f} | {row['not_answered']}"
+            rate = f"{row['rate']:.0f} [{low:.0f}-{high:.0f}]"
+            lines.append(f"| {name} | {load} | {rate} | {row['p50_ms']:.2f} | {row['p99_ms']:.2f} | {cost} |")
+    return lines
+
+
+def _said(part: Mapping[str, Any]) -> list[str]:
+    lines = [""]
+    if part["best_peer"]:
+        lines.append(
+            f"- rate under 64 connections over {part['best_peer']}'s: {_ratio(part['ratio'])}; p99 {_ratio(part['p99_ratio'])}"
+        )
+    if "limit_share" in part:
+        lines.append(f"- share of the device's limit: {part['limit_share']:.1%}")
+    if part.get("open_loop"):
+        opened = part["open_loop"]
+        lines.append(
+            f"- open loop, {opened['rate']:.0f}/s: p99 over {opened['ratio']['peer']}'s {_ratio(opened['ratio'])}"
+        )
+        lines += ["", *_table(opened["rows"])]
+    lines += [f"- {name}: {settings}" for name, settings in part["settings"].items() if settings]
+    return [*lines, *(f"- {name} did not run: {why}" for name, why in part["not_run"].items())]
+
+
+def _ratio(one: Mapping[str, Any]) -> str:
+    return f"x{one['value']:.2f} [{one['low']:.2f}-{one['high']:.2f}]"
+
+
+def _overload(part: Mapping[str, Any]) -> list[str]:
+    lines = [f"## Overload, with a deadline of {part['deadline_ms']:.0f} ms", ""]
+    lines += [
+        "| offered | goodput of the peak | p99, ms | refused after, p99 ms | computed for nobody | statuses |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in part["rows"].items():
+        numbers = [f"{row['goodput_share']:.1%}", _number(row["p99_ms"]), _number(row["refused_p99_ms"])]
+        lines.append(
+            f"| {name} | {' | '.join(numbers)} | {row['computed_for_nobody']} of {row['computed']} | {row['statuses']} |"
+        )
+    return lines
+
+
+def _hostile(part: Mapping[str, Any]) -> list[str]:
+    vanished, slow = part["vanished"], part["slow"]
+    alone, beside = (_number(p99) for p99 in slow["good_p99_ms"])
+    there = f"{slow['idle']} idle and {slow['dripping']} dripping connections"
+    closed = f"closed after {_number(slow['closed_after_s'])} s, {slow['still_open']} still open"
+    served = f"{vanished['good_requests']} good requests afterwards {vanished['unanswered']} got no answer"
+    return [
+        "## Clients that behave badly",
+        "",
+        f"- {vanished['vanished']} vanished in flight; of {served}",
+        f"- {there}: {closed}; p99 of good clients {alone} -> {beside} ms; +{slow['memory_mb']:.0f} MB",
+        f"- crashes: {part['crashes']}",
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
