@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.aside import Aside
 from headrace.base.calls import Call, InThread, LookUp, Pause, Transfer, Wait
@@ -46,27 +46,9 @@ class Ended:
     """When, on the host's monotonic clock."""
 
 
-class Carried(Protocol):
-    """What a stage's callable offers as its attribute `carried` if one thread can carry many of its calls."""
-
-    def call(self, job: Job, value: Any) -> Call[Any]:
-        """Return a call that does what the callable does with this value."""
-        ...
-
-    def carrier(self) -> Carrier:
-        """Return a carrier for such calls; whoever asks closes it."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class CarriedCalls:
-    """A `Carried` whose calls a function makes."""
-
-    call: Callable[[Job, Any], Call[Any]]
-
-    def carrier(self) -> Carrier:
-        """Return a carrier; whoever asks closes it."""
-        return Carrier()
+#: What a stage's callable offers as its attribute `carried` if one thread can carry many of its calls: returns a call that does
+#: what the callable does with this value of a job.
+Carried = Callable[[Job, Any], Call[Any]]
 
 
 _no_limit = contextlib.nullcontext()
@@ -80,6 +62,7 @@ class _UnderWay:
     token: Any
     deadline_ns: int | None
     items: Sequence[Worked]
+    payer: Any
     wait: Wait | None = None
 
 
@@ -88,9 +71,15 @@ class Carrier:
 
     Attributes:
         num_under_way: Calls that have begun and not ended.
+        at_work: What `current_jobs` tells of the call that runs now; any thread may look.
+
+    Args:
+        charge: Called with the payer of a call when the thread begins to work for it, and with None when it waits.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, charge: Callable[[Any], object] = lambda payer: None) -> None:
+        self.at_work: Sequence[Worked] = ()
+        self._charge = charge
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll = select.epoll()
         self._epoll.register(self._bell, select.EPOLLIN)
@@ -110,7 +99,14 @@ class Carrier:
         """Calls that have begun and not ended."""
         return len(self._calls)
 
-    def begin(self, call: Call[Any], token: Any, deadline_ns: int | None = None, items: Sequence[Worked] = ()) -> None:
+    def begin(
+        self,
+        call: Call[Any],
+        token: Any,
+        deadline_ns: int | None = None,
+        items: Sequence[Worked] = (),
+        payer: Any = None,
+    ) -> None:
         """Run a call up to its first wait; the next `wait` tells if it has ended there.
 
         Args:
@@ -118,8 +114,9 @@ class Carrier:
             token: Names the call; hashable, and not that of another call under way.
             deadline_ns: When its job is no longer wanted (ns of the host's monotonic clock); None: no deadline.
             items: What `current_jobs` tells while the call runs.
+            payer: Who is charged for what the call costs; calls that share connections have the same.
         """
-        self._calls[token] = under_way = _UnderWay(call, token, deadline_ns, items)
+        self._calls[token] = under_way = _UnderWay(call, token, deadline_ns, items, payer)
         self._resume(under_way, None)
 
     def wait(self, seconds: float | None) -> list[Ended]:
@@ -195,10 +192,12 @@ class Carrier:
     def _poll(self, seconds: float | None) -> None:
         """Wait for events, and let libcurl do what they allow."""
         moved: dict[Transfers[_UnderWay], None] = {}
+        self._charge(None)
         for descriptor, events in self._epoll.poll(seconds):
             if descriptor == self._bell:
                 os.eventfd_read(self._bell)
             elif descriptor != self._pauses.descriptor and (owner := self._sockets.find_owner(descriptor)) is not None:
+                self._charge(owner.payer)
                 owner.act(descriptor, events)
                 moved[owner] = None
         for transfers in moved:
@@ -234,6 +233,7 @@ class Carrier:
                 self._resume(under_way, *((None, found) if isinstance(found, Exception) else (found,)))
         for transfers in list(self._transfers.values()):
             if transfers.due_at <= now:
+                self._charge(transfers.payer)
                 transfers.act_on_time(now)
                 self._resume_ended(transfers)
 
@@ -243,7 +243,8 @@ class Carrier:
 
     def _resume(self, under_way: _UnderWay, answer: Any, error: BaseException | None = None) -> None:
         """Run a call on to its next wait, with the answer to the last one, or with what that one failed with."""
-        hands.items = under_way.items
+        hands.items = self.at_work = under_way.items
+        self._charge(under_way.payer)
         try:
             with _no_limit if under_way.deadline_ns is None else limit_to_deadline(under_way.deadline_ns):
                 while True:
@@ -259,11 +260,11 @@ class Carrier:
         except BaseException as raised:
             self._end(under_way, None, raised)
         finally:
-            hands.items = ()
+            hands.items = self.at_work = ()
 
     def _await(self, under_way: _UnderWay, wait: Wait) -> None:
         if isinstance(wait, Transfer):
-            self._find_transfers(wait.connections).begin(under_way, wait)
+            self._find_transfers(wait.connections, under_way.payer).begin(under_way, wait)
         elif isinstance(wait, Pause):
             self._pauses.add(under_way, time.monotonic_ns() + int(wait.seconds * 1e9))
         elif isinstance(wait, LookUp):
@@ -274,12 +275,12 @@ class Carrier:
             raise TypeError(f"a call waits for {wait!r}; expected Transfer, Pause, LookUp or InThread")
         under_way.wait = wait
 
-    def _find_transfers(self, connections: Hashable) -> Transfers[_UnderWay]:
+    def _find_transfers(self, connections: Hashable, payer: Any) -> Transfers[_UnderWay]:
         found = self._transfers.get(connections)
         if found is None:
             from headrace.base.transfers import Transfers  # not needed by who only pauses
 
-            found = self._transfers[connections] = Transfers(self._sockets)
+            found = self._transfers[connections] = Transfers(self._sockets, payer)
         return found
 
     def _end(self, under_way: _UnderWay, value: Any, error: BaseException | None) -> None:

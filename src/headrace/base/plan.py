@@ -63,8 +63,8 @@ class StagePlan:
     """How one stage is run; None means "by the kind of the stage"."""
 
     executor: Executor | None = None
-    """`thread`, `process`, `events`: one thread carries the calls of all workers, for stages that only wait on the outside,
-    or `inline`: no queue and no workers of its own, it runs in the worker of the stage before (the first stage: in the
+    """`thread`, `process`, `events`: one thread carries the calls of all such stages, which only wait on the outside, or
+    `inline`: no queue and no workers of its own, it runs in the worker of the stage before (the first stage: in the
     receiver). Inline stages are still timed one by one."""
     workers: int | None = None
     """Threads or processes, or calls that one thread carries, each serving one item (device stages: one batch) at a time."""

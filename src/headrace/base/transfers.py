@@ -37,15 +37,18 @@ class Transfers(Generic[W]):
 
     Attributes:
         due_at: When `act_on_time` has something to do, seconds of `time.monotonic`, as far as `find_due` found out.
+        payer: As below.
 
     Args:
         sockets: Of the carrier.
+        payer: Who is charged for what they cost.
 
     Raises:
         OSError: If there is no memory or file handle for it.
     """
 
-    def __init__(self, sockets: Sockets[Transfers[W]]) -> None:
+    def __init__(self, sockets: Sockets[Transfers[W]], payer: Any) -> None:
+        self.payer = payer
         self._sockets = sockets
         self._under_way: dict[Any, tuple[W, Transfer]] = {}
         self._most = 0

@@ -24,7 +24,8 @@ The way of one item:
     bounded_queue.py    the queue before a station, with backpressure; sizes.py: bytes of a value
     laned_queue.py      the same with a lane for each server; bulkheads.py: which worker serves which lane
     station.py          one queue and its workers: take, run, hand on; resources.py: what models share, such as a device
-    carrying.py         one thread that carries the calls of all workers of a station
+    carriage.py         one thread that carries the calls of all stations whose workers only wait; carrying.py: those of one;
+                        carried_costs.py: what they cost
     group.py            runs the items through the stages that share a worker; users_code.py: what these may raise
     batch_buffer.py     the memory of a batch
     remote.py           a group in a child process; shared_values.py: how values get there

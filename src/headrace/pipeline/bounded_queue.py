@@ -65,17 +65,18 @@ class BoundedQueue:
         self._producers = Parking(lock)
         self._lock = lock
 
-    def put(self, items: Sequence[Item], *, force: bool = False) -> list[int]:
+    def put(self, items: Sequence[Item], *, force: bool = False, has_room: bool = False) -> list[int]:
         """Add items in order, waiting while the queue is full, and return when each was taken in (ns).
 
         Args:
             items: What to add.
             force: Do not wait: for items that were in this queue before (retries) and must not wait on themselves.
+            has_room: Do not wait either: `find_room` found room for them, which others may have taken since.
         """
         with self._lock:
             stamps: list[int] = []
             while True:
-                num = len(items) if force or self._closed else self._count_fitting(items)
+                num = len(items) if force or has_room or self._closed else self._count_fitting(items)
                 stamps += [self._add(items[:num])] * num
                 items = items[num:]
                 if not items:

@@ -1,29 +1,29 @@
-"""One thread that carries the calls of a station: each waits on the outside, and none needs a thread for that.
+"""The calls of one station that the run's one thread carries: each waits on the outside, and none needs a thread for that.
 
 How this works: a place for one call is a worker, with the name that it would have as a thread, so that spans, statistics and
-shares mean what they always do. The thread takes as many items as places are free, begins their calls, and waits until some
-have ended; what has ended is handed on in one go. Who puts an item into the queue wakes it only while a place is free.
+shares mean what they always do. The thread (`carriage`) has the station take as many items as places are free and begin their
+calls; what has ended is handed on in one go. Who puts an item into the queue wakes the thread only while a place is free.
 
-It never waits for the next queue, or the transfers under way would stand still: what finds no room there keeps its place, which
-bounds how much is in the station, and goes when the queue has room again. What a call cost is not known for itself: the CPU
-time of the thread while it carried is divided evenly among the calls that ended then, so that the sum is right.
+Nothing here waits for the next queue, or the transfers under way would stand still: what finds no room there keeps its place,
+which bounds how much is in the station, and goes when the queue has room again.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headrace.base.carrier import Carried, Ended
+from headrace.base.carrier import Carried, Carrier, Ended
 from headrace.base.clock import Clock
 from headrace.base.errors import ItemRejected, as_item_error
-from headrace.base.metering import Metering, Reading, ThreadMeter
 from headrace.base.parking import Bell
 from headrace.base.policies.shares import Call
 from headrace.pipeline.bounded_queue import BoundedQueue
+from headrace.pipeline.carried_costs import Cost
 from headrace.pipeline.item import Item, StageTiming
 from headrace.pipeline.sizes import measure
 from headrace.pipeline.users_code import raise_if_of_the_run
@@ -37,6 +37,10 @@ class Place(Protocol):
     busy_since: int
     hand: tuple[int, list[Item]] | None
     call: Call | None
+
+    def begin(self) -> None:
+        """Note that the thread that calls this is the worker's."""
+        ...
 
 
 class Carries(Protocol):
@@ -74,8 +78,8 @@ class Carries(Protocol):
         """Return the items that can be handed on now; the bell is rung once there is room for more."""
         ...
 
-    def hand_on(self, items: Sequence[Item]) -> tuple[list[list[StageTiming]], list[int]]:
-        """Send items on their way; return the passages of each, and when it left (ns)."""
+    def hand_on(self, items: Sequence[Item], *, has_room: bool) -> tuple[list[list[StageTiming]], list[int]]:
+        """Send items on their way, without waiting if room was found; return the passages of each, and when it left (ns)."""
         ...
 
     def drop(self, items: Sequence[Item]) -> None:
@@ -99,6 +103,7 @@ class Carries(Protocol):
 class _Passage:
     """One item in its place, from the queue to the next one."""
 
+    carrying: Carrying
     place: Place
     item: Item
     arrival: tuple[Item, int, int]
@@ -107,23 +112,24 @@ class _Passage:
 
 
 class Carrying:
-    """Carries the calls of one station; `work` is its thread, all else may be called from any.
+    """Carries the calls of one station, in the thread that calls `hand_on`, `begin` and `note_ended`; the rest is for any.
 
     Args:
         station: Whose calls.
         carried: What its stage offers.
         clock: Of the run.
-        metering: Whether to read what the calls cost the thread.
+
+    Attributes:
+        is_due: Whether the thread is to see what the station has to do.
+        cost: What its calls cost.
     """
 
-    def __init__(self, station: Carries, carried: Carried, clock: Clock, metering: Metering) -> None:
+    def __init__(self, station: Carries, carried: Carried, clock: Clock) -> None:
+        self.is_due = True
+        self.cost = Cost()
         self._station = station
         self._carried = carried
-        self._carrier = carried.carrier()
         self._clock = clock
-        self._metering = metering
-        self._meter = ThreadMeter(clock.now_ns)
-        self._cost = _Cost()
         self._process = os.getpid()
         self._num_places = 0
         self._free: list[Place] = []
@@ -132,32 +138,29 @@ class Carrying:
         self._over: list[Call] = []
         self._hung: deque[object] = deque()
         self._is_given_up = False
-        self._bell = Bell(self._carrier.wake)
-
-    def work(self) -> None:
-        """Carry calls until the station is over."""
-        try:
-            while True:
-                self._drop_cancelled()
-                self._hand_on_done()
-                before = self._meter.read() if self._metering.on else None
-                while self._begin_calls():
-                    pass
-                if not (self._under_way or self._done) and self._station.queue.is_over:
-                    return
-                ended = self._carrier.wait(None)
-                if before is None:
-                    self._cost.forget()
-                else:
-                    self._cost.add(before, self._meter.read())
-                self._note_ended(ended)
-        finally:
-            self._carrier.close()
-            self._meter.close()
+        self._carrier: Carrier | None = None
+        self._has_left = threading.Event()
+        self._has_left.set()
+        self._bell = Bell(self.wake)
 
     def wake(self) -> None:
         """Let the thread look again."""
-        self._carrier.wake()
+        self.is_due = True
+        if self._carrier is not None:
+            self._carrier.wake()
+
+    def is_alive(self) -> bool:
+        """Return whether a thread carries calls of the station, or will when they come."""
+        return not self._has_left.is_set()
+
+    def join(self, timeout: float) -> None:
+        """Wait until the station is over, for so many seconds at most."""
+        self._has_left.wait(timeout)
+
+    def is_at_work(self, items: Sequence[Item]) -> bool:
+        """Return whether the thread runs the call for these items at this moment."""
+        at_work = self._carrier.at_work if self._carrier is not None else ()
+        return bool(at_work) and at_work[0] is items[0]
 
     def cancel(self, hand: object) -> None:
         """End a call that hangs, by what its place has in hand; its job is the caller's to end."""
@@ -171,7 +174,44 @@ class Carrying:
 
     # --- in the thread
 
-    def _begin_calls(self) -> bool:
+    def join_in(self, carrier: Carrier) -> None:
+        """Have the thread that calls this carry the station's calls from now on."""
+        self._has_left.clear()
+        self._carrier = carrier
+        place = self._station.add_place()
+        place.begin()
+        self._free.append(place)
+        self._num_places = 1
+
+    def leave(self) -> None:
+        """Note that nothing more is carried."""
+        self._has_left.set()
+
+    def hand_on(self, carrier: Carrier) -> None:
+        """End the calls that are to be cancelled; hand on what has ended and finds room, and free its places."""
+        self._drop_cancelled(carrier)
+        if not self._done:
+            return
+        items = [passage.item for passage in self._done]
+        going = {id(item) for item in self._station.find_room(items, self._bell)}
+        ready = [passage for passage in self._done if id(passage.item) in going]
+        if not ready:
+            return
+        self._done = [passage for passage in self._done if id(passage.item) not in going]
+        timings, stamps = self._station.hand_on([passage.item for passage in ready], has_room=True)
+        for passage, own, left in zip(ready, timings, stamps, strict=True):
+            place = passage.place
+            self._station.note(place.name, self._process, passage.began, [passage.arrival], [own], [left])
+            self._free_place(place)
+
+    def begin(self, carrier: Carrier) -> None:
+        """Begin as many calls as there are items and places for; leave once no more can come."""
+        while self._begin_calls(carrier):
+            pass
+        if not (self._under_way or self._done) and self._station.queue.is_over:
+            self.leave()
+
+    def _begin_calls(self, carrier: Carrier) -> bool:
         """Begin what there are places for; return whether there may be more."""
         station = self._station
         while self._num_places < station.most_workers:
@@ -189,16 +229,16 @@ class Carrying:
             place.busy_since = now
             place.hand = (now, [item])
             place.call = calls.pop(id(item))
-            passage = _Passage(place, item, arrival, now)
+            passage = _Passage(self, place, item, arrival, now)
             self._under_way.add(passage)
-            self._carrier.begin(_begin(self._carried, item), passage, item.job.deadline_ns, (item,))
+            carrier.begin(_begin(self._carried, item), passage, item.job.deadline_ns, (item,), self.cost)
         self._over.extend(call for call in calls.values() if call is not None)
         return len(wanted) < len(taken)
 
-    def _note_ended(self, ended: Sequence[Ended]) -> None:
+    def note_ended(self, ended: Sequence[Ended]) -> None:
+        """Note how calls ended, and what they cost."""
+        self.is_due = True
         ended = [one for one in ended if one.token in self._under_way]
-        if not ended:
-            return
         for left, one in zip(range(len(ended), 0, -1), ended, strict=True):
             passage: _Passage = one.token
             self._under_way.remove(passage)
@@ -217,7 +257,7 @@ class Carrying:
                 place.call.is_answered = one.error is None
                 place.call.ended = one.ended_ns / 1e9
             outcome = _outcome(one.error)
-            cpu, run_delay = self._cost.share(left, one.ended_ns - passage.began)
+            cpu, run_delay = self.cost.share(left, one.ended_ns - passage.began)
             item.timings.append(
                 StageTiming(
                     *(0, passage.began, one.ended_ns, bytes_in, bytes_out, shape_key, outcome),
@@ -226,30 +266,14 @@ class Carrying:
                 )
             )
 
-    def _hand_on_done(self) -> None:
-        """Hand on what finds room, and free its places."""
-        if not self._done:
-            return
-        items = [passage.item for passage in self._done]
-        going = {id(item) for item in self._station.find_room(items, self._bell)}
-        ready = [passage for passage in self._done if id(passage.item) in going]
-        if not ready:
-            return
-        self._done = [passage for passage in self._done if id(passage.item) not in going]
-        timings, stamps = self._station.hand_on([passage.item for passage in ready])
-        for passage, own, left in zip(ready, timings, stamps, strict=True):
-            place = passage.place
-            self._station.note(place.name, self._process, passage.began, [passage.arrival], [own], [left])
-            self._free_place(place)
-
-    def _drop_cancelled(self) -> None:
+    def _drop_cancelled(self, carrier: Carrier) -> None:
         if not (self._hung or self._is_given_up):
             return
         hung = {id(self._hung.popleft()) for _ in range(len(self._hung))}
         for passage in list(self._under_way):
             if self._is_given_up or id(passage.place.hand) in hung:
                 self._under_way.remove(passage)
-                self._carrier.cancel(passage)
+                carrier.cancel(passage)
                 self._station.drop([passage.item])
                 passage.place.busy_since = 0
                 passage.place.hand = None
@@ -263,42 +287,8 @@ class Carrying:
 
 
 def _begin(carried: Carried, item: Item) -> Generator[Any, Any, Any]:
-    # A generator around the stage's own: what a user's `call` raises before it gives one ends the item and not the run.
-    return (yield from carried.call(item.job, item.value))
-
-
-class _Cost:
-    """What the thread used and was kept waiting for a core, ns, and was not given to a call yet."""
-
-    def __init__(self) -> None:
-        self._cpu: int | None = None
-        self._run_delay: int | None = None
-
-    def add(self, before: Reading, after: Reading) -> None:
-        """Add what went by between two readings."""
-        self._cpu = _sum(self._cpu, before[1], after[1])
-        self._run_delay = _sum(self._run_delay, before[2], after[2])
-
-    def forget(self) -> None:
-        """Leave out what was not given to a call yet, as clocks are not read now: nothing is known, which is not zero."""
-        self._cpu = self._run_delay = None
-
-    def share(self, count: int, most: int) -> tuple[int | None, int | None]:
-        """Return CPU time and run-queue delay of the next of so many calls, together no more than it lasted, ns.
-
-        The rest is for those after it. None where nothing was read.
-        """
-        cpu = None if self._cpu is None else min(self._cpu // count, most)
-        run_delay = None if self._run_delay is None else min(self._run_delay // count, most - (cpu or 0))
-        if self._cpu is not None and cpu is not None:
-            self._cpu -= cpu
-        if self._run_delay is not None and run_delay is not None:
-            self._run_delay -= run_delay
-        return cpu, run_delay
-
-
-def _sum(known: int | None, before: int | None, after: int | None) -> int | None:
-    return known if before is None or after is None else (known or 0) + after - before
+    # A generator around the stage's own: what a user's function raises before it gives one ends the item and not the run.
+    return (yield from carried(item.job, item.value))
 
 
 def _outcome(error: BaseException | None) -> str:

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headrace.base.carrier import CarriedCalls
 from headrace.base.errors import SettingsError
 from headrace.base.protocols import (
     Addressed,
@@ -61,7 +60,7 @@ class _CarriedDelivery:
 
     def __init__(self, delivery: Any) -> None:
         self._deliver = delivery.deliver
-        self.carried = CarriedCalls(delivery.delivering)
+        self.carried = delivery.delivering
 
     def __call__(self, job: Job, result: Any) -> bool:
         """Deliver one result; see `Delivery.deliver`."""

@@ -17,8 +17,8 @@ from headrace.stages.stage import Stage
 class Intake(Protocol):
     """A station's queue, as those who put items into it see it."""
 
-    def put(self, items: Sequence[Item], *, force: bool = False) -> list[int]:
-        """Add items, waiting for room unless forced, and return when each was taken in (ns)."""
+    def put(self, items: Sequence[Item], *, force: bool = False, has_room: bool = False) -> list[int]:
+        """Add items, and return when each was taken in (ns); see `BoundedQueue.put`."""
         ...
 
     def wait_for_room(self) -> None:

@@ -109,7 +109,7 @@ class LanedQueue(BoundedQueue):
         self._may_turn_away = may_turn_away
         self._most_parked = max(1, capacity // 2)
 
-    def put(self, items: Sequence[Item], *, force: bool = False) -> list[int]:
+    def put(self, items: Sequence[Item], *, force: bool = False, has_room: bool = False) -> list[int]:
         """Add items in order, waiting while the queue is full; see `BoundedQueue.put`. Some may be turned away instead."""
         stamps: list[int] = []
         num_new = 0
@@ -125,7 +125,7 @@ class LanedQueue(BoundedQueue):
                     if seconds is not None:
                         turned_away.append((item, seconds))
                         break
-                    if not self._is_full(item):
+                    if has_room or not self._is_full(item):
                         break
                     self._wait_for_room(num_new)
                     num_new = 0

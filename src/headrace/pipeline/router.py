@@ -53,8 +53,14 @@ class Router:
         self._retry_lock = threading.Lock()
         self._join_lock = threading.Lock()
 
-    def hand_on(self, items: Sequence[Item], station: Station) -> list[int]:
-        """Send items that went through a station on their way, and return when each left it (ns), in order."""
+    def hand_on(self, items: Sequence[Item], station: Station, has_room: bool) -> list[int]:
+        """Send items that went through a station on their way, and return when each left it (ns), in order.
+
+        Args:
+            items: That went through the station.
+            station: Which they leave.
+            has_room: Do not wait for room: `find_room` has found it.
+        """
         now = self._clock.now_ns()
         stamps = [now] * len(items)
         onward: list[tuple[int, Item]] = []
@@ -67,13 +73,13 @@ class Router:
             elif station.last_role == "deliver":
                 delivered.append(item)
             elif station.last_role == "fan_out":
-                stamps[index] = self._fan_out(item)
+                stamps[index] = self._fan_out(item, has_room)
             else:
                 onward.append((index, item))
         if delivered:
             self._settling.hand_over(delivered)
         if onward:
-            for (index, _), stamp in zip(onward, self._move([item for _, item in onward]), strict=True):
+            for (index, _), stamp in zip(onward, self._move([item for _, item in onward], has_room), strict=True):
                 stamps[index] = stamp
         return stamps
 
@@ -98,19 +104,20 @@ class Router:
             free += some if self.is_let_in(after) else some[: after.queue.find_room(some, bell)]
         return free
 
-    def put(self, station: Stop, items: list[Item]) -> list[int]:
-        """Put items into a station's queue, waiting for room, and return when each was taken in (ns)."""
+    def put(self, station: Stop, items: list[Item], has_room: bool = False) -> list[int]:
+        """Put items into a station's queue, waiting for room if it was not found, and return when each was taken in (ns)."""
         if station.runs_in_place:
             station.run_in_place(items)
             return [items[0].arrived] * len(items)
         if self._reorderer is not None and station.last_role == "deliver":
             # Here and not when they are let go, which may be by somebody who must not wait: see `Reorderer`.
-            station.queue.wait_for_room()
+            if not has_room:
+                station.queue.wait_for_room()
             pushed = self._clock.now_ns()
             self._reorderer.push(items)
             # Those it let go have arrived in the queue since; the others left the worker when they were pushed.
             return [max(pushed, item.arrived) for item in items]
-        return station.queue.put(items, force=self.is_let_in(station))
+        return station.queue.put(items, force=self.is_let_in(station), has_room=has_room)
 
     def is_let_in(self, station: Stop) -> bool:
         """Return whether what goes to a station was let in for it, so that nobody need wait for room; see `TaskShares`."""
@@ -126,7 +133,7 @@ class Router:
 
     # --- to the next station
 
-    def _move(self, items: list[Item]) -> list[int]:
+    def _move(self, items: list[Item], has_room: bool) -> list[int]:
         """Put items into the next stations of their routes; return the stamps in the order of the items."""
         first = items[0]
         station = first.route[first.position + 1]
@@ -135,21 +142,21 @@ class Router:
                 item.entry = None
                 item.tries = 0
                 item.position += 1
-            return self.put(station, items)
-        return self._move_apart(items)
+            return self.put(station, items, has_room)
+        return self._move_apart(items, has_room)
 
-    def _move_apart(self, items: list[Item]) -> list[int]:
+    def _move_apart(self, items: list[Item], has_room: bool) -> list[int]:
         stamps = [0] * len(items)
         by_station: dict[Stop, list[int]] = {}
         for index, item in enumerate(items):
             item.step_to(item.position + 1)
             station = item.route[item.position]
             if station.stages[0].role == "join" and item.parent is not None:
-                stamps[index] = self._gather(item, item.parent)
+                stamps[index] = self._gather(item, item.parent, has_room)
             else:
                 by_station.setdefault(station, []).append(index)
         for station, indices in by_station.items():
-            moved = self.put(station, [items[index] for index in indices])
+            moved = self.put(station, [items[index] for index in indices], has_room)
             for index, stamp in zip(indices, moved, strict=True):
                 stamps[index] = stamp
         return stamps
@@ -177,7 +184,7 @@ class Router:
 
     # --- through a fan-out and its join
 
-    def _fan_out(self, parent: Item) -> int:
+    def _fan_out(self, parent: Item, has_room: bool) -> int:
         fan = parent.value
         try:
             values = _children_of(fan)
@@ -190,25 +197,25 @@ class Router:
         parent.gathered = [None] * parent.pending
         parent.value = None
         if parent.pending == 0:
-            return self._all_gathered(parent, _join_position(parent.route, parent.position))
+            return self._all_gathered(parent, _join_position(parent.route, parent.position), has_room)
         # One step before their first station: `_move` makes that step.
-        return self._move([parent.child(value, index) for index, value in enumerate(values)])[-1]
+        return self._move([parent.child(value, index) for index, value in enumerate(values)], has_room)[-1]
 
-    def _gather(self, child: Item, parent: Item) -> int:
+    def _gather(self, child: Item, parent: Item, has_room: bool) -> int:
         with self._join_lock:
             parent.gathered[child.child_index] = child.value
             parent.pending -= 1
             complete = parent.pending == 0
-        return self._all_gathered(parent, child.position) if complete else self._clock.now_ns()
+        return self._all_gathered(parent, child.position, has_room) if complete else self._clock.now_ns()
 
-    def _all_gathered(self, parent: Item, position: int) -> int:
+    def _all_gathered(self, parent: Item, position: int, has_room: bool) -> int:
         # Not by _move: there an item that comes to a join is a child, and this one may be a child of another fan-out.
         parent.num_bytes = measure(parent.gathered)[0] + measure(parent.keep)[0]
         parent.shape_key = None
         parent.value = Joined(parent.keep, parent.gathered)
         parent.keep, parent.gathered = None, []
         parent.step_to(position)
-        return self.put(parent.route[position], [parent])[0]
+        return self.put(parent.route[position], [parent], has_room)[0]
 
 
 def _go_together(items: list[Item]) -> bool:

@@ -44,7 +44,7 @@ from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.run_limit import RunLimit
 from headrace.pipeline.settling import Settling
 from headrace.pipeline.stall_watch import StallWatch
-from headrace.pipeline.station import Connections, WorkerThread
+from headrace.pipeline.station import Connections, Leaves, WorkerThread
 from headrace.pipeline.task_shares import TaskShares
 from headrace.pipeline.threads import start_thread
 from headrace.pipeline.workers import Workers
@@ -156,7 +156,7 @@ class Runtime:
             rest=self._rest,
         )
         self._guard = Guard(admission.close)
-        self._workers = Workers(stations, self._guard)
+        self._workers = Workers(stations, self._guard, context)
         self._bookkeeper = Bookkeeper(context)
         self._stalls = StallWatch(stations, plan.run.stall_seconds, source, settling, self._guard.broke)
         self._prefetch = Prefetch(context, source, stations, admission, settling)
@@ -375,7 +375,8 @@ class Runtime:
             self._let_leave(receivers)
             for station in self.stations:
                 station.queue.close()
-                self._let_leave(station.threads)
+                self._let_leave(station.leaving)
+            self._let_leave(self._workers.of_all)
             self._settling.drop_unwritten()
         finally:
             self._rest.end()
@@ -392,17 +393,17 @@ class Runtime:
             except Exception as error:
                 self._guard.note(error)
 
-    def _let_leave(self, threads: Sequence[threading.Thread]) -> None:
-        """Wait for threads that were told to leave, all stations' together no longer than the limits above."""
-        for thread in threads:
-            while thread.is_alive():
+    def _let_leave(self, leaving: Sequence[Leaves]) -> None:
+        """Wait for what was told to leave, all stations' together no longer than the limits above."""
+        for one in leaving:
+            while one.is_alive():
                 now = self.context.seconds()
                 self._leaving_since = self._leaving_since or now
                 longest = _ABANDON_SECONDS if self._admission.is_given_up else _LEAVE_SECONDS
                 left = self._leaving_since + longest - now
                 if left <= 0:
                     break  # a daemon: it is left behind, and what it still produces is dropped
-                thread.join(min(left, TICK_SECONDS))
+                one.join(min(left, TICK_SECONDS))
                 self._heed_signals()
 
     # --- the heartbeat, the bookkeeper and the flusher

@@ -13,17 +13,21 @@ itself hangs, and the run ends.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from headrace.base.errors import DeliveryFailed, StageStalled, TimeLimitExceeded
 from headrace.base.policies.stalls import StallPolicy
 from headrace.base.protocols import Source
+from headrace.pipeline.carrying import Carrying
 from headrace.pipeline.item import Item
 from headrace.pipeline.settling import Settling
 from headrace.pipeline.station import Station, Worker
 from headrace.sources.finite import FiniteSource
 
 logger = logging.getLogger("headrace")
+
+#: Since when (ns) and what a worker has in hand.
+Hand = tuple[int, Sequence[Item]]
 
 #: Threads of one run that may be left behind: each keeps its stack and what it works on.
 MOST_LEFT_BEHIND = 16
@@ -68,16 +72,24 @@ class StallWatch:
         self._next_look = now + min(_LOOK_SECONDS, self._limit / 4)
         where = {worker: station for station in self._stations for worker in list(station.workers)}
         hands = {worker: hand for worker in where if (hand := worker.hand)}
-        carried = {worker: hand for worker, hand in hands.items() if where[worker].carries}
-        for worker in self._carrying_policy.find_stalled(now, carried) if carried else ():
-            if worker.hand is hands[worker]:
-                self._end_run(where[worker], self._describe(where[worker], hands[worker][1]))
+        self._look_at_carried(now, where, hands)
         for worker in self._policy.find_stalled(now, hands):
             if worker.hand is hands[worker]:  # or it came back this moment, and may have taken others since
-                if where[worker].carries:
-                    self._cancel(where[worker], hands[worker])
+                if (carrying := where[worker].carrying) is not None:
+                    self._cancel(where[worker], carrying, hands[worker])
                 else:
                     self._leave_behind(where[worker], worker, hands[worker][1])
+
+    def _look_at_carried(self, now: float, where: Mapping[Worker, Station], hands: Mapping[Worker, Hand]) -> None:
+        """End the run if the thread that carries calls hangs itself: it has not cancelled one that it was to cancel."""
+        carryings = {worker: carrying for worker in hands if (carrying := where[worker].carrying) is not None}
+        carried = {worker: hands[worker] for worker in carryings}
+        for worker in self._carrying_policy.find_stalled(now, carried) if carried else ():
+            if worker.hand is hands[worker]:
+                # All calls hang then; to blame is the one that the thread runs.
+                at_work = (one for one, carrying in carryings.items() if carrying.is_at_work(hands[one][1]))
+                culprit = next(at_work, worker)
+                self._end_run(where[culprit], self._describe(where[culprit], hands[culprit][1]))
 
     def _leave_behind(self, station: Station, worker: Worker, items: Sequence[Item]) -> None:
         what = self._describe(station, items)
@@ -98,11 +110,11 @@ class StallWatch:
         )
         self._settling.give_up(items[0], TimeLimitExceeded(reason), station.name)
 
-    def _cancel(self, station: Station, hand: tuple[int, Sequence[Item]]) -> None:
+    def _cancel(self, station: Station, carrying: Carrying, hand: Hand) -> None:
         """End a call that one thread carries among others."""
         what = self._describe(station, hand[1])
         logger.warning("%s; its call is cancelled", what)
-        station.cancel(hand)
+        carrying.cancel(hand)
         for item in hand[1]:
             if station.last_role == "deliver":  # the result is there: whoever keeps results tries again
                 self._settling.fail(item, DeliveryFailed(what), station.name)
@@ -129,7 +141,7 @@ class StallWatch:
         )
 
     def _why_not(self, station: Station) -> str:
-        if station.carries:
+        if station.carrying is not None:
             return "it carries the calls of all workers"
         if self._num_left >= MOST_LEFT_BEHIND:
             return f"{MOST_LEFT_BEHIND} were left behind already"

@@ -4,8 +4,8 @@ How this works: a worker takes items (a device worker a batch), runs its group, 
 it did, of which the bookkeeper makes spans: a device is not to wait for bookkeeping. Cheap items are taken several at a
 time, so that the hand-off does not cost more than the work; a worker never takes more than its fair share of the queue.
 A station whose first stage is inline has no queue and no workers: the receiver runs it. Neither has one that takes no time at
-all, such as a reply: whoever brings its items runs it. Where the Plan says `events`, one thread carries the calls of all
-workers; see `carrying`.
+all, such as a reply: whoever brings its items runs it. Where the Plan says `events`, the run's one thread for that carries the
+calls of all workers; see `carrying`.
 """
 
 from __future__ import annotations
@@ -117,6 +117,18 @@ class Worker:
             self.group.close()
 
 
+class Leaves(Protocol):
+    """What is to leave at the end, such as a `threading.Thread`."""
+
+    def is_alive(self) -> bool:
+        """Return whether it has not left yet."""
+        ...
+
+    def join(self, timeout: float) -> None:
+        """Wait until it has left, or for so many seconds."""
+        ...
+
+
 @dataclass(slots=True)
 class Served:
     """What a worker ran and is still to hand on."""
@@ -140,8 +152,8 @@ class Served:
 class Connections:
     """What a station asks of the run that it is part of; all may be called from any thread."""
 
-    hand_on: Callable[[Sequence[Item], Station], list[int]]
-    """Sends items that went through the station on their way, and returns when each left it (ns)."""
+    hand_on: Callable[[Sequence[Item], Station, bool], list[int]]
+    """Sends items that went through the station on their way, and returns when each left it (ns); True: does not wait."""
     find_room: Callable[[Sequence[Item], Station, Bell], list[Item]]
     """Returns the items that `hand_on` need not wait with; the bell is rung once there is room for more."""
     fail: Callable[[Item, ItemError, str], object]
@@ -267,9 +279,14 @@ class Station:
         return 1 if self._may_carry else self.num_workers
 
     @property
-    def carries(self) -> bool:
-        """Whether one thread carries the calls of all workers."""
-        return self._carrying is not None
+    def carrying(self) -> Carrying | None:
+        """How one thread carries the calls of all workers; None where they have threads."""
+        return self._carrying
+
+    @property
+    def leaving(self) -> Sequence[Leaves]:
+        """What leaves once the queue is closed and empty."""
+        return self.threads if self._carrying is None else [self._carrying]
 
     def open_worker(self, number: int) -> Worker:
         """Open the group of one worker, in this thread or in a child process."""
@@ -286,7 +303,7 @@ class Station:
             opened = open_group(spec, self._clock, self._context.metering)
             group, counts, variants = opened.group, opened.counts, opened.variants
             if self._may_carry and opened.carried is not None:
-                self._carrying = Carrying(self, opened.carried, self._clock, self._context.metering)
+                self._carrying = Carrying(self, opened.carried, self._clock)
             self._may_carry = self._carrying is not None
         self.counts.append(counts)
         self.variants.append(variants)
@@ -302,9 +319,6 @@ class Station:
     def work(self, worker: Worker) -> None:
         """Serve the queue until it is closed and empty."""
         worker.begin()
-        if self._carrying is not None:
-            self._carrying.work()
-            return
         hand_on = functools.partial(self._hand_on, worker)
         finisher = Finisher(hand_on, worker.name, self._links.broke) if self._takes_batches else None
         with finisher or contextlib.nullcontext():
@@ -427,14 +441,19 @@ class Station:
         """Return the items that can be handed on without waiting; the bell is rung once there is room for more."""
         return self._links.find_room(items, self, bell)
 
-    def hand_on(self, items: Sequence[Item]) -> tuple[list[list[StageTiming]], list[int]]:
-        """Send items on their way; return the passages of each through the stages, and when it left (ns)."""
+    def hand_on(self, items: Sequence[Item], *, has_room: bool = False) -> tuple[list[list[StageTiming]], list[int]]:
+        """Send items on their way; return the passages of each through the stages, and when it left (ns).
+
+        Args:
+            items: That went through the stages.
+            has_room: Do not wait: `find_room` has found room for them.
+        """
         _note_work(items, -1)
         # Taken before the items move on: after that the next worker may already be changing them.
         timings = [item.timings for item in items]
         for item in items:
             item.timings = []
-        return timings, self._links.hand_on(items, self)
+        return timings, self._links.hand_on(items, self, has_room)
 
     def drop(self, items: Sequence[Item]) -> None:
         """Note that no more is done with items, whose jobs others have ended."""
@@ -506,16 +525,6 @@ class Station:
             self._bulkheads.end(worker.call)
         self.workers.remove(worker)
         self._links.start_worker(self, worker.number)
-
-    def cancel(self, hand: object) -> None:
-        """End a carried call that hangs, by what its worker has in hand; its job is the caller's to end."""
-        if self._carrying is not None:
-            self._carrying.cancel(hand)
-
-    def wake(self) -> None:
-        """Let the thread that carries calls see that it may carry more."""
-        if self._carrying is not None:
-            self._carrying.wake()
 
     def run_alone(self, job_ids: Iterable[str]) -> None:
         """From now on run items of these jobs by themselves."""

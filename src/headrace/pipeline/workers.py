@@ -6,8 +6,10 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from headrace.pipeline.carriage import Carriage
 from headrace.pipeline.guard import Guard
 from headrace.pipeline.opening import make_opening_error
+from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.station import Station, Worker
 from headrace.pipeline.thread_budget import limit_library_threads
 from headrace.pipeline.threads import start_thread
@@ -24,11 +26,17 @@ class Workers:
     Args:
         stations: Whose workers.
         guard: Keeps what breaks them.
+        context: Of the run.
+
+    Attributes:
+        of_all: The thread that carries the calls of all stations whose workers need none of their own; empty: there is none.
     """
 
-    def __init__(self, stations: Sequence[Station], guard: Guard) -> None:
+    def __init__(self, stations: Sequence[Station], guard: Guard, context: RunContext) -> None:
+        self.of_all: list[threading.Thread] = []
         self._stations = stations
         self._guard = guard
+        self._context = context
         self._opened = threading.Semaphore(0)
 
     def start(self, wait: Callable[[threading.Semaphore], bool]) -> dict[tuple[Station, int], Worker]:
@@ -55,18 +63,27 @@ class Workers:
             else:
                 opened = {(station, number): self._open(station, number) for number in range(station.num_workers)}
                 inline.update((place, worker) for place, worker in opened.items() if worker is not None)
-        if self._open_all(opening, wait):
-            # Where the first worker shows that one thread cannot carry the calls of all, as the Plan wanted.
-            self._open_all(
-                [
-                    self._thread(station, number)
-                    for station in self._stations
-                    if station.has_queue
-                    for number in range(len(station.threads), station.num_threads)
-                ],
-                wait,
-            )
+        # Then those where the first worker shows that one thread cannot carry the calls of all, as the Plan wanted.
+        if self._open_all(opening, wait) and self._open_all(
+            [
+                self._thread(station, number)
+                for station in self._stations
+                if station.has_queue
+                for number in range(len(station.threads), station.num_threads)
+            ],
+            wait,
+        ):
+            self._start_carriage()
         return inline
+
+    def _start_carriage(self) -> None:
+        carryings = [station.carrying for station in self._stations if station.carrying is not None]
+        if not carryings:
+            return
+        carriage = Carriage(carryings, self._context.clock, self._context.metering)
+        thread = threading.Thread(target=self._guard.around(carriage.work), name="carrier", daemon=True)
+        start_thread(thread, "lower the workers of the stages")
+        self.of_all.append(thread)
 
     def _open_all(self, threads: Sequence[threading.Thread], wait: Callable[[threading.Semaphore], bool]) -> bool:
         """Start threads and wait until their workers are open; return False where there was no sense in waiting."""
@@ -80,8 +97,8 @@ class Workers:
 
     def start_one(self, station: Station, number: int) -> None:
         """Start a worker beside the others, or in the place of one that was left behind."""
-        if station.carries:
-            station.wake()  # its one thread makes the place
+        if station.carrying is not None:
+            station.carrying.wake()  # its one thread makes the place
             return
         threads = station.threads
         station.threads = [thread for thread in threads if thread.name != f"{station.name}-{number}"]
@@ -99,7 +116,7 @@ class Workers:
             worker = self._open(station, number)
         finally:
             self._opened.release()
-        if worker is None:
+        if worker is None or station.carrying is not None:  # the thread of all carries its calls
             return
         try:
             station.work(worker)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.calls import Call, Pause, run_call
-from headrace.base.carrier import Carrier
 from headrace.base.plan import Kind
 from headrace.base.records import Job
 from headrace.base.settings import build
@@ -46,18 +45,13 @@ class _Sleep:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self.carried = self
 
     def __call__(self, value: Any) -> Any:
         return run_call(self._pause(value))
 
-    def call(self, job: Job, value: Any) -> Call[Any]:
+    def carried(self, job: Job, value: Any) -> Call[Any]:
         """Return the sleep as a call."""
         return self._pause(value)
-
-    def carrier(self) -> Carrier:
-        """Return what carries such calls."""
-        return Carrier()
 
     def _pause(self, value: Any) -> Call[Any]:
         if self._seconds:

@@ -13,7 +13,6 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from headrace.base.calls import Call, InThread, run_call
-from headrace.base.carrier import CarriedCalls
 from headrace.base.destinations import Destinations, domain_of, host_of
 from headrace.base.errors import FetchFailed, FetchPostponed, FetchRejected
 from headrace.base.http_answer import Response, is_permanent
@@ -111,10 +110,9 @@ class _Fetcher:
         # Whoever wrote the address may have no access to this machine, whatever source it came through.
         self._read_address = file_reader(files or [], max_bytes)
 
-    @property
-    def carried(self) -> CarriedCalls:
-        """See `headrace.base.carrier.Carried`."""
-        return CarriedCalls(lambda job, payload: self._fetching(payload))
+    def carried(self, job: Job, payload: Any) -> Call[Any]:
+        """Return a call that fetches; see `headrace.base.carrier.Carried`."""
+        return self._fetching(payload)
 
     def __call__(self, payload: Any) -> Any:
         """Return the bytes behind an address or path; bytes and arrays as they are."""

@@ -166,9 +166,9 @@ def size(plan: Plan, accounts: Mapping[str, StageAccount] | None = None) -> floa
         account = (accounts or {}).get(name)
         threads = (plan.model.threads or 1) if account is not None and account.batches is not None else 1
         one = {"process": PROCESS_SIZE, "events": _CALL_SIZE}.get(stage.executor or "", threads)
-        total += (stage.workers or 1) * one + (stage.executor == "events")
-        total += 0.01 * (stage.batch or 1)
-    return total + plan.source.receivers
+        total += (stage.workers or 1) * one + 0.01 * (stage.batch or 1)
+    carrier = any(stage.executor == "events" for stage in plan.stages.values())
+    return total + carrier + plan.source.receivers
 
 
 def estimate_queued_bytes(plan: Plan, accounts: Mapping[str, StageAccount]) -> float | None:

@@ -25,7 +25,8 @@ from headrace.base.errors import SettingsError, StageStalled
 from headrace.base.plan import Plan, StageDefaults, resolve
 from headrace.base.records import Job, OutcomeKind
 from headrace.delivery.collect import Collect
-from headrace.pipeline import stall_watch
+from headrace.pipeline import carriage, stall_watch
+from headrace.pipeline.bounded_queue import BoundedQueue
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import run as execute
 from headrace.pipeline.watching import RunInProgress
@@ -46,7 +47,6 @@ class Asks(Stage):
     def __init__(self, ask: Ask, name: str = "ask") -> None:
         super().__init__(name)
         self.ask = ask
-        self.waits: list[float] = []
         self.threads: set[int] = set()
 
     def open(self, context: StageContext) -> Callable[[Any], Any]:
@@ -59,33 +59,15 @@ class Carried:
 
     def __init__(self, stage: Asks) -> None:
         self.stage = stage
-        self.carried = self
 
     def __call__(self, value: Any) -> Any:
         """Wait in this thread."""
         return run_call(self.stage.ask(value))
 
-    def call(self, job: Job, value: Any) -> Call[Any]:
+    def carried(self, job: Job, value: Any) -> Call[Any]:
         """Return one call."""
         self.stage.threads.add(threading.get_ident())
         return self.stage.ask(value)
-
-    def carrier(self) -> Carrier:
-        """Return a carrier that counts how often it waits."""
-        return Counting(self.stage.waits)
-
-
-class Counting(Carrier):
-    """Counts how often it waits."""
-
-    def __init__(self, waits: list[float]) -> None:
-        super().__init__()
-        self._waits = waits
-
-    def wait(self, seconds: float | None) -> Any:
-        """Note it."""
-        self._waits.append(time.monotonic())
-        return super().wait(seconds)
 
 
 def pause(value: Any) -> Call[Any]:
@@ -211,6 +193,24 @@ def test_results_flow_through_queues_of_one(run: Callable[..., Any]) -> None:
     assert sorted(ran.results.values()) == list(range(200))
 
 
+def test_one_thread_carries_all_stages(run: Callable[..., Any]) -> None:
+    """Also one that comes after a stage with workers of its own."""
+    first, last = Asks(pause, "ask"), Asks(pause, "again")
+    ran = run([first, hr.stage("work", lambda value: value), last], list(range(50)), plan_of(workers=3))
+    assert sorted(ran.results.values()) == list(range(50))
+    assert len(first.threads) == 1
+    assert first.threads == last.threads
+
+
+def test_room_that_is_gone_meanwhile_holds_nothing_up(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may put into a queue after room was found in it; the thread that would empty it does not wait for that."""
+    monkeypatch.setattr(BoundedQueue, "find_room", lambda queue, items, bell: len(items))
+    stages = [Asks(pause, "ask"), Asks(pause, "again")]
+    plan = {"stages": {name: {"workers": 8, "queue_items": 1} for name in ("ask", "again")}}
+    ran = run(stages, list(range(100)), plan)
+    assert sorted(ran.results.values()) == list(range(100))
+
+
 def test_children_are_carried(run: Callable[..., Any]) -> None:
     """Between a fan-out and its join."""
     stages = [
@@ -249,8 +249,16 @@ def test_what_came_too_late_is_not_begun_and_what_hangs_is_cut(run: Callable[...
     assert len([left for left in told if left is not None and left <= 60]) == 2
 
 
-def test_nothing_is_done_while_nothing_happens() -> None:
+def test_nothing_is_done_while_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle thread waits once, until something comes."""
+    waits = []
+
+    class Counting(Carrier):
+        def wait(self, seconds: float | None) -> Any:
+            waits.append(seconds)
+            return super().wait(seconds)
+
+    monkeypatch.setattr(carriage, "Carrier", Counting)
     stage, source, stop = Asks(pause), ListSource([1, 2, 3], endless=True), threading.Event()
     delivery = Collect()
     pipeline, plan = Pipeline(source, stages=[stage], delivery=delivery), Plan.from_table(plan_of(workers=2))
@@ -258,9 +266,9 @@ def test_nothing_is_done_while_nothing_happens() -> None:
     run.start()
     wait_until(lambda: len(delivery.results) == 3)
     time.sleep(0.1)
-    before = len(stage.waits)
+    before = len(waits)
     time.sleep(0.5)
-    assert len(stage.waits) == before
+    assert len(waits) == before
     stop.set()
     run.join()
 
@@ -302,6 +310,29 @@ def test_a_thread_that_hangs_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> No
         execute(Pipeline(source, stages=[Asks(ask)]), plan)
     lets_go.set()
     assert source.in_flight == []
+
+
+def test_the_call_that_hangs_is_blamed_and_not_those_that_it_holds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All calls of all stages stand still with their thread; those of the stage before began earlier."""
+    monkeypatch.setattr(stall_watch, "_CANCEL_SECONDS", 0.5)
+    lets_go, first_waits = threading.Event(), threading.Event()
+
+    def ask(value: int) -> Call[int]:
+        if value:
+            first_waits.set()
+            yield from until(lets_go)
+        return value
+
+    def hang(value: int) -> Call[int]:
+        while not first_waits.is_set():
+            yield Pause(0.001)
+        lets_go.wait(60)
+        return value
+
+    plan = Plan.from_table({**plan_of(workers=2), "run": {"stall_seconds": 0.5}})
+    with pytest.raises(StageStalled, match=r"^0 took longer .* in stage again, .* it carries the calls of all workers"):
+        execute(Pipeline(ListSource([0, 1]), stages=[Asks(ask), Asks(hang, "again")]), plan)
+    lets_go.set()
 
 
 def test_calls_are_cancelled_when_everything_is_given_back() -> None:
@@ -426,6 +457,24 @@ def test_what_calls_cost_adds_up(tmp_path: Path) -> None:
     assert len(cpu) == 100
     assert sum(cpu) >= 0.9 * 100 * 2_000_000
     assert all(row["cpu"] <= row["ended"] - row["started"] for row in rows)
+
+
+def test_each_stage_pays_for_its_own_calls(tmp_path: Path) -> None:
+    """One stage burns a core and one only waits, in one thread."""
+
+    def burn(value: int) -> Call[int]:
+        yield Pause(0.001)
+        ends = time.thread_time() + 0.005
+        while time.thread_time() < ends:
+            pass
+        return value
+
+    pipeline = Pipeline(hr.items(list(range(60))), stages=[Asks(burn), Asks(pause, "again")], delivery=Collect())
+    profile(pipeline, Plan.from_table(plan_of(workers=8)), output=tmp_path / "run")
+    rows = pyarrow.dataset.dataset(tmp_path / "run" / "spans").to_table().to_pylist()
+    cpu = {name: sum(row["cpu"] for row in rows if row["stage"] == name) for name in ("ask", "again")}
+    assert cpu["ask"] >= 0.9 * 60 * 5_000_000
+    assert cpu["again"] <= 0.2 * cpu["ask"]
 
 
 def test_calls_that_end_while_no_clock_is_read_have_no_cost(tmp_path: Path) -> None:

@@ -218,3 +218,18 @@ def test_who_cannot_say_where_an_item_goes(answer: Any) -> None:
         return answer
 
     assert addressed_by(goes_to)(Item(Job("1", "x"), 0, ())) == ("", "")
+
+
+def test_room_that_was_found_is_not_waited_for_and_lets_no_slow_lane_in() -> None:
+    """Who may not wait goes beyond the bound where others took the room meanwhile; what goes to a slow lane has its share."""
+    bench = Bench(capacity=4)
+    bench.answer("good", "bad")
+    bench.hang("bad", 2)
+    items = [Item(Job(f"{key} {number}", b"x"), b"x", ()) for key in ("good", "bad") for number in range(6)]
+    for item in items:
+        item.job.may_wait = True
+    bench.queue.put(items, has_room=True)
+    away = [id_ for id_, _ in bench.turned_away]
+    assert away
+    assert all(id_.startswith("bad") for id_ in away)
+    assert bench.queue.state().depth == len(items) - len(away)

@@ -88,7 +88,7 @@ def test_the_next_items_of_a_worker_that_came_back_are_not_blamed(monkeypatch: p
     """Between the verdict and the replacing a worker may come back and take others, which nobody gives up."""
     worker = Worker(SimpleNamespace(), "work-0")  # type: ignore[arg-type]
     # Replacing it or giving up its items would need what is not there.
-    stations: Any = [SimpleNamespace(workers=[worker], carries=False)]
+    stations: Any = [SimpleNamespace(workers=[worker], carrying=None)]
     nobody: Any = None
     watch = StallWatch(stations, 1.0, hr.queue(MemoryQueue()), nobody, nobody)
     judge = StallPolicy.find_stalled

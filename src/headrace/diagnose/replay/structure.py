@@ -354,7 +354,7 @@ class _Builder:
         count = len(self.units[group[0].name])
         gil_acquisitions = [self._gil_acquisitions(demands, group[0]) for demands in group]
         if self.plan.stages[group[0].name].executor == "events":
-            thread = self._resource(f"carrier:{group[0].name}", 1)
+            thread = self._resource("carrier", 1)
             return [_carried(w, (*_phases(0.0, c, g), *tail), thread) for w, c, g in zip(*columns[0], strict=True)]
         if len(columns) == 1 and not locks and not gil_acquisitions[0]:
             wait, cpu, gil = columns[0]
@@ -514,7 +514,7 @@ def _phases(wait: float, cpu: float, gil: float) -> Program:
 
 
 def _carried(wait: float, work: Program, thread: int) -> Program:
-    """Return a program that waits by itself, and works in the one thread that carries its station's calls."""
+    """Return a program that waits by itself, and works in the one thread that carries calls."""
     return (*_phases(wait, 0.0, 0.0), *(((TAKE, thread), *work, (GIVE, thread)) if work else ()))
 
 
