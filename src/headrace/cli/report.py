@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.documents import decode_document
 from headrace.base.errors import HeadraceError, SettingsError
 from headrace.cli.terminal import say, write, write_json
-from headrace.runs.run_folder import REPORT_FILE
+from headrace.runs.file_names import REPORT_FILE
 
 if TYPE_CHECKING:
     from headrace.diagnose.analysis import Analysis

@@ -89,6 +89,7 @@ def _is_in_vain(result: Supervised) -> bool:
 
 def _check(args: argparse.Namespace) -> None:
     from headrace.base.errors import SettingsError
+    from headrace.runs.earlier_run import take_folder
 
     if args.supervise > MOST_WORKERS:
         raise SettingsError(
@@ -103,35 +104,10 @@ def _check(args: argparse.Namespace) -> None:
         if given:
             raise SettingsError(f"{option} is for one worker; leave it or --supervise out")
     if args.output:
-        _make_folder(Path(args.output), args.force)
-
-
-def _make_folder(folder: Path, force: bool) -> None:
-    """Make the folder that holds the workers' run folders."""
-    from headrace.base.errors import RunFolderError
-    from headrace.runs.run_folder import SUPERVISED_FILE, RunFolder
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        found = sorted(path.name for path in folder.iterdir())
-    except OSError as error:
-        raise RunFolderError(
-            f"run folder {folder} cannot be written: {error.strerror}; choose another with -o"
-        ) from None
-    if not found:
-        return
-    if SUPERVISED_FILE not in found or not force:
-        raise RunFolderError(
-            f"folder {folder} is not empty; choose another with -o"
-            + (", or replace the earlier run in it with --force" if SUPERVISED_FILE in found else "")
-        )
-    for worker in folder.glob("worker-*-*"):
-        RunFolder.create(worker, force=True).discard()
-    (folder / SUPERVISED_FILE).unlink()
+        take_folder(Path(args.output), force=args.force)
 
 
 def _tell(args: argparse.Namespace, result: Supervised) -> None:
-
     if args.json:
         write_json(as_dict(args.supervise, result))
         return
@@ -167,7 +143,8 @@ def as_text(num_workers: int, result: Supervised, folder: str | None = None) -> 
 def _write(args: argparse.Namespace, result: Supervised) -> None:
     """Write what came of it so far, for whoever looks at the folder."""
     from headrace.base.documents import encode_document
-    from headrace.runs.run_folder import SUPERVISED_FILE, replace_file
+    from headrace.runs.file_names import SUPERVISED_FILE
+    from headrace.runs.run_folder import replace_file
 
     if args.output:
         content = encode_document(as_dict(args.supervise, result), indent=True)

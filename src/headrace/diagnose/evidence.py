@@ -15,12 +15,13 @@ from headrace.diagnose.jobs import Jobs, find_jobs
 from headrace.diagnose.routes import find_routes
 from headrace.diagnose.span_columns import SpanColumns, load_spans
 from headrace.runs.contained_files import own_file
+from headrace.runs.file_names import HOT_SPOTS_FOLDER
 from headrace.runs.formats import isolation, layers, profiling
 from headrace.runs.formats.isolation import IsolationDocument
 from headrace.runs.formats.layers import LayersDocument
 from headrace.runs.formats.profiling import ProfilingInfo
 from headrace.runs.reader import Run
-from headrace.runs.run_folder import HOT_SPOTS_FOLDER, RunInfo, StageInfo
+from headrace.runs.run_folder import RunInfo, StageInfo
 
 #: What follows the stage in the names of its files, the most telling first.
 _HOT_SPOT_FILES = (".speedscope.json", ".folded", ".pstats", ".json")

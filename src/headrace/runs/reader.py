@@ -15,8 +15,9 @@ from headrace.base.errors import RunFolderError
 from headrace.base.records import SCHEMA_VERSION
 from headrace.runs.contained_files import MOST_ROWS, own_file
 from headrace.runs.errors_log import ErrorLine
+from headrace.runs.file_names import ERRORS_FILE, RUN_JSON, SPANS_FOLDER, SUPERVISED_FILE
 from headrace.runs.resource_files import read_resources, read_states
-from headrace.runs.run_folder import ERRORS_FILE, RUN_JSON, SPANS_FOLDER, SUPERVISED_FILE, RunInfo
+from headrace.runs.run_folder import RunInfo
 from headrace.runs.span_files import SPAN_SCHEMA
 
 

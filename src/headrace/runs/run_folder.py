@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import os
 import socket
@@ -25,24 +24,11 @@ import msgspec
 
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.documents import decode_document, encode_document
-from headrace.base.errors import RunFolderError
 from headrace.base.handoff import HandoffCost, handoff_cost
 from headrace.base.records import SCHEMA_VERSION, Counters, Receiving, Tending
-from headrace.runs.contained_files import is_own_folder, own_file
-from headrace.runs.formats import isolation, layers, profiling
+from headrace.runs.earlier_run import discard, explain_unwritable, take_folder
+from headrace.runs.file_names import RUN_JSON, SPANS_FOLDER
 from headrace.runs.hardware import Hardware, find_hardware, find_versions
-from headrace.runs.resource_files import remove_resource_files
-
-RUN_JSON = "run.json"
-SPANS_FOLDER = "spans"
-ERRORS_FILE = "errors.jsonl"
-#: In the folder that holds the run folders of supervised workers.
-SUPERVISED_FILE = "supervised.json"
-#: Where `headrace report` writes unless told otherwise.
-REPORT_FILE = "report.html"
-HOT_SPOTS_FOLDER = "hot_spots"
-#: What is written there, for each stage.
-HOT_SPOTS_PATTERNS = ("*.json", "*.folded", "*.pstats")
 
 Status = Literal["running", "finished", "interrupted", "failed"]
 
@@ -174,25 +160,11 @@ class RunFolder:
                 cannot be written.
         """
         path, clock = Path(path), clock or SystemClock()
+        take_folder(path, force=force, resumed=resumed)
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            if any(path.iterdir()):
-                if not _was_run_folder(path):
-                    raise RunFolderError(
-                        f"folder {path} is not empty and holds no run ({RUN_JSON}) that --force could replace; choose another "
-                        "with -o"
-                    )
-                if not force:
-                    raise RunFolderError(
-                        f"{path} holds the record of the run so far, and what is left gets a record of its own: choose another "
-                        f"folder, such as -o {path}-2 (--resume goes by the results and needs none of {path})"
-                        if resumed
-                        else f"{path} holds an earlier run; choose another with -o, or replace it with --force"
-                    )
-                _remove_earlier_run(path)
             (path / SPANS_FOLDER).mkdir(exist_ok=True)
         except OSError as error:
-            raise _explain_unwritable(path, error) from error
+            raise explain_unwritable(path, error) from error
         host = socket.gethostname()
         info = RunInfo(
             schema_version=SCHEMA_VERSION,
@@ -235,7 +207,7 @@ class RunFolder:
             try:
                 replace_file(self.path / RUN_JSON, content + b"\n")
             except OSError as error:
-                raise _explain_unwritable(self.path, error) from error
+                raise explain_unwritable(self.path, error) from error
 
     def finish(self, status: Status, *, clock: Clock | None = None, **changes: Any) -> None:
         """Write how and when the run ended, with any last changes; raises like `update`."""
@@ -246,10 +218,7 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove what was written, and the folder if nothing else is in it: for a run that never began."""
-        _remove_earlier_run(self.path)
-        with contextlib.suppress(OSError):  # other files are in it, and stay
-            self.spans.rmdir()
-            self.path.rmdir()
+        discard(self.path)
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -278,31 +247,3 @@ def headrace_version() -> str:
         return importlib.metadata.version("headrace")
     except importlib.metadata.PackageNotFoundError:  # run from a source tree that is not installed
         return "unknown"
-
-
-def _was_run_folder(path: Path) -> bool:
-    """Return whether headrace wrote a run there: elsewhere a `report.html` or `errors.jsonl` is somebody else's."""
-    try:
-        return b'"headrace_version"' in own_file(path, path / RUN_JSON).read_bytes()
-    except FileNotFoundError:
-        return (path / SPANS_FOLDER).is_dir()  # the first run.json may have met a full disk
-
-
-def _remove_earlier_run(path: Path) -> None:
-    """Remove what headrace wrote into a run folder, and nothing else."""
-    for name in (RUN_JSON, ERRORS_FILE, profiling.FILE, layers.FILE, isolation.FILE, REPORT_FILE):
-        (path / name).unlink(missing_ok=True)
-    remove_resource_files(path)
-    for folder, patterns in ((SPANS_FOLDER, ("*.parquet", ".*.parquet.tmp")), (HOT_SPOTS_FOLDER, HOT_SPOTS_PATTERNS)):
-        if not is_own_folder(path, path / folder):
-            continue
-        for pattern in patterns:
-            for file in (path / folder).glob(pattern):
-                file.unlink()
-
-
-def _explain_unwritable(path: Path, error: OSError) -> RunFolderError:
-    return RunFolderError(
-        f"run folder {path} cannot be written: {error.strerror or error}; "
-        "choose another with -o, free space on the disk or change the folder's rights"
-    )

@@ -177,7 +177,11 @@ def test_replacing_a_run_removes_nothing_elsewhere(run: Path, tmp_path: Path) ->
     (run / "report.html").unlink(missing_ok=True)
     (run / "report.html").symlink_to(elsewhere / "page.html")
     (elsewhere / "page.html").write_text("mine")
+    other = tmp_path / "other"
+    RunFolder.create(other)
+    (run / "worker-0-1").symlink_to(other)
     RunFolder.create(run, force=True)
+    assert (other / "run.json").exists()
     assert {file.read_text() for file in elsewhere.iterdir() if file.suffix != ".tmp"} == {"mine"}
     assert len(list(elsewhere.iterdir())) == 4
 

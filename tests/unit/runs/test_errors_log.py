@@ -13,8 +13,9 @@ from headrace.base.error_origin import Origin
 from headrace.base.errors import RunFolderError
 from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind
 from headrace.runs.errors_log import MAX_REASON_CHARACTERS, ErrorLog
+from headrace.runs.file_names import ERRORS_FILE
 from headrace.runs.reader import read_run
-from headrace.runs.run_folder import ERRORS_FILE, RunFolder
+from headrace.runs.run_folder import RunFolder
 
 REJECTED = Outcome(OutcomeKind.REJECTED, "decode: not an image")
 

@@ -14,6 +14,7 @@ import pytest
 from headrace.base.errors import RunFolderError
 from headrace.base.formatting import encodable
 from headrace.base.records import SCHEMA_VERSION, Counters
+from headrace.runs.earlier_run import take_folder
 from headrace.runs.reader import read_run
 from headrace.runs.run_folder import RunFolder
 
@@ -76,6 +77,48 @@ def test_force_removes_the_earlier_run_and_nothing_else(folder: RunFolder) -> No
     assert (folder.path / "notes.txt").read_text() == "mine"
 
 
+@pytest.fixture
+def supervised(tmp_path: Path) -> Path:
+    """The folder of two supervised workers' runs, and of somebody else's files."""
+    path = tmp_path / "supervised"
+    for number in range(2):
+        RunFolder.create(path / f"worker-{number}-1")
+    (path / "supervised.json").write_text('{"schema": "headrace.supervised/1"}')
+    (path / "worker-0-1" / "notes.txt").write_text("mine")
+    (path / "worker-1-2").mkdir()
+    (path / "worker-1-2" / "notes.txt").write_text("mine")
+    return path
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["told", "killed before it told"])
+def test_the_runs_of_workers_are_an_earlier_run(supervised: Path, is_known: bool) -> None:
+    """A run of one process takes their folder with --force, and nothing else that is in it."""
+    if not is_known:
+        (supervised / "supervised.json").unlink()
+    with pytest.raises(RunFolderError, match=r"earlier run.*--force"):
+        RunFolder.create(supervised)
+    RunFolder.create(supervised, force=True)
+    left = sorted(str(path.relative_to(supervised)) for path in supervised.rglob("*") if path.is_file())
+    assert left == ["run.json", "worker-0-1/notes.txt", "worker-1-2/notes.txt"]
+
+
+def test_workers_take_the_folder_of_an_earlier_run(supervised: Path, folder: RunFolder) -> None:
+    """With --force, be it one of workers or of one process."""
+    for path in (supervised, folder.path):
+        with pytest.raises(RunFolderError, match=r"earlier run.*--force"):
+            take_folder(path, force=False)
+        take_folder(path, force=True)
+        assert [one.name for one in path.rglob("*") if one.is_file() and one.name != "notes.txt"] == []
+
+
+def test_files_that_are_called_as_workers_runs_are_left(tmp_path: Path) -> None:
+    """No run was written there."""
+    (tmp_path / "supervised.json").write_text("{}")
+    (tmp_path / "worker-0-1").mkdir()
+    with pytest.raises(RunFolderError, match=r"not empty and holds no run"):
+        take_folder(tmp_path, force=True)
+
+
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     """An empty folder needs no --force."""
     RunFolder.create(tmp_path)
@@ -119,6 +162,7 @@ def test_full_disk_keeps_the_earlier_run_json(folder: RunFolder) -> None:
 import resource, sys
 from pathlib import Path
 from headrace.base.errors import RunFolderError
+from headrace.runs.earlier_run import take_folder
 from headrace.runs.reader import read_run
 from headrace.runs.run_folder import RunFolder
 folder = RunFolder(Path(sys.argv[1]), read_run(sys.argv[1]).info)

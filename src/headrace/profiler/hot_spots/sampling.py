@@ -39,7 +39,7 @@ from headrace.profiler.hot_spots.records import (
     speedscope,
     write_files,
 )
-from headrace.runs.run_folder import HOT_SPOTS_FOLDER
+from headrace.runs.file_names import HOT_SPOTS_FOLDER
 
 logger = logging.getLogger("headrace")
 
