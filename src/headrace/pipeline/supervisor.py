@@ -194,13 +194,14 @@ class Supervisor:
         self._has_begun = False
         self._num_delivered = 0
         self._tell_at = 0.0
-        self._told = (0.0, 0)
+        self._told: tuple[float, int] | None = None
         self._memory_kills = memory_kills()
         self._random = random.Random()
 
     def run(self) -> Supervised:
         """Run until all workers have ended and return what came of it; in a worker this raises SystemExit."""
         self._note(self.result)
+        self._tell_at = self._now() + _PROGRESS_SECONDS
         with self._signals():
             while any(post.worker or post.start_at is not None for post in self._posts):
                 now = self._now()
@@ -287,20 +288,23 @@ class Supervisor:
         )
 
     def _tell_progress(self, now: float) -> None:
-        """Say now and then how far the workers are, and note it."""
-        if now < self._tell_at:
+        """Say how far the workers are, once all have been started and now and then, and note it."""
+        is_complete = self._told is None and all(post.lives for post in self._posts)
+        if now < self._tell_at and not is_complete:
             return
-        is_first, self._tell_at = not self._tell_at, now + _PROGRESS_SECONDS
+        self._tell_at = now + _PROGRESS_SECONDS
         total = self._total()
-        delivered, before = total[OutcomeKind.DELIVERED], self._told
+        before, delivered = self._told, total[OutcomeKind.DELIVERED]
         self._told = (now, delivered)
-        rate = "" if is_first or now <= before[0] else f"; {(delivered - before[1]) / (now - before[0]):.3g}/s now"
+        rate = (
+            "" if before is None or now <= before[0] else f"; {(delivered - before[1]) / (now - before[0]):.3g}/s now"
+        )
         ended = outcomes_in_words(total)
         with suppress(OSError):
             self._progress(
                 f"{len(self._workers())} of {len(self._posts)} workers run; {ended or 'nothing ended yet'}{rate}"
             )
-        if not is_first:
+        if before is not None:
             self._note(replace(self.result, outcomes=total))
 
     def _tell_people(self, text: str) -> None:

@@ -122,6 +122,18 @@ def test_a_terminal_that_is_gone_ends_no_workers() -> None:
     assert "status 0 restarts 1" in done.stdout, done.stderr
 
 
+def test_the_first_line_waits_for_all_workers() -> None:
+    """The second worker begins after the first: that it does not run yet is not the news of a short run."""
+    hook = """
+told = os.pipe()
+options = dict(progress=lambda text: (print("progress:", text), os.write(told[1], b"both")))
+"""
+    said = supervised("slot.begin(); os.read(told[0], 1); slot.finish(Ended(0))", hook, num_workers=2)
+    assert [line for line in said.splitlines() if line.startswith("progress:")] == [
+        "progress: 2 of 2 workers run; nothing ended yet"
+    ]
+
+
 def test_how_far_it_is_is_said_and_noted() -> None:
     """At once and then every ten seconds of its clock: who looks on sees that workers live, and what came of the jobs."""
     hook = """
