@@ -275,7 +275,8 @@ class Runtime:
     def warnings(self) -> list[str]:
         """Return what did not go as it should, for people."""
         limit = self._admission.limit
-        warnings = [self._punctuality.warning(), limit.warning() if limit else ""]
+        unwritten = self._settling.unflushed.warning()
+        warnings = [self._punctuality.warning(), limit.warning() if limit else "", unwritten]
         return [warning for warning in warnings if warning]
 
     def notes(self) -> dict[str, int]:

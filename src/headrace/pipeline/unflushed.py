@@ -41,6 +41,8 @@ class UnflushedResults:
         self._said_ns: int | None = None
         self._stuck_since_ns = 0
         self._num_failed = 0
+        self._longest_ns = self._num_abandoned = 0
+        self._last_error = ""
         self.is_stuck = False
         """The last flush failed: results are kept, and no more should come than the queues hold."""
 
@@ -72,6 +74,7 @@ class UnflushedResults:
                 raise_if_of_the_run(error)
                 self._note_failure(error)
                 return False
+            self._longest_ns = self._longest_wait()
             self.is_stuck = False
             items, self._items = self._items, []
         self._delivered(items)
@@ -82,10 +85,11 @@ class UnflushedResults:
         if not self.is_stuck:
             self.is_stuck, self._stuck_since_ns, self._num_failed = True, now, 0
         self._num_failed += 1
+        self._last_error = text_of(error)
         if self._said_ns is not None and now - self._said_ns < _SILENT_SECONDS * 1e9:
             return
         self._said_ns = now
-        text = f"results are kept and will be written later: {text_of(error)}"
+        text = f"results are kept and will be written later: {self._last_error}"
         seconds = (now - self._stuck_since_ns) / 1e9
         if seconds >= _SILENT_SECONDS:
             waiting = pluralize(len(self._items), "result")
@@ -100,4 +104,25 @@ class UnflushedResults:
         """Return what is not durable and forget it."""
         with self._lock:
             items, self._items = self._items, []
+            self._num_abandoned += len(items)
             return items
+
+    def warning(self) -> str | None:
+        """Return what to say of flushes that failed; None: none did."""
+        with self._lock:
+            if not self._last_error:
+                return None
+            lost = self._num_abandoned
+            left = (
+                f"; {pluralize(lost, 'result')} could not be written at all, and the jobs were given back"
+                if lost
+                else ""
+            )
+            return (
+                f"the flush of {type(self._delivery).__name__} failed, for {self._longest_wait() / 1e9:.3g} s at the longest: "
+                f"{self._last_error}{left}"
+            )
+
+    def _longest_wait(self) -> int:
+        """Return for how long no flush succeeded at the longest, ns."""
+        return max(self._longest_ns, self._clock.now_ns() - self._stuck_since_ns if self.is_stuck else 0)

@@ -122,6 +122,20 @@ def test_a_flush_that_never_succeeds_is_said_again(caplog: pytest.LogCaptureFixt
     assert "the flush of Buffering has failed 61 times in 60 s, and the jobs of 1 result wait for it" in second
 
 
+def test_flushes_that_failed_are_a_warning_of_the_run() -> None:
+    """Also once one has succeeded: for how long none did at the longest, and why."""
+    box, delivery, clock, _ = unflushed()
+    assert box.warning() is None
+    for seconds in (7, 3):
+        delivery.errors = [DeliveryFailed("disk full")]
+        put(box, delivery, "a")
+        box.flush()
+        clock.advance(seconds)
+        box.flush()
+        clock.advance(60)
+    assert box.warning() == "the flush of Buffering failed, for 7 s at the longest: DeliveryFailed: disk full"
+
+
 def test_a_flush_that_would_leave_keeps_the_results() -> None:
     """As any other error of a delivery does: no thread of the run ends."""
     box, delivery, _, delivered = unflushed()
@@ -229,6 +243,9 @@ def test_results_that_can_never_be_written(run: Run) -> None:
     assert runtime.context.counters.delivered == 0
     state = queue.statistics()
     assert (state.in_flight, state.visible + state.delayed) == (0, 5)
+    (warning,) = runtime.warnings()
+    assert "the flush of Broken failed" in warning
+    assert warning.endswith("disk full; 5 results could not be written at all, and the jobs were given back")
 
 
 def runtime_of(source: Any, delivery: Any) -> Runtime:
