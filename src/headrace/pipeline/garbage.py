@@ -104,6 +104,10 @@ class GrowthWatch:
         if began < self._next_look:
             return
         self._next_look = began + _LOOK_SECONDS
+        with contextlib.suppress(OSError):  # no file handle for it now: memory grows no faster unseen for once
+            self._look(began)
+
+    def _look(self, began: float) -> None:
         before = self._read_bytes()
         self._least = before if self._least is None else min(before, self._least)
         growth = before - self._least

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import subprocess
 import sys
@@ -59,6 +60,21 @@ def test_growth_of_another_kind_is_not_walked_again_and_again() -> None:
     process = Process(cyclic=False)
     process.live(10.0, 1000 * MB)
     assert 1 <= process.num_collections <= 10
+
+
+def test_a_look_without_a_file_handle_is_left_out() -> None:
+    """Memory cannot be read where the process may open no more files: no reason to end what looks."""
+    clock, looks = FakeClock(), list[int]()
+
+    def read() -> int:
+        looks.append(len(looks))
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    watch = GrowthWatch(read, lambda: None, lambda: clock.now_ns() / 1e9)
+    for _ in range(3):
+        watch.look()
+        clock.advance(60)
+    assert looks == [0, 1, 2]
 
 
 def test_resident_memory_is_read() -> None:
