@@ -2,7 +2,7 @@
 
     headrace tune jobs:pipeline --source photos/ -o plan.toml
     headrace tune jobs:pipeline --plan today.toml --for cost
-    headrace tune jobs:pipeline --for latency --slo p99=200ms
+    headrace tune jobs:pipeline --for latency --slo p99=200ms --rate 100/s
 
 It profiles the pipeline once, predicts some hundred Plans from that (workers, batches, executors, threads of the model, ...;
 fewer as well as more), and measures up to three of the best against the present one, in turn. It writes a Plan only if it was
@@ -70,7 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--slo", metavar="GOAL", help="a percentile of the latency that must be kept, such as p99=200ms"
     )
-    parser.add_argument("--rate", metavar="RATE", help="jobs that must be kept up, such as 100/s or 3M/h")
+    parser.add_argument(
+        "--rate",
+        metavar="RATE",
+        help="jobs that must be kept up, such as 100/s or 3M/h; with --for latency, and --for cost --slo: that come so",
+    )
     parser.add_argument(
         "-o",
         "--output",

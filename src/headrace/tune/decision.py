@@ -114,7 +114,7 @@ def _decide_by(found: Judged, throughput: Judged, what: str) -> PlanDecision:
 def _keeps_rate(rounds: Rounds, throughput: Judged, objective: Objective) -> bool | None:
     """Return whether the rate that must be kept up is; None where it cannot be told."""
     base = rounds.base.throughput
-    floor = objective.floor(base) if base else 0.0
+    floor = objective.floor_measured(base) if base else 0.0
     if floor == 0.0:
         return True
     if throughput.interval is None:

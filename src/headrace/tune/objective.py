@@ -46,7 +46,8 @@ class Objective:
     name: ObjectiveName = "throughput"
     slo: LatencyGoal | None = None
     rate: float | None = None
-    """Jobs per second that must be kept up; None: with `latency` and `cost`, the base's less `MAY_LOSE`."""
+    """Jobs per second that must be kept up, or that come, see `is_open`; None: with `latency` and `cost`, the base's less
+    `MAY_LOSE`."""
     memory_room_bytes: float | None = None
     """What may be used beyond what the base uses; None: not known."""
 
@@ -55,11 +56,20 @@ class Objective:
         """Whether jobs in flight have to be limited for it to mean anything."""
         return self.name == "latency" or self.slo is not None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether jobs come at `rate`, at random times, as users send them; else the source always has the next one."""
+        return self.rate is not None and self.needs_latency and self.name != "throughput"
+
     def floor(self, base_throughput: float) -> float:
-        """Return the least throughput ratio that is accepted when measured, 0 for any."""
+        """Return the least ratio to the base's throughput that is wanted of a pipeline kept full, 0 for any."""
         if self.rate is not None:
             return self.rate / base_throughput
         return 0.0 if self.name == "throughput" else 1 - MAY_LOSE
+
+    def floor_measured(self, base_throughput: float) -> float:
+        """Return the least throughput ratio that is accepted of blocks; where jobs come at a rate, the base has that, too."""
+        return 1 - MAY_LOSE if self.is_open else self.floor(base_throughput)
 
     def score(self, outlook: Outlook, base_throughput: float) -> float:
         """Return how good a Plan is, on the scale of logarithms; a Plan that breaks a limit is below all that break none."""

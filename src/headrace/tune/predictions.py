@@ -140,7 +140,7 @@ def look(
             cores=bench.cores,
             largest_batch={stage: max(curve) for stage, curve in curves.items() if curve},
             delivers=bench.deliver,
-            limits_in_flight=objective.needs_latency,
+            limits_in_flight=objective.needs_latency and not objective.is_open,
             memory_is_short=_is_short(replay.plan, accounts, objective),
             has_model_threads=any(variant.get("engine") not in emulated_engines(variants) for variant in variants),
             decodes=any(stage.work == "decode" for stage in run.info.stages),
@@ -157,6 +157,7 @@ def look(
             if curve and curve.keys() - _find_known_batches(stage, replay)
         },
         goal=objective.slo,
+        arrival_rate=objective.rate if objective.is_open else None,
     )
     view = Predictions(base_settings, replay, document, predictor, objective)
     began = time.monotonic()

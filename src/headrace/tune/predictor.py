@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 
 from headrace.base.errors import HeadraceError
@@ -21,6 +23,8 @@ from headrace.tune.space import Point, Space, Value
 _CALL_SIZE = 0.1
 #: What a process takes of the machine, in threads: its own interpreter and imports.
 PROCESS_SIZE = 3.0
+#: Jobs that are simulated where they come at a rate; the first tenth of them meets an empty machine and counts for nothing.
+_ARRIVING_JOBS, _WARM_UP = 2000, 0.1
 #: Resident memory of a worker process with an interpreter and what a pipeline imports.
 PROCESS_BYTES = 150e6
 
@@ -67,6 +71,7 @@ class Predictor:
         resolve: Returns the resolved Plan of settings, which says what the Plan leaves open.
         cost_curves: {device stage: {batch size: seconds}} for sizes that the run itself did not see.
         goal: A percentile of the latency that is wanted.
+        arrival_rate: Jobs per second that come at random times, for latencies; None: as in the run.
 
     Attributes:
         num_predicted: Points that were simulated.
@@ -82,6 +87,7 @@ class Predictor:
         *,
         cost_curves: Mapping[str, Mapping[int, float]] | None = None,
         goal: LatencyGoal | None = None,
+        arrival_rate: float | None = None,
     ) -> None:
         self.num_predicted = 0
         self.refused: dict[str, str] = {}
@@ -91,6 +97,7 @@ class Predictor:
         self._resolve = resolve
         self._cost_curves = {stage: dict(curve) for stage, curve in (cost_curves or {}).items()}
         self._goal = goal
+        self._arrival_rate = arrival_rate
         self._known: dict[tuple[tuple[str, Value], ...], Outlook | None] = {}
         self._base: SimulatedPlan = replay.simulate(self._make_change(()))
         self._base_bytes = estimate_queued_bytes(replay.plan, measured.accounts)
@@ -120,6 +127,7 @@ class Predictor:
             simulated: SimulatedPlan = self._replay.simulate(change)
             # Of the same jobs, changed and not: a Plan that holds more at once is simulated with more of them.
             ratio = self._replay.ratio(change, self._make_change(()))
+            latency = self._find_latency(change, simulated, ratio)
         except (HeadraceError, ValueError) as error:
             self.refused.setdefault(str(error), ", ".join(settings))
             return None
@@ -127,12 +135,24 @@ class Predictor:
         cpu = self._base.cpu_per_job
         return Outlook(
             ratio=ratio,
-            latency_p50=self._latency(simulated, 50),
-            latency_goal=None if self._goal is None else self._latency(simulated, self._goal.percentile),
+            latency_p50=latency(50),
+            latency_goal=None if self._goal is None else latency(self._goal.percentile),
             cpu_ratio=simulated.cpu_per_job / cpu if cpu > 0 else None,
             size=size(plan, self._measured.accounts),
             memory_bytes=self._more_bytes(plan),
         )
+
+    def _find_latency(self, change: Change, simulated: SimulatedPlan, ratio: float) -> Callable[[float], float | None]:
+        """Return what gives percentiles of the latency in seconds; None where it is not known, or grows without end."""
+        rate = self._arrival_rate
+        if rate is None:
+            return functools.partial(self._latency, simulated)
+        if ratio * self.base_throughput <= rate:
+            return lambda percentile: None
+        arriving = msgspec.structs.replace(change, arrival_rate=rate)
+        latencies = self._replay.simulate(arriving, num_jobs=_ARRIVING_JOBS).latencies
+        latencies = latencies[int(_WARM_UP * len(latencies)) :]
+        return lambda percentile: float(np.percentile(latencies, percentile))
 
     def _latency(self, simulated: SimulatedPlan, percentile: float) -> float | None:
         measured = self._measured.latencies.get(percentile)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +33,7 @@ from headrace.compare.sequential import doubling
 from headrace.compare.turns import Turns, take_turns
 from headrace.runs.formats.profile import Estimate
 from headrace.tune.out_of_memory import is_out_of_memory
+from headrace.tune.paced_items import PacedItems
 
 #: Rounds before the worse half is given up.
 _HALVING = 3
@@ -43,14 +44,18 @@ _BURST = 1.4
 class JobTimes(Observer):
     """Times the jobs of a block.
 
+    Args:
+        due: {job: when it came, on the monotonic clock}; of the others when it was received counts.
+
     Attributes:
-        latencies: Seconds from a job's being received to its being settled.
+        latencies: Seconds from a job's coming to its being settled, without the first job: it warms the pipeline up.
         settled_at: When each was settled, on the monotonic clock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, due: Mapping[str, float] | None = None) -> None:
         self.latencies: list[float] = []
         self.settled_at: list[float] = []
+        self._due = due if due is not None else {}
         self._received: dict[str, float] = {}
 
     def job_received(self, jobs: Sequence[Job]) -> None:
@@ -60,8 +65,10 @@ class JobTimes(Observer):
     def job_settled(self, job: Job, outcome: Outcome) -> None:
         """Note how long it took."""
         now = time.monotonic()
+        received = self._received.pop(job.id, now)
+        if self.settled_at:
+            self.latencies.append(now - self._due.get(job.id, received))
         self.settled_at.append(now)
-        self.latencies.append(now - self._received.pop(job.id, now))
 
 
 def comes_in_a_burst(throughput: float, settled_at: Sequence[float]) -> bool:
@@ -93,6 +100,8 @@ class Effort:
     halves: bool = True
     """Give up the slower half after a few rounds: where throughput is what is wanted."""
     deliver: bool = False
+    fewest_jobs: int = 0
+    """Jobs of a block, at least: what a percentile needs."""
     most_longer: int = 3
     """How often blocks of one Plan are doubled because their results came in a burst; then they count as they are."""
 
@@ -152,7 +161,7 @@ class Rounds:
 
     Args:
         base: What they are compared with.
-        items: Of all blocks.
+        items: Of all blocks; those that come at a rate are measured at that.
         effort: How much.
         say: Told about the progress, one line at a time.
         may_go_on: Asked before each round; False ends the measuring with what is there.
@@ -256,7 +265,8 @@ class Rounds:
         if entrant.failed:
             return None
         num_items *= 2**entrant.times_longer
-        began, times = time.monotonic(), JobTimes()
+        paced = self._items if isinstance(self._items, PacedItems) else None
+        began, times = time.monotonic(), JobTimes(paced.due if paced else None)
         try:
             block = run_block(
                 entrant.contender,
@@ -281,7 +291,8 @@ class Rounds:
                 raise HeadraceError(f"{entrant.contender.name}: {why}; a Plan can be tuned only where its jobs succeed")
             self._fail(entrant, why, is_out_of_memory(block.first_failure or ""))
             return None
-        if entrant.times_longer < self._effort.most_longer and comes_in_a_burst(block.throughput, times.settled_at):
+        may_be_longer = paced is None and entrant.times_longer < self._effort.most_longer
+        if may_be_longer and comes_in_a_burst(block.throughput, times.settled_at):
             entrant.times_longer += 1  # this block tells no rate; longer ones will
             return None
         entrant.blocks[self._round] = block
@@ -315,6 +326,9 @@ class Rounds:
     def _lengths(self, entrants: Sequence[Entrant], rates: Sequence[float]) -> dict[int, int]:
         """Return {entrant: items of its blocks}: the same for all that are about as fast, so that they do the same work."""
         wanted = self._effort.block_seconds
+        if isinstance(self._items, PacedItems):
+            num_items = max(self._effort.fewest_jobs, FEWEST_ITEMS, math.ceil(wanted * self._items.rate))
+            return {id(one): num_items for one in entrants}
         fewest = {id(one): fewest_items(one.contender.plan) for one in entrants}
         # What queues could hold twice over, so that a block is not over before the last stage has begun in earnest.
         held = max(2 * _count_held(one.contender.plan) for one in entrants)

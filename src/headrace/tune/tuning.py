@@ -9,6 +9,7 @@ better by measurement is not called better.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from headrace.base.errors import HeadraceError, Interrupted, LedgerError
 from headrace.base.formatting import pluralize
 from headrace.base.plan import Plan
 from headrace.base.settings import check
+from headrace.base.statistics import samples_needed
 from headrace.compare.blocks import Contender, quiet
 from headrace.compare.comparison import Question
 from headrace.compare.contenders import Say
@@ -31,6 +33,7 @@ from headrace.runs.hardware import find_hardware
 from headrace.sources.finite import FiniteSource
 from headrace.tune.decision import PlanDecision, decide
 from headrace.tune.objective import Objective
+from headrace.tune.paced_items import PacedItems
 from headrace.tune.predictions import Diagnosis, Predictions, Simulator, look
 from headrace.tune.predictor import size
 from headrace.tune.rounds import Effort, Entrant, Rounds
@@ -120,10 +123,14 @@ def tune(
         return _Tuning(bench, objective or Objective(), settings, ledger, diagnosis or Simulator()).run()
 
 
-def limit_halving(effort: Effort, objective: Objective) -> Effort:
-    """Return the effort for an objective: the slower of two Plans may be the one that keeps a latency goal."""
+def fit_effort(effort: Effort, objective: Objective) -> Effort:
+    """Return the effort for an objective.
+
+    The slower of two Plans may be the one that keeps a latency goal; and a goal takes so many jobs to tell.
+    """
     by_speed = objective.name == "throughput" and objective.slo is None
-    return replace(effort, halves=effort.halves and by_speed)
+    fewest = 0 if objective.slo is None else 1 + math.ceil(samples_needed(objective.slo.percentile) / effort.rounds)
+    return replace(effort, halves=effort.halves and by_speed, fewest_jobs=max(effort.fewest_jobs, fewest))
 
 
 class _Tuning:
@@ -145,9 +152,11 @@ class _Tuning:
         self._candidates: list[MeasuredPlan] = []
         self._views: list[Predictions] = []
         self._warnings: list[str] = []
-        effort = limit_halving(settings.effort, objective)
+        effort = fit_effort(settings.effort, objective)
         base = Contender(name="base", pipeline=bench.pipeline, plan=bench.resolve())
-        self._rounds = Rounds(base, bench.items, effort, bench.say, self._may_go_on)
+        rate = objective.rate if objective.is_open else None
+        items = bench.items if rate is None else PacedItems(bench.items, rate, settings.seed)
+        self._rounds = Rounds(base, items, effort, bench.say, self._may_go_on)
 
     def run(self) -> Tuned:
         rate = self._bench.pilot()
@@ -201,7 +210,8 @@ class _Tuning:
         done = [self._bench.resolve(one.settings) for one in self._candidates]
         best = max(self._candidates, key=lambda one: one.mid)
         view = self._views[-1]
-        if len(self._views) == 1 and _is_far_off(self._candidates) and best.entrant is not None and best.mid > 0:
+        is_far_off = not self._objective.is_open and _is_far_off(self._candidates)
+        if len(self._views) == 1 and is_far_off and best.entrant is not None and best.mid > 0:
             self._bench.say(
                 "predicted and measured differ by more than 10 %; the best so far is profiled, to look from there"
             )
@@ -229,7 +239,9 @@ class _Tuning:
         return ratio > 1 + _SAME or (ratio > 1 - _SAME and found.outlook.size < best.found.outlook.size)
 
     def _predict(self, view: Predictions, found: FoundPoint) -> PredictionDocument | None:
-        """Return the prediction with its interval, written to the ledger."""
+        """Return the prediction with its interval, written to the ledger; None where jobs come at a rate: all have it then."""
+        if self._objective.is_open:
+            return None
         record = TrackRecord(num=0) if self._ledger is None else self._ledger.track_record()
         try:
             document = self._diagnosis.predict(view.replay, view.predictor.change(found.point), record)

@@ -203,23 +203,30 @@ def _sweep(outcome: TuningOutcome) -> tuple[SweepPoint, ...]:
 
 def _goals(objective: Objective) -> tuple[str, ...]:
     goals = [] if objective.slo is None else [str(objective.slo)]
-    return (*goals, *([] if objective.rate is None else [f">= {objective.rate:g}/s"]))
+    if objective.rate is not None:
+        goals.append(f"at {objective.rate:g}/s" if objective.is_open else f">= {objective.rate:g}/s")
+    return tuple(goals)
 
 
 def _says(outcome: TuningOutcome, verdict: str) -> list[str]:
     lines = [_headline(outcome, verdict)]
     if outcome.best is not None:
-        lines.append(_explain_prediction(outcome.best, outcome.rounds.base))
+        lines.append(_explain_prediction(outcome.best, outcome))
     predicted = sum(view.predictor.num_predicted for view in outcome.views)
     rounds = max((len(one.entrant.blocks) for one in outcome.candidates if one.entrant is not None), default=0)
     lines.append(
         f"{pluralize(predicted, 'Plan')} predicted, {pluralize(len(outcome.candidates), 'Plan')} measured against the base in "
         f"{pluralize(rounds, 'round')} of blocks in turn."
     )
-    if outcome.objective.needs_latency:
+    if outcome.objective.is_open:
+        lines.append(
+            f"Jobs came at {outcome.objective.rate:g}/s at random times (Poisson), and latency counts from when each was due, "
+            "whether the pipeline kept up or not."
+        )
+    elif outcome.objective.needs_latency:
         lines.append(
             "Latency here is that of a pipeline kept full by a source that always has more: most of it is waiting, and "
-            "source.max_in_flight bounds it. Where jobs come one by one, waiting is less."
+            "source.max_in_flight bounds it. Where jobs come one by one, waiting is less: --rate has them come so."
         )
     if outcome.bench.is_emulated:
         lines.append(EMULATED)
@@ -244,7 +251,14 @@ def _headline(outcome: TuningOutcome, verdict: str) -> str:
     return "The Plan is already at the best that is known: what was predicted to be better is not, by measurement."
 
 
-def _explain_prediction(best: MeasuredPlan, first: Entrant) -> str:
+def _explain_prediction(best: MeasuredPlan, outcome: TuningOutcome) -> str:
+    objective, first = outcome.objective, outcome.rounds.base
+    if objective.is_open:
+        outlook, percent = best.found.outlook, 50.0 if objective.slo is None else objective.slo.percentile
+        predicted = outlook.latency_p50 if objective.slo is None else outlook.latency_goal
+        found = predicted, None if best.entrant is None else best.entrant.latency(percent)
+        told = ["not known" if one is None else format_duration(one) for one in found]
+        return f"p{percent:g} at {objective.rate:g}/s predicted {told[0]}; measured {told[1]}."
     ratio = None if best.prediction is None else _convert_to_base(best, first, best.prediction.throughput.ratio)
     if ratio is None:
         return "Its throughput was not predicted with an interval."

@@ -22,7 +22,12 @@ WORKERS = (1, 2, 4, 8, 16, 32)
 
 
 def predictor_of(
-    formula: Callable[[Plan], float], settings: list[str], axes: list[Axis[Any]], *, goal: LatencyGoal | None = None
+    formula: Callable[[Plan], float],
+    settings: list[str],
+    axes: list[Axis[Any]],
+    *,
+    goal: LatencyGoal | None = None,
+    arrival_rate: float | None = None,
 ) -> Predictor:
     """Return a predictor by formula around a Plan of three stages."""
     defaults = defaults_of(KINDS)
@@ -33,7 +38,7 @@ def predictor_of(
     measured = MeasuredRun(latencies={50.0: 1.0, 99.0: 1.0}, accounts={name: account(name) for name in KINDS})
     return Predictor(
         FormulaReplay(base, formula, defaults), space, measured,
-        lambda changed: resolve(plan.with_settings(changed), defaults, 4), goal=goal,
+        lambda changed: resolve(plan.with_settings(changed), defaults, 4), goal=goal, arrival_rate=arrival_rate,
     )  # fmt: skip
 
 
@@ -160,6 +165,34 @@ def test_a_goal_comes_before_throughput() -> None:
     axes = [Axis("source.max_in_flight", (16, 32, 64, None))]
     predictor = predictor_of(closed, [], axes, goal=goal)
     assert search(predictor, Objective(slo=goal))[0].point == {"source.max_in_flight": 64}
+
+
+@pytest.mark.parametrize(("seconds", "workers"), [(0.010, 4), (0.050, 3)])
+def test_the_least_that_keeps_a_goal_at_the_rate_of_arrivals(seconds: float, workers: int) -> None:
+    """100/s each, 250/s come: two cannot do it, with three the wait is 20 ms, with four 6.7 ms."""
+    goal = LatencyGoal(99.0, seconds)
+    axes = [Axis("stages.work.workers", (1, 2, 3, 4, 5, 6, 7, 8))]
+    predictor = predictor_of(
+        lambda plan: 100.0 * (plan.stages["work"].workers or 1), ["work.workers=8"], axes, goal=goal, arrival_rate=250.0
+    )
+    objective = Objective(name="cost", slo=goal, rate=250.0)
+    assert objective.is_open
+    best, *_ = search(predictor, objective, keeps_base=False)
+    assert best.point == {"stages.work.workers": workers}
+    too_few = predictor.predict({"stages.work.workers": 2})
+    assert too_few is not None
+    assert too_few.latency_goal is None
+    assert objective.measure_miss(too_few, predictor.base_throughput) > 0
+
+
+def test_who_asks_for_throughput_has_no_arrivals() -> None:
+    """A rate is then one that must be kept up, by a pipeline that is kept full; so it is where latency does not matter."""
+    assert not Objective(slo=LatencyGoal(99.0, 1.0), rate=100.0).is_open
+    assert not Objective(name="cost", rate=100.0).is_open
+    assert not Objective(name="latency").is_open
+    assert Objective(name="latency", rate=100.0).is_open
+    assert Objective(name="latency", rate=100.0).floor_measured(50.0) == 0.97
+    assert Objective(rate=100.0).floor_measured(50.0) == 2.0
 
 
 def test_breaking_a_limit_is_worse_than_any_gain() -> None:

@@ -21,7 +21,7 @@ from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import Run
 from headrace.tune.objective import Objective
 from headrace.tune.rounds import Effort
-from headrace.tune.tuning import Tuned, TuneSettings, limit_halving, tune
+from headrace.tune.tuning import Tuned, TuneSettings, fit_effort, tune
 
 ONE_WORKER = Plan().with_settings(["work.workers=1"])
 QUICK = TuneSettings(
@@ -162,6 +162,18 @@ def test_latency_falls_with_the_jobs_in_flight(tmp_path: Path) -> None:
 
 @pytest.mark.measures
 @pytest.mark.slow
+def test_a_goal_at_the_rate_of_arrivals(tmp_path: Path) -> None:
+    """One worker of 2 ms falls behind 700/s: two, or a few more, keep the median; jobs come at that rate in every block."""
+    objective = Objective(name="latency", slo=LatencyGoal(50.0, 0.1), rate=700.0)
+    document = tuned(tmp_path, objective=objective, ledger=None).document
+    assert document.goals == ("p50 <= 100 ms", "at 700/s")
+    assert any("700/s at random times" in line for line in document.says)
+    assert document.trials[0].latency_p50 is not None
+    assert not document.trials[0].prediction_id
+
+
+@pytest.mark.measures
+@pytest.mark.slow
 def test_a_prediction_that_was_far_off_has_it_looked_at_again(tmp_path: Path) -> None:
     """Twice is predicted and much more measured: the best so far is profiled, and the next is predicted from there."""
     settings = TuneSettings(plans=2, profile_seconds=0.2, search_seconds=5.0, effort=QUICK.effort)
@@ -200,8 +212,9 @@ def test_an_interrupt_while_predicting_keeps_what_was_measured(tmp_path: Path) -
 
 def test_nobody_is_given_up_for_being_slow_where_a_latency_must_be_kept() -> None:
     """The fastest may break the goal that a slower one keeps."""
-    assert limit_halving(Effort(), Objective()).halves
-    assert not limit_halving(Effort(), Objective(slo=LatencyGoal(50, 10.0))).halves
+    assert fit_effort(Effort(), Objective()).halves
+    assert not fit_effort(Effort(), Objective(slo=LatencyGoal(50, 10.0))).halves
+    assert fit_effort(Effort(rounds=8), Objective(slo=LatencyGoal(99, 10.0))).fewest_jobs * 8 >= 662
 
 
 def test_a_pipeline_whose_jobs_fail_is_not_tuned(tmp_path: Path) -> None:

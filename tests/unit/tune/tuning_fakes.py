@@ -63,7 +63,10 @@ class FormulaReplay:
             raise HeadraceError("this Plan is beyond what was measured")
         in_flight = plan.source.max_in_flight or 100
         cpu = sum(0.001 for _ in plan.stages)
-        return Simulated(rate, np.full(100, in_flight / rate), cpu)
+        arriving = change.arrival_rate
+        # One server and random arrivals: 1 / (m - l), in the mean. Kept full: N / X, Little's law.
+        latency = in_flight / rate if arriving is None else 1 / max(rate - arriving, 1e-9)
+        return Simulated(rate, np.full(num_jobs or 100, latency), cpu)
 
 
 def account(
