@@ -253,6 +253,27 @@ class RunPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServePlan:
+    """What `headrace serve` lets in."""
+
+    deadline_seconds: float = 30.0
+    """Of requests that name none; 0: they wait as long as it takes."""
+    admission: Literal["in_time", "all"] = "in_time"
+    """`in_time`: what is not expected to be answered by its deadline is refused at once; `all`: it is let in."""
+    max_requests: int = 1_000
+    """Requests inside at most."""
+    max_bytes: int = 256 * 2**20
+    """Bytes of what they carry."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        check(self.deadline_seconds >= 0, "deadline_seconds", self.deadline_seconds, "0 or more")
+        for key in ("max_requests", "max_bytes"):
+            value = getattr(self, key)
+            check(1 <= value < 2**63, key, value, "a whole number from 1 to 2^63 - 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """How a Pipeline is run."""
 
@@ -264,6 +285,7 @@ class Plan:
     source: SourcePlan = SourcePlan()
     network: NetworkPlan = field(default_factory=NetworkPlan)
     run: RunPlan = RunPlan()
+    serve: ServePlan = ServePlan()
     resources: Mapping[str, int] = field(default_factory=dict)
     """{name: how much of it there is} of what models share by `uses`: calls that a device takes at a time, cores, memory."""
 
@@ -386,7 +408,14 @@ def model_key(task: str, stage: str) -> str:
     return task or stage.rpartition(".")[0]
 
 
-_TABLES = {"decode": DecodePlan, "model": ModelPlan, "source": SourcePlan, "network": NetworkPlan, "run": RunPlan}
+_TABLES = {
+    "decode": DecodePlan,
+    "model": ModelPlan,
+    "source": SourcePlan,
+    "network": NetworkPlan,
+    "run": RunPlan,
+    "serve": ServePlan,
+}
 
 
 def _is_table_key(keys: list[str]) -> bool:

@@ -75,6 +75,7 @@ class Job:
         stream: Name of the stream that a frame belongs to; None for single images.
         sequence: Position in the stream or the source.
         deadline_ns: On the run's clock; None for none.
+        priority: 0 goes before 1, the usual one, in the queue of every stage; see `pipeline.two_lines`.
         attempt: 1 for the first delivery.
         max_attempts: The delivery after which a failure is final; None where the source never gives up.
         sent_at: When it was sent, Unix seconds by the queue's clock; set by sources that know it, None elsewhere.
@@ -103,6 +104,7 @@ class Job:
         "may_wait",
         "on_work",
         "payload",
+        "priority",
         "sent_at",
         "sequence",
         "stream",
@@ -133,6 +135,7 @@ class Job:
         self.deadline_ns = deadline_ns
         self.attempt = attempt
         self.max_attempts = max_attempts
+        self.priority = 1
         self.sent_at: float | None = None
         self.on_work: Callable[[int], None] | None = None
         self.kept = b""

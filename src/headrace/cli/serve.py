@@ -55,10 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate (PEM), with those that signed it")
     parser.add_argument("--tls-key", metavar="FILE", help="its private key (PEM)")
     parser.add_argument(
-        "--deadline", metavar="TIME", default="30s", help="of requests that name none, such as 500ms (default 30s)"
+        "--deadline", metavar="TIME", help="of requests that name none, such as 500ms (default: the Plan's, 30s)"
     )
     parser.add_argument(
-        "--max-requests", type=positive, default=1_000, metavar="N", help="requests inside at once (default 1000)"
+        "--max-requests", type=positive, metavar="N", help="requests inside at once (default: the Plan's, 1000)"
     )
     parser.add_argument(
         "--probe", metavar="FILE",
@@ -87,6 +87,8 @@ def _serve_pipeline(args: argparse.Namespace) -> int:
 
     pipeline = load_pipeline(args.pipeline)
     args.limit = None
+    args.settings += [f'serve.deadline_seconds="{args.deadline}"'] if args.deadline else []
+    args.settings += [f"serve.max_requests={args.max_requests}"] if args.max_requests else []
     with stdout_kept(args.json):
         result = serve(
             pipeline,
@@ -102,10 +104,12 @@ def _serve_pipeline(args: argparse.Namespace) -> int:
 
 
 def _serve_queue(args: argparse.Namespace) -> int:
+    from headrace.base.plan import ServePlan
     from headrace.cli import EXIT_DONE
     from headrace.serve.queue_api import serve_queue
 
-    serve_queue(args.queue, _settings(args, {}), tell=_tell)
+    max_requests = args.max_requests or ServePlan().max_requests
+    serve_queue(args.queue, _settings(args, {}), max_requests, tell=_tell)
     return EXIT_DONE
 
 
@@ -115,8 +119,6 @@ def _tell(address: str) -> None:
 
 def _settings(args: argparse.Namespace, probes: dict[str, Any]) -> ServeSettings:
     from headrace.base.errors import SettingsError
-    from headrace.base.units import parse_duration
-    from headrace.serve.front_door import Bounds
     from headrace.serve.service import ServeSettings
 
     if bool(args.tls_cert) != bool(args.tls_key):
@@ -126,8 +128,6 @@ def _settings(args: argparse.Namespace, probes: dict[str, Any]) -> ServeSettings
         port=args.port,
         token=_read_token(args.token_file),
         tls=(Path(args.tls_cert), Path(args.tls_key)) if args.tls_cert else None,
-        deadline_seconds=parse_duration(args.deadline),
-        bounds=Bounds(requests=args.max_requests),
         probes=probes,
     )
 

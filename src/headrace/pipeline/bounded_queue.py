@@ -213,6 +213,11 @@ class BoundedQueue:
         return self._closed and not len(self._items)
 
     @property
+    def depth(self) -> int:
+        """Items that wait now; without the lock."""
+        return len(self._items)
+
+    @property
     def num_bytes(self) -> int:
         """Bytes that wait now; without the lock, for those who only want to know how much there is."""
         return self._bytes

@@ -350,6 +350,7 @@ class _Run:
             summary=self.summary,
             statistics=runtime.statistics,
             worker_threads=runtime.worker_threads,
+            num_waiting=runtime.num_waiting,
             longest_call_seconds=runtime.longest_call_seconds,
             warm_ups=context.cost_curves,
             metering=context.metering,

@@ -258,6 +258,10 @@ class Runtime:
         places = [worker.place() for station in self.stations for worker in list(station.workers)]
         return [place for place in places if place is not None]
 
+    def num_waiting(self) -> int:
+        """Return how many items wait in queues; cheap."""
+        return sum([station.queue.depth for station in self.stations])
+
     def longest_call_seconds(self) -> float:
         """Return for how long the oldest call of a stage lasts by now; 0 where none is under way."""
         hands = [worker.hand for station in self.stations for worker in list(station.workers)]

@@ -2,6 +2,7 @@
 
 POST /v1/jobs                      the bytes of an image, a form with a file, or the JSON of a job in a queue
 POST /v1/jobs?wait=2s              answers 202 with the job's id if the result is not there in time
+POST /v1/jobs?priority=0           lets the job go before those of priority 1, the usual one
 POST /v1/jobs  Prefer: respond-async   answers 202 at once; so does a job that names a callback
 GET  /v1/jobs/ID                   how it stands with a job that was answered 202
 """
@@ -25,6 +26,7 @@ from headrace.serve.forms import read_form
 from headrace.serve.http.request import Answer, Request, error_answer, json_answer
 from headrace.serve.http.routes import Routes
 from headrace.serve.kept_answers import KeptAnswers
+from headrace.serve.timeouts import read_deadline
 from headrace.sources.jobs import decode_message
 
 _JSON, _FORM = "application/json", "multipart/form-data"
@@ -58,6 +60,9 @@ class JobsApi:
         """Let a job in, and answer when it has ended or when the client wants to wait no longer."""
         try:
             job = read_job(request, self._clock)
+            came_ns = request.received_ns or self._clock.now_ns()
+            job.deadline_ns = _earlier(job.deadline_ns, read_deadline(request.headers, came_ns))
+            job.priority = _read_priority(request)
             wait_seconds = _read_wait(request, is_called_back="callback" in job.attributes)
         except BadMessage as error:
             return error_answer(413 if error.code == "message.size" else 400, error.code, error.reason)
@@ -90,6 +95,7 @@ class JobsApi:
             task=job.task,
             attributes=job.attributes,
             deadline_ns=job.deadline_ns,
+            priority=job.priority,
         )
         ticket = self._door.submit(work)
         if isinstance(ticket, Refused):
@@ -154,6 +160,17 @@ def _read_wait(request: Request, *, is_called_back: bool) -> float | None:
             raise BadMessage(f"message.wait: wait={text!r:.40} is no duration, such as 2s or 500ms: {error}") from error
     is_async = "respond-async" in request.header("prefer")
     return 0.0 if is_async or is_called_back else None
+
+
+def _read_priority(request: Request) -> int:
+    text = request.query.get("priority", "1")
+    if text not in ("0", "1"):
+        raise BadMessage(f"message.priority: priority={text!r:.40}; expected 0, before all others, or 1")
+    return int(text)
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
 
 
 def _cancel_if_gone(request: Request, ticket: Ticket) -> None:

@@ -110,12 +110,13 @@ class QueueApi:
             request.answer(json_answer(202, {"id": job_id, "state": "queued"}))
 
 
-def serve_queue(address: str, settings: ServeSettings, *, tell: Callable[[str], object]) -> None:
+def serve_queue(address: str, settings: ServeSettings, max_requests: int, *, tell: Callable[[str], object]) -> None:
     """Take jobs over HTTP and put them into a queue, until SIGTERM or Ctrl-C.
 
     Args:
         address: Of the queue.
         settings: Where to listen.
+        max_requests: Requests whose jobs are not stored yet, at most.
         tell: Called with the address that is listened on.
 
     Raises:
@@ -138,7 +139,7 @@ def serve_queue(address: str, settings: ServeSettings, *, tell: Callable[[str], 
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with QueueApi(queue, settings.bounds.requests) as api:
+        with QueueApi(queue, max_requests) as api:
             api.add_to(routes)
             front.start()
             tell(front.url)

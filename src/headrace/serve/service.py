@@ -13,7 +13,7 @@ from headrace.delivery.callback import Callback
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Measuring, Result, run
 from headrace.pipeline.watching import RunInProgress, Watch, watch_together
-from headrace.serve.front_door import Bounds, FrontDoor
+from headrace.serve.front_door import FrontDoor
 from headrace.serve.health import Health
 from headrace.serve.http.front import Front
 from headrace.serve.http.limits import Limits
@@ -21,6 +21,7 @@ from headrace.serve.http.routes import Routes
 from headrace.serve.jobs_api import JobsApi
 from headrace.serve.reply import Reply, ReplyOrCall
 from headrace.serve.source import RequestSource
+from headrace.serve.wait_judge import WaitJudge
 
 #: How long clients may take to read their answers once the run has ended.
 _LAST_ANSWERS_SECONDS = 5.0
@@ -37,9 +38,6 @@ class ServeSettings:
     """What clients send as `Authorization: Bearer TOKEN`; None: nothing is asked for."""
     tls: tuple[Path, Path] | None = None
     """Files of the certificate and its key."""
-    deadline_seconds: float | None = 30.0
-    """Of requests that name none."""
-    bounds: Bounds = field(default_factory=Bounds)
     limits: Limits = field(default_factory=Limits)
     probes: Mapping[str, Any] = field(default_factory=dict)
     """{task: payload} with which the service tries itself; see `health`."""
@@ -75,7 +73,8 @@ def serve(
     callback = pipeline.delivery if isinstance(pipeline.delivery, Callback) else None
     source = RequestSource()
     pipeline = pipeline.replace_source(source).replace_delivery(ReplyOrCall(callback) if callback else Reply())
-    door = FrontDoor(source, settings.bounds, deadline_seconds=settings.deadline_seconds)
+    judge = WaitJudge(source)
+    door = FrontDoor(source, judge=judge)
     health, routes = Health(door, settings.probes), Routes()
     front = Front(
         routes,
@@ -91,6 +90,8 @@ def serve(
 
     def begin(run_in_progress: RunInProgress) -> Health:
         source.plan_id = run_in_progress.plan.plan_id
+        door.follow(run_in_progress.plan.serve)
+        judge.watch(run_in_progress)
         return health.watch(run_in_progress)
 
     front.start()

@@ -44,6 +44,7 @@ class RequestJob(Job):
             max_attempts=max_attempts,
             settle=settle,
         )
+        self.priority = work.priority
         self.work = work
         self.result: Any = None
         payload = work.payload
@@ -78,7 +79,7 @@ class RequestSource(Source):
         self._asked: dict[RequestJob, None] = {}
         self._deadlines: list[tuple[int, int, RequestJob]] = []
         self._order = itertools.count()
-        self._bytes = 0
+        self._bytes = self._num_urgent = 0
         self._max_attempts = 1
         self._is_over = False
         self._was_asked = False
@@ -88,6 +89,11 @@ class RequestSource(Source):
     def num_waiting(self) -> int:
         """Jobs that no receiver has taken."""
         return len(self._waiting)
+
+    @property
+    def num_urgent(self) -> int:
+        """Jobs of priority 0 that somebody waits for."""
+        return self._num_urgent
 
     @property
     def num_open(self) -> int:
@@ -107,6 +113,7 @@ class RequestSource(Source):
         with self._lock:
             self._asked[job] = None
             self._bytes += job.num_bytes
+            self._num_urgent += not job.priority
             if work.deadline_ns is not None:
                 heapq.heappush(self._deadlines, (work.deadline_ns + _LATE_NS, next(self._order), job))
             is_over, is_first = self._is_over, not self._waiting
@@ -242,6 +249,7 @@ class RequestSource(Source):
                 return False
             del self._asked[job]
             self._bytes -= job.num_bytes
+            self._num_urgent -= not job.priority
             return True
 
 

@@ -192,3 +192,30 @@ def test_a_client_that_is_gone_cancels_its_job() -> None:
     routes_of(door).answer(request)
     request.on_gone()
     assert door.cancelled == ["a"]
+
+
+def test_a_request_says_how_long_it_waits_and_whether_it_goes_first() -> None:
+    """By a header, or by its job; the earlier one counts."""
+    door = Door()
+    envelope = json.dumps({"data": "eA==", "deadline": 4e9}).encode()
+    request = Asker().request(
+        "POST", "/v1/jobs?priority=0", envelope, content_type="application/json", request_timeout_ms="250"
+    )
+    request.received_ns = 1_000
+    assert routes_of(door).answer(request) is None
+    assert (door.works[0].deadline_ns, door.works[0].priority) == (250_001_000, 0)
+
+
+@pytest.mark.parametrize(
+    ("target", "headers", "code"),
+    [
+        ("/v1/jobs?priority=high", {}, "message.priority"),
+        ("/v1/jobs", {"request_timeout_ms": "soon"}, "message.timeout"),
+    ],
+)
+def test_a_wish_that_cannot_be_read_is_refused(target: str, headers: dict[str, str], code: str) -> None:
+    """With 400, and nothing is let in."""
+    door = Door()
+    answer = routes_of(door).answer(Asker().request("POST", target, b"image", **headers))
+    assert answer is not None
+    assert (answer.status, body_of(answer)["code"], door.works) == (400, code, [])

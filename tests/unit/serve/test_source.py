@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.base.plan import SourcePlan
+from headrace.base.plan import ServePlan, SourcePlan
 from headrace.base.records import DELIVERED, Outcome, OutcomeKind
 from headrace.serve.door import Ended, Refused, Work
-from headrace.serve.front_door import Bounds, FrontDoor, State
+from headrace.serve.front_door import FrontDoor, State
 from headrace.serve.source import RequestJob, RequestSource
 from headrace.testing import FakeClock
 
@@ -142,8 +142,8 @@ def test_the_door_opens_when_the_run_asks_for_jobs_and_closes_before_its_end(sou
     assert refused.code == "serve.stopping"
 
 
-@pytest.mark.parametrize("bounds", [Bounds(requests=2), Bounds(num_bytes=10)])
-def test_the_door_refuses_what_is_beyond_its_bounds(source: RequestSource, bounds: Bounds) -> None:
+@pytest.mark.parametrize("bounds", [ServePlan(max_requests=2), ServePlan(max_bytes=10)])
+def test_the_door_refuses_what_is_beyond_its_bounds(source: RequestSource, bounds: ServePlan) -> None:
     """The door refuses what is beyond its bounds."""
     door, heard = FrontDoor(source, bounds), Heard()
     source.receive(1, 0.0)
@@ -157,7 +157,7 @@ def test_the_door_refuses_what_is_beyond_its_bounds(source: RequestSource, bound
 
 def test_the_door_gives_work_the_default_deadline(source: RequestSource, clock: FakeClock) -> None:
     """The door gives work the default deadline."""
-    door, heard = FrontDoor(source, deadline_seconds=2.0, clock=clock), Heard()
+    door, heard = FrontDoor(source, ServePlan(deadline_seconds=2.0), clock=clock), Heard()
     source.receive(1, 0.0)
     work = heard.work()
     door.submit(work)

@@ -153,10 +153,19 @@ class ExpectedWait:
         item_seconds: What one of them takes of its time in full batches, by the cost curve: 5 ms for 16 are 0.3 ms; None: not
             known, so that everything is let in until it was measured.
         alone_seconds: What an item takes through all stages where it meets nobody; 0: not known.
+        since: What came before that time says nothing: it waited until all was loaded.
     """
 
-    def __init__(self, at_once: int = 1, item_seconds: float | None = None, alone_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        at_once: int = 1,
+        item_seconds: float | None = None,
+        alone_seconds: float = 0.0,
+        *,
+        since: float = -math.inf,
+    ) -> None:
         self._at_once = at_once
+        self._begun = since
         self._item_seconds = item_seconds
         self._alone = _Average(alone_seconds)
         self._errors: dict[int, _Errors] = {}
@@ -201,6 +210,8 @@ class ExpectedWait:
             work: What that returned.
             inside: What is there now.
         """
+        if work.came < self._begun:
+            return
         self._learn_pace(now, inside.waiting >= self._at_once)
         seconds = now - work.came
         if work.meets_nobody:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from headrace.base.errors import BadMessage
 from headrace.serve.http.request import Answer, Request, error_answer, json_answer
 from headrace.serve.http.routes import Handler, Routes
 from headrace.serve.oip.about import SaysWhyNot, describe_server, list_models
@@ -15,6 +16,7 @@ from headrace.serve.oip.http_response import JSON_LENGTH, write_http_response
 from headrace.serve.oip.inference import Inference, RunningRequest
 from headrace.serve.oip.messages import InferRequest, InferResponse
 from headrace.serve.oip.models import ServedModel
+from headrace.serve.timeouts import read_deadline
 
 logger = logging.getLogger("headrace")
 
@@ -77,8 +79,14 @@ class OipRoutes:
             _refuse_encodings(request)
             read = read_http_request(request.body, request.header(JSON_LENGTH.lower()), asked.check_input)
             running = self._inference.start(
-                asked, read, lambda outcome: request.answer(_answer(outcome, read)), received_ns=request.received_ns
+                asked,
+                read,
+                lambda outcome: request.answer(_answer(outcome, read)),
+                received_ns=request.received_ns,
+                deadline_ns=read_deadline(request.headers, request.received_ns),
             )
+        except BadMessage as error:
+            return error_answer(400, error.code, error.reason)
         except OipError as error:
             return refuse(error)
         _cancel_if_gone(request, running)

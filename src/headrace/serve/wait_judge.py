@@ -1,0 +1,92 @@
+"""Refuses what cannot be answered in time: joins `policies.expected_wait` to a door and a run."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from headrace.base.clock import Clock, SystemClock
+from headrace.base.plan import StagePlan
+from headrace.base.policies.expected_wait import ExpectedWait, Inside, LetIn, Reason, TurnedAway
+from headrace.pipeline.warm_up import CostCurve
+from headrace.pipeline.watching import RunInProgress
+from headrace.serve.door import Ended, Refused, Work
+from headrace.serve.source import RequestSource
+
+#: Ends that say how long answers take: an answer, or that there was none in time. What failed early says nothing.
+_TELLING = ("", "deadline.passed")
+
+
+class WaitJudge:
+    """Asked by the door about each piece of work; thread-safe.
+
+    Args:
+        source: Knows what is inside.
+        clock: The run's.
+    """
+
+    def __init__(self, source: RequestSource, clock: Clock | None = None) -> None:
+        self._source = source
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._policy = ExpectedWait()
+        self._num_waiting: Callable[[], int] = lambda: 0
+        self._curves: Sequence[CostCurve] = ()
+        self._stages: Mapping[str, StagePlan] = {}
+        self._num_curves = 0
+
+    def watch(self, run: RunInProgress) -> None:
+        """Learn from a run that is about to begin."""
+        self._num_waiting = run.num_waiting
+        self._curves, self._stages = run.warm_ups, run.plan.stages
+
+    def __call__(self, work: Work) -> Refused | None:
+        """Return why work is not let in; None: it is, and what becomes of it is learned."""
+        now_ns = self._clock.now_ns()
+        deadline = None if work.deadline_ns is None else work.deadline_ns / 1e9
+        with self._lock:
+            if len(self._curves) > self._num_curves:
+                self._take_up_curves(now_ns / 1e9)
+            decision = self._policy.decide(now_ns / 1e9, deadline, self._inside(work.priority), work.priority)
+        if isinstance(decision, TurnedAway):
+            return _refused(decision, 0.0 if deadline is None else deadline - now_ns / 1e9)
+        work.on_end = partial(self._ended, decision, work.on_end)
+        return None
+
+    def _ended(self, work: LetIn, on_end: Callable[[Ended], object], ended: Ended) -> None:
+        if ended.code in _TELLING:
+            with self._lock:
+                self._policy.note_end(self._clock.now_ns() / 1e9, work, self._inside(work.priority))
+        on_end(ended)
+
+    def _inside(self, priority: int) -> Inside:
+        source = self._source
+        before = source.num_urgent if priority == 0 else source.num_open
+        return Inside(before, source.num_waiting + self._num_waiting())
+
+    def _take_up_curves(self, now: float) -> None:
+        """Begin with what the warm-up measured of the slowest device; what came before waited for it, too."""
+        self._num_curves = len(self._curves)
+        paces = [self._pace(curve) for curve in self._curves if curve.seconds]
+        if paces:
+            seconds, at_once = max(paces)
+            self._policy = ExpectedWait(at_once, seconds, since=now)
+
+    def _pace(self, curve: CostCurve) -> tuple[float, int]:
+        """Return the seconds of an item in full batches, and how many items are worked on at once."""
+        plan = self._stages[curve.stage]
+        size = min(max(curve.seconds), plan.batch or 1)
+        at_once = size * (plan.workers or 1)
+        return statistics.median(curve.seconds[size]) / at_once, at_once
+
+
+def _refused(away: TurnedAway, left: float) -> Refused:
+    expected = f"an answer takes up to {away.most_seconds:.3g} s now, and its deadline is in {left:.3g} s"
+    if away.reason is Reason.HOPELESS:
+        reason = f"{expected}, which nothing can meet; give it more time, such as Request-Timeout-Ms: 30000"
+        return Refused(504, "deadline.too_short", reason, away.retry_after_seconds)
+    return Refused(
+        429, "serve.busy", f"{expected}; try again after Retry-After, or elsewhere", away.retry_after_seconds
+    )
