@@ -23,6 +23,7 @@ The way of one item:
                         receiver_totals.py, run_limit.py: what was received, `--limit`
     bounded_queue.py    the queue before a station, with backpressure; sizes.py: bytes of a value
     laned_queue.py      the same with a lane for each server; bulkheads.py: which worker serves which lane
+    two_lines.py        what waits where some are urgent
     station.py          one queue and its workers: take, run, hand on; resources.py: what models share, such as a device
     carriage.py         one thread that carries the calls of all stations whose workers only wait; carrying.py: those of one;
                         carried_costs.py: what they cost

@@ -9,6 +9,8 @@ cores, twenty looks with `sleep(0)` doubled the switches and cost CPU, since all
 Producers that found the queue full are called together once it has fallen to half of its bound. `close` calls everybody; what
 is in the queue then is still handed out.
 
+Items of priority 0 go first, before those of 1; see `two_lines`. While there are none a plain deque holds what waits.
+
 A thread that carries calls never waits here: it takes what there is and puts what fits, and leaves a bell (`base.parking`).
 """
 
@@ -25,6 +27,7 @@ from headrace.base.parking import Bell, Parking
 from headrace.base.policies.batching import BatchingPolicy, Release, ReleaseReason, Waiting
 from headrace.pipeline.item import Item
 from headrace.pipeline.resources import Claim
+from headrace.pipeline.two_lines import TwoLines
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class QueueState:
 
 
 class BoundedQueue:
-    """First in, first out; thread-safe.
+    """First in, first out, by priority; thread-safe.
 
     Args:
         capacity: Bound in items, >= 1.
@@ -56,7 +59,7 @@ class BoundedQueue:
         self._capacity = capacity
         self._capacity_bytes = capacity_bytes
         self._now_ns = clock.now_ns
-        self._items: deque[Item] = deque()
+        self._items: deque[Item] | TwoLines[Item] = deque()
         self._bytes = 0
         self._peak = 0
         self._closed = False
@@ -260,6 +263,8 @@ class BoundedQueue:
             item.queue_depth = depth
             depth += 1
             self._bytes += item.num_bytes
+            if not item.job.priority and isinstance(self._items, deque):
+                self._items = TwoLines(self._items, _is_urgent)
         self._items.extend(items)
         if depth > self._peak:
             self._peak = depth
@@ -301,3 +306,7 @@ class BoundedQueue:
         if num_new and self._consumers.parked:
             wanted = -(-len(self._items) // self.items_per_call)
             self._consumers.call(min(num_new, wanted - self._consumers.num_called))
+
+
+def _is_urgent(item: Item) -> bool:
+    return not item.job.priority

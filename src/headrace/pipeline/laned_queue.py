@@ -18,6 +18,7 @@ from headrace.base.parking import Bell
 from headrace.base.policies.shares import Call, Shares, Turn
 from headrace.pipeline.bounded_queue import BoundedQueue
 from headrace.pipeline.item import Item
+from headrace.pipeline.two_lines import IN_A_ROW, TwoLines
 from headrace.pipeline.users_code import raise_if_of_the_run
 
 #: Least and most that a job which is turned away waits; in between, as long as its lane has been slow.
@@ -28,24 +29,35 @@ GoesTo = Callable[[Item], tuple[str, str]]
 
 
 class _Lanes:
-    """Items by lane; the lanes take turns."""
+    """Items by lane; the lanes take turns, but what is urgent has its lane taken next, as often as `two_lines` allows."""
 
     def __init__(self) -> None:
-        self.by_name: OrderedDict[str, deque[tuple[str, Item]]] = OrderedDict()
+        self.by_name: OrderedDict[str, deque[tuple[str, Item]] | TwoLines[tuple[str, Item]]] = OrderedDict()
         self._num = 0
+        self._num_before = 0
+        """Lanes that were put before the others since one had its turn for what is not urgent."""
 
     def __len__(self) -> int:
         return self._num
 
     def add(self, lane: str, key: str, item: Item) -> None:
         """Add an item at the end of its lane."""
-        self.by_name.setdefault(lane, deque()).append((key, item))
+        waiting = self.by_name.setdefault(lane, deque())
+        if not item.job.priority:
+            if isinstance(waiting, deque):
+                waiting = self.by_name[lane] = TwoLines(waiting, _is_urgent)
+            if self._num_before < IN_A_ROW:
+                self._num_before += 1
+                self.by_name.move_to_end(lane, last=False)
+        waiting.append((key, item))
         self._num += 1
 
     def pop_from(self, lane: str, limit: int) -> tuple[str, list[Item]]:
         """Take the first items of a lane that have one key; its next turn comes after the others'."""
         waiting = self.by_name[lane]
         key, item = waiting.popleft()
+        if item.job.priority:
+            self._num_before = 0
         items = [item]
         while waiting and len(items) < limit and waiting[0][0] == key:
             items.append(waiting.popleft()[1])
@@ -306,3 +318,7 @@ def _ask(function: Callable[[Any, Any], tuple[str, str]], item: Item) -> tuple[s
         raise_if_of_the_run(error)
         return "", ""
     return (key, group) if isinstance(key, str) and isinstance(group, str) else ("", "")
+
+
+def _is_urgent(entry: tuple[str, Item]) -> bool:
+    return not entry[1].job.priority

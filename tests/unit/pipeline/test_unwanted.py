@@ -19,7 +19,7 @@ from headrace.pipeline.execute import run as execute
 from headrace.pipeline.watching import RunInProgress
 from headrace.testing import ListSource
 
-_NUM, _BATCH = 65, 8
+NUM, _BATCH = 65, 8
 
 
 class Device:
@@ -42,7 +42,7 @@ class Device:
         if len(self.batches) == 1:
             assert self._run is not None
             give_up_at = time.monotonic() + 60
-            while self._run.statistics()[0].depth < _NUM - len(batch):
+            while self._run.statistics()[0].depth < NUM - len(batch):
                 assert time.monotonic() < give_up_at, "waited in vain"
                 time.sleep(0.001)
             self._while_it_works()
@@ -69,7 +69,7 @@ def make_late(job: Job) -> None:
 @pytest.mark.parametrize(("change", "code"), [(cancel, "client.gone"), (make_late, "deadline.passed")])
 def test_the_others_take_its_place_in_the_batch(change: Callable[[Job], None], code: str) -> None:
     """Three of four that wait are not wanted: the device sees none of them, and its batches are full."""
-    source = ListSource(range(_NUM))
+    source = ListSource(range(NUM))
 
     def leave_every_fourth() -> None:
         for job in source.in_flight:
@@ -80,26 +80,26 @@ def test_the_others_take_its_place_in_the_batch(change: Callable[[Job], None], c
     result = run(source, device)
     first, *others = device.batches
     seen = [number for batch in others for number in batch]
-    assert seen == [number for number in range(len(first), _NUM) if number % 4 == 0]
+    assert seen == [number for number in range(len(first), NUM) if number % 4 == 0]
     assert [len(batch) for batch in others[:-1]] == [_BATCH] * (len(seen) // _BATCH)
-    assert result.counters.notes[code] == _NUM - len(first) - len(seen)
+    assert result.counters.notes[code] == NUM - len(first) - len(seen)
     assert result.counters.rejected >= result.counters.notes[code]
     assert source.final(OutcomeKind.RETRY) == set()
 
 
 def test_where_nobody_waits_any_more_the_device_rests() -> None:
     """All that waits is dropped, and the run ends; a client that goes away is not the fault of what comes after."""
-    source = ListSource(range(_NUM))
+    source = ListSource(range(NUM))
     device = Device(lambda: [cancel(job) for job in source.in_flight])
     result = run(source, device)
     assert len(device.batches) == 1
-    assert result.counters.rejected == _NUM
+    assert result.counters.rejected == NUM
     assert "run.nothing_succeeded" not in result.counters.notes
 
 
 def test_an_outcome_says_that_the_client_went_away() -> None:
     """The reason begins with the code."""
-    source = ListSource(range(_NUM))
+    source = ListSource(range(NUM))
     device = Device(lambda: [cancel(job) for job in source.in_flight])
     run(source, device)
     reasons: list[Any] = [outcomes[-1].reason for outcomes in source.outcomes.values()]
