@@ -240,7 +240,11 @@ class PushesJobs(Protocol):
 
 @runtime_checkable
 class HearsOfEnd(Protocol):
-    """A source that refuses new work once the run takes no more."""
+    """A source that has something to do before the run takes no more, and refuses new work from then on."""
+
+    def may_stop(self) -> bool:
+        """Return whether a first signal may end the run now; asked again until it may. A second signal does not ask."""
+        ...
 
     def stop(self) -> None:
         """Note that nothing more will be received; called once, while what was received is still worked on."""

@@ -120,13 +120,23 @@ def status_of(result: Result) -> int:
 
 def _run_worker(args: argparse.Namespace, slot: WorkerSlot) -> Ended:
     """Run the pipeline in a worker process and return what came of it, the result as JSON."""
+    result, _ = _execute(args, None, slot)
+    return say_how_it_ended(result, args.queue or "")
+
+
+def say_how_it_ended(result: Result, queue: str) -> Ended:
+    """Return what a worker process says of its run, at its end.
+
+    Args:
+        result: Of the run.
+        queue: The address of its queue; empty: it has none.
+    """
     from headrace.base.documents import encode_document
     from headrace.base.worker_slot import Ended
     from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 
-    result, _ = _execute(args, None, slot)
     return Ended(
-        queue=args.queue or "",
+        queue=queue,
         status=EXIT_INTERRUPTED if result.interrupted else EXIT_DONE,
         document=encode_document(as_dict(result)),
         is_drained=result.drained_by is not None,

@@ -35,7 +35,9 @@ from headrace.cli.pipeline_arguments import (
 from headrace.cli.terminal import speaker
 
 if TYPE_CHECKING:
+    from headrace.base.worker_slot import Ended, WorkerSlot
     from headrace.pipeline.definition import Pipeline
+    from headrace.pipeline.execute import Result
     from headrace.serve.service import ServeSettings
 
 _say = speaker("serve")
@@ -64,6 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--probe", metavar="FILE",
         help="an item that the pipeline can do, by which the service tries itself (default for images: a photograph of ours)",
     )  # fmt: skip
+    parser.add_argument(
+        "--supervise", type=positive, metavar="N",
+        help="serve by N worker processes that share the port, and restart those that die; SIGHUP restarts all in turn",
+    )  # fmt: skip
     parser.add_argument("-o", "--output", metavar="RUN", help="write a run folder: spans, errors, plan, environment")
     parser.add_argument("--force", action="store_true", help="replace what an earlier run left in that folder")
     parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.run/1)")
@@ -75,32 +81,49 @@ def run(args: argparse.Namespace) -> int:
 
     if (args.pipeline is None) == (args.queue is None):
         raise SettingsError("name a pipeline, such as jobs.py:pipeline, or a queue with --queue: one of the two")
+    args.settings += [f'serve.deadline_seconds="{args.deadline}"'] if args.deadline else []
+    args.settings += [f"serve.max_requests={args.max_requests}"] if args.max_requests else []
     if args.queue is not None:
         return _serve_queue(args)
-    return _serve_pipeline(args)
+    return _serve_by_several(args) if args.supervise else _serve_pipeline(args)
 
 
 def _serve_pipeline(args: argparse.Namespace) -> int:
-    from headrace.cli.loading import load_pipeline
     from headrace.cli.run import print_result, status_of
+
+    with stdout_kept(args.json):
+        result = _execute(args, watch=functools.partial(live_view, None))
+    print_result(args, result)
+    return status_of(result)
+
+
+def _execute(args: argparse.Namespace, **options: Any) -> Result:
+    """Serve the pipeline that the arguments name."""
+    from headrace.cli.loading import load_pipeline
     from headrace.serve.service import serve
 
     pipeline = load_pipeline(args.pipeline)
-    args.limit = None
-    args.settings += [f'serve.deadline_seconds="{args.deadline}"'] if args.deadline else []
-    args.settings += [f"serve.max_requests={args.max_requests}"] if args.max_requests else []
-    with stdout_kept(args.json):
-        result = serve(
-            pipeline,
-            open_plan(args),
-            _settings(args, _probes(args, pipeline)),
-            tell=_tell,
-            watch=functools.partial(live_view, None),
-            output=args.output,
-            force=args.force,
-        )
-    print_result(args, result)
-    return status_of(result)
+    settings = _settings(args, _probes(args, pipeline))
+    return serve(pipeline, open_plan(args), settings, tell=_tell, output=args.output, force=args.force, **options)
+
+
+def _serve_by_several(args: argparse.Namespace) -> int:
+    """Serve by worker processes that share one listening socket."""
+    import headrace.serve.service  # noqa: F401 - once, here: every worker is forked with it
+    from headrace.cli.supervising import supervise
+    from headrace.serve.http.listening import listen
+
+    args.listening = listen(args.host, args.port, reuse_port=False)
+    host, port = args.listening.getsockname()[:2]
+    scheme = "https" if args.tls_cert else "http"
+    _tell(f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}")
+    return supervise(args, _run_worker, command="serve", has_queue=False)
+
+
+def _run_worker(args: argparse.Namespace, slot: WorkerSlot) -> Ended:
+    from headrace.cli.run import say_how_it_ended
+
+    return say_how_it_ended(_execute(args, slot=slot), queue="")
 
 
 def _serve_queue(args: argparse.Namespace) -> int:
@@ -127,8 +150,9 @@ def _settings(args: argparse.Namespace, probes: dict[str, Any]) -> ServeSettings
         host=args.host,
         port=args.port,
         token=_read_token(args.token_file),
-        tls=(Path(args.tls_cert), Path(args.tls_key)) if args.tls_cert else None,
+        tls=(args.tls_cert, args.tls_key) if args.tls_cert else None,
         probes=probes,
+        listening=getattr(args, "listening", None),
     )
 
 

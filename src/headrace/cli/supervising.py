@@ -1,4 +1,4 @@
-"""`headrace run --supervise N`: the same run in N worker processes that are started again when they die."""
+"""`--supervise N` of `headrace run` and `serve`: the same run in N worker processes that are started again when they die."""
 
 from __future__ import annotations
 
@@ -15,18 +15,26 @@ if TYPE_CHECKING:
     from headrace.base.worker_slot import Ended, WorkerSlot
     from headrace.pipeline.supervisor import Supervised
 
-_say = speaker("run")
 
 #: More are a slip of the hand: each is a process with threads, queues and a model of its own.
 MOST_WORKERS = 256
 
 
-def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace, WorkerSlot], Ended]) -> int:
+def supervise(
+    args: argparse.Namespace,
+    run_worker: Callable[[argparse.Namespace, WorkerSlot], Ended],
+    *,
+    command: str = "run",
+    has_queue: bool = True,
+) -> int:
     """Run the command's workers and return the exit status.
 
     Args:
         args: As parsed.
         run_worker: Runs the pipeline in a worker.
+        command: That was given, for what is said.
+        has_queue: Whether what workers have in flight comes back, and can be told apart, after the supervisor's own death; if
+            not, SIGHUP restarts the workers one after the other.
     """
     import msgspec
 
@@ -65,16 +73,17 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
         supervisor = Supervisor(
             args.supervise,
             work,
-            say=lambda text: say(f"headrace run: {text}"),
-            progress=_say,
+            say=lambda text: say(f"headrace {command}: {text}"),
+            progress=speaker(command),
             grace_seconds=plan.run.grace_seconds,
             silent_seconds=plan.run.silent_seconds,
             note=functools.partial(_write, args),
-            recovery=RecoveryFolder.create(),
+            recovery=RecoveryFolder.create() if has_queue else None,
+            renews=not has_queue,
         )
         result = supervisor.run()
     if result.reason:
-        say(f"headrace run: {result.reason}")
+        say(f"headrace {command}: {result.reason}")
     _write(args, result)
     _tell(args, result)
     return result.status or (EXIT_NEGATIVE if _is_in_vain(result) else EXIT_DONE)
@@ -95,14 +104,9 @@ def _check(args: argparse.Namespace) -> None:
         raise SettingsError(
             f"--supervise {args.supervise}: at most {MOST_WORKERS} workers, each a process; one or two for each core are usual"
         )
-    for option, given in (
-        ("--limit", args.limit),
-        ("--shadow", args.shadow),
-        ("--ledger", args.ledger),
-        ("--max-failed", args.max_failed),
-    ):
-        if given:
-            raise SettingsError(f"{option} is for one worker; leave it or --supervise out")
+    for option in ("limit", "shadow", "ledger", "max_failed"):
+        if getattr(args, option, None):
+            raise SettingsError(f"--{option.replace('_', '-')} is for one worker; leave it or --supervise out")
     if args.output:
         take_folder(Path(args.output), force=args.force)
 

@@ -52,5 +52,6 @@ Other ways to run:
     following.py        `--follow`: another model while the pipeline runs
     shadow.py           `--shadow`: a candidate beside the model
     dry_run.py          `--dry-run`: everything but delivery and acks
-    supervisor.py       `--supervise`: several processes, started again when they die; memory_killer.py: why they died
+    supervisor.py       `--supervise`: several processes, started again when they die; memory_killer.py: why they died;
+                        renewal.py: one after the other
 """

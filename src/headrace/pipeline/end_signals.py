@@ -55,8 +55,11 @@ class EndSignals:
             for number, handler in before.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    def heed(self, stop: Callable[[], object], *, is_stopping: bool) -> None:
-        """Call `stop` once for each request that has not been heeded yet."""
+    def heed(self, stop: Callable[[], object], may_stop: Callable[[], bool], *, is_stopping: bool) -> None:
+        """Call `stop` once for each request that has not been heeded yet; for the first one, once it may stop."""
+        is_asked = self.num == 1 or (self.num == 0 and self._stop is not None and self._stop.is_set())
+        if is_asked and not is_stopping and not may_stop():
+            return
         if self._stop is not None and self._stop.is_set() and not is_stopping:
             stop()
         while self._num_heeded < self.num:

@@ -368,12 +368,14 @@ class Runtime:
         self._source_is_stopped = True
 
     def _poll_seconds(self) -> float:
-        if self._admission.is_closed or not self._admission.has_none():
+        if self._admission.is_closed or not self._admission.has_none() or self.signals.has_news:
             return _POLL_SECONDS
         return _POLL_STOP_SECONDS if self.signals.is_polled else _POLL_EMPTY_SECONDS
 
     def _heed_signals(self) -> None:
-        self.signals.heed(self.stop, is_stopping=self._admission.is_closed)
+        source = self._pipeline.source
+        may_stop = source.may_stop if isinstance(source, HearsOfEnd) else _at_once
+        self.signals.heed(self.stop, may_stop, is_stopping=self._admission.is_closed)
 
     def _close(self, helpers: Sequence[threading.Thread], receivers: Sequence[threading.Thread]) -> None:
         try:
@@ -454,6 +456,10 @@ class Runtime:
             else:
                 is_due.wait(TICK_SECONDS)
             is_due.clear()
+
+
+def _at_once() -> bool:
+    return True
 
 
 def _no_model(path: str | None = None) -> Any:

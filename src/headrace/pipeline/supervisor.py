@@ -44,6 +44,7 @@ from headrace.base.records import OutcomeKind
 from headrace.base.signals import block_signals
 from headrace.base.worker_slot import Ended, Inherited, WorkerSlot
 from headrace.pipeline.memory_killer import memory_kills
+from headrace.pipeline.renewal import Renewal, Standing
 
 logger = logging.getLogger("headrace")
 
@@ -151,6 +152,7 @@ class Supervisor:
         policy: When a worker that died is started again.
         note: Takes what came of it so far: at the beginning, after each death, and now and then.
         progress: Takes a line now and then: how many workers run, and how jobs ended so far.
+        renews: SIGHUP restarts the workers one after the other, while the others work; else it ends the supervisor.
         recovery: Where what is known outlives this process; None: nowhere.
         clock: For tests.
     """
@@ -168,9 +170,11 @@ class Supervisor:
         note: Callable[[Supervised], object] = lambda result: None,
         progress: Callable[[str], object] = lambda text: None,
         recovery: RecoveryFolder | None = None,
+        renews: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self.result = Supervised()
+        self._heard = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if renews else []))
         self._work = work
         self._say = say
         self._note = note
@@ -197,6 +201,7 @@ class Supervisor:
         self._told: tuple[float, int] | None = None
         self._memory_kills = memory_kills()
         self._random = random.Random()
+        self._renewal = Renewal(self._tell_people)
 
     def run(self) -> Supervised:
         """Run until all workers have ended and return what came of it; in a worker this raises SystemExit."""
@@ -206,6 +211,7 @@ class Supervisor:
             while any(post.worker or post.start_at is not None for post in self._posts):
                 now = self._now()
                 self._heed_signals(now)
+                self._renew()
                 self._start_due(now)
                 self._pass_news()
                 self._listen()
@@ -320,6 +326,8 @@ class Supervisor:
         # Not SIG_IGN: programs that the user's code starts would inherit that.
         signal.signal(signal.SIGTERM, lambda *_: None)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        if signal.SIGHUP in self._heard:
+            signal.signal(signal.SIGHUP, lambda *_: None)
         ours.close()
         for post in self._posts:
             if post.worker is not None:
@@ -442,6 +450,9 @@ class Supervisor:
         if self._stopping:
             is_drained = worker.ended is not None and worker.ended.is_drained
             self._is_drained = self._is_drained and (is_drained or not worker.slot.table.num_beats)
+            return
+        if self._renewal.is_renewed(post.number, worker.pid):
+            post.start_at = self._now()
             return
         if not self._has_begun:  # others would end likewise, and none of them is started before the first has begun
             self._end_all(
@@ -579,13 +590,29 @@ class Supervisor:
                 self._kill_at = min(self._kill_at or now, now) + self._leave_seconds
                 self._ask()
 
+    def _renew(self) -> None:
+        """Replace workers one after the other where SIGHUP asked for it."""
+        if self._stopping or not self._has_begun:
+            return
+        self._renewal.look(
+            [
+                Standing(post.number, worker.pid, worker.slot.table.num_beats > 0)
+                if (worker := post.worker) is not None
+                else Standing(post.number, None, has_begun=False)
+                for post in self._posts
+            ]
+        )
+
     @contextmanager
     def _signals(self) -> Iterator[None]:
         def note(number: int, _: Any) -> None:
+            if number == signal.SIGHUP:
+                self._renewal.request()
+                return
             self._first_signal = self._first_signal or number
             self._num_signals += 1
 
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, note) for number in self._heard}
         parent = os.getpid()
         try:
             yield

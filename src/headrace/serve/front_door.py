@@ -19,6 +19,8 @@ class State(StrEnum):
     STARTING = "starting"
     """Models are being loaded."""
     OPEN = "open"
+    LEAVING = "leaving"
+    """It is about to drain: clients are told to go elsewhere, and what they still send is answered."""
     DRAINING = "draining"
     """It lets nobody in and finishes what is inside."""
 
@@ -87,7 +89,7 @@ class FrontDoor:
         return _Ticket(self._source.put(work.id or os.urandom(16).hex(), work), self._source)
 
     def _refuse(self, work: Work) -> Refused | None:
-        if self.state is not State.OPEN:
+        if self.state not in (State.OPEN, State.LEAVING):
             said = "models are being loaded" if self.state is State.STARTING else "it is stopping"
             code = "serve.starting" if self.state is State.STARTING else "serve.stopping"
             return Refused(503, code, f"the service takes no work now: {said}; try again")
@@ -97,6 +99,11 @@ class FrontDoor:
         if num_bytes >= plan.max_bytes:
             return Refused(429, "serve.busy", f"requests inside hold {num_bytes:,} bytes, at most {plan.max_bytes:,}")
         return None if self._judge is None or plan.admission == "all" else self._judge(work)
+
+    def leave(self) -> None:
+        """Note that the service is about to end."""
+        if self.state is State.OPEN:
+            self.state = State.LEAVING
 
     def _open(self) -> None:
         if self.state is State.STARTING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from headrace.serve.http.routes import Routes
 
 #: How often an idle service tries itself, how long a success proves something, and how soon a failure is tried again.
 _PROBE_SECONDS, _PROOF_SECONDS, _AGAIN_SECONDS = 5.0, 15.0, 0.5
+_FIRST_SECONDS = 0.05
 #: A call that takes longer than this, and than this many times the slowest call at warm-up, hangs.
 _HUNG_SECONDS, _HUNG_TIMES = 2.0, 10.0
 #: How long the answer to a probe may take: whoever asks for it gave up long before.
@@ -45,6 +46,8 @@ class Health:
 
     door: FrontDoor
     probes: Mapping[str, Any]
+    on_ready: Callable[[], object] = lambda: None
+    """Called once, by the thread that probes, when the service can answer for the first time."""
     _run: RunInProgress | None = None
     _proofs: dict[str, _Proof] = field(default_factory=dict)
     _is_over: threading.Event = field(default_factory=threading.Event)
@@ -107,12 +110,15 @@ class Health:
         return _say(self.why_not_ready(), "ready")
 
     def _keep_probing(self) -> None:
-        pause = _AGAIN_SECONDS
+        pause, was_ready = _FIRST_SECONDS, False
         while not self._is_over.wait(pause):
-            pause = _PROBE_SECONDS
+            if not was_ready and not self.why_not_ready():
+                was_ready = True
+                self.on_ready()
+            pause = _PROBE_SECONDS if was_ready else _FIRST_SECONDS
             for task, proof in self._proofs.items():
                 if not self._is_proved(proof) and not self._probe(task):
-                    pause = _AGAIN_SECONDS
+                    pause = min(pause, _AGAIN_SECONDS)
 
     def _is_proved(self, proof: _Proof) -> bool:
         return proof.succeeded_at is not None and time.monotonic() - proof.succeeded_at < _PROBE_SECONDS

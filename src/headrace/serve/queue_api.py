@@ -12,21 +12,17 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from headrace.base.clock import SystemClock
 from headrace.base.errors import BadMessage, QueueUnavailable, SourceError
 from headrace.base.protocols import Queue
 from headrace.base.records import Job
-from headrace.serve.http.front import Front
 from headrace.serve.http.request import Answer, Request, error_answer, json_answer
 from headrace.serve.http.routes import Routes
 from headrace.serve.jobs_api import read_job
+from headrace.serve.service import ServeSettings, make_front
 from headrace.sources.addresses import open_queue
 from headrace.sources.jobs import encode_job
-
-if TYPE_CHECKING:
-    from headrace.serve.service import ServeSettings
 
 logger = logging.getLogger("headrace")
 
@@ -125,14 +121,7 @@ def serve_queue(address: str, settings: ServeSettings, max_requests: int, *, tel
     """
     queue = open_queue(address)
     routes, is_over = Routes(), threading.Event()
-    front = Front(
-        routes,
-        host=settings.host,
-        port=settings.port,
-        limits=settings.limits,
-        token=settings.token,
-        listening=settings.listening,
-    )
+    front = make_front(routes, settings)
 
     def end(number: int, frame: FrameType | None) -> None:
         is_over.set()
@@ -144,8 +133,7 @@ def serve_queue(address: str, settings: ServeSettings, max_requests: int, *, tel
             front.start()
             tell(front.url)
             is_over.wait()
-            front.stop_accepting()
-        front.drain(5.0)
+            front.drain(settings.leave_seconds)
     finally:
         front.close()
         queue.close()

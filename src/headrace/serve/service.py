@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headrace.base.plan import Plan
+from headrace.base.worker_slot import WorkerSlot
 from headrace.delivery.callback import Callback
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Measuring, Result, run
@@ -20,6 +22,7 @@ from headrace.serve.http.limits import Limits
 from headrace.serve.http.routes import Routes
 from headrace.serve.jobs_api import JobsApi
 from headrace.serve.reply import Reply, ReplyOrCall
+from headrace.serve.shared_source import SharedRequestSource
 from headrace.serve.source import RequestSource
 from headrace.serve.wait_judge import WaitJudge
 
@@ -36,11 +39,13 @@ class ServeSettings:
     """0: any free one."""
     token: str | None = None
     """What clients send as `Authorization: Bearer TOKEN`; None: nothing is asked for."""
-    tls: tuple[Path, Path] | None = None
+    tls: tuple[str, str] | None = None
     """Files of the certificate and its key."""
     limits: Limits = field(default_factory=Limits)
     probes: Mapping[str, Any] = field(default_factory=dict)
     """{task: payload} with which the service tries itself; see `health`."""
+    leave_seconds: float = 5.0
+    """How long clients are told to go elsewhere before the service ends; it ends sooner once all have gone."""
     listening: socket.socket | None = None
     """A socket to listen on instead, for processes that share one."""
 
@@ -52,6 +57,7 @@ def serve(
     *,
     tell: Callable[[str], object] = lambda address: None,
     watch: Watch | None = None,
+    slot: WorkerSlot | None = None,
     **options: Any,
 ) -> Result:
     """Answer requests with a pipeline until SIGTERM, Ctrl-C or `stop`.
@@ -63,6 +69,7 @@ def serve(
         settings: Where to listen.
         tell: Called with the address, such as `http://127.0.0.1:8000`, once it is listened on; models are loaded after that.
         watch: What lives beside the run.
+        slot: Of a process that shares the listening socket with others under a supervisor.
         options: Of `headrace.run`.
 
     Raises:
@@ -71,20 +78,14 @@ def serve(
     """
     settings = settings or ServeSettings()
     callback = pipeline.delivery if isinstance(pipeline.delivery, Callback) else None
-    source = RequestSource()
+    source = RequestSource() if slot is None else SharedRequestSource()
     pipeline = pipeline.replace_source(source).replace_delivery(ReplyOrCall(callback) if callback else Reply())
     judge = WaitJudge(source)
     door = FrontDoor(source, judge=judge)
     health, routes = Health(door, settings.probes), Routes()
-    front = Front(
-        routes,
-        host=settings.host,
-        port=settings.port,
-        limits=settings.limits,
-        token=settings.token,
-        listening=settings.listening,
-    )
+    front = make_front(routes, settings)
     source.soon = front.call_soon
+    source.may_leave = _Leaving(front, door, settings.leave_seconds).may_leave
     health.add_to(routes)
     JobsApi(door, front.call_later, calls_back=callback is not None).add_to(routes)
 
@@ -94,12 +95,48 @@ def serve(
         judge.watch(run_in_progress)
         return health.watch(run_in_progress)
 
-    front.start()
-    try:
+    if settings.listening is None:
+        front.start()
         tell(front.url)
+    else:
+        health.on_ready = front.start  # until then the processes that share the socket answer
+    try:
         together = begin if watch is None else watch_together(begin, watch)
         # No brake: nothing is lost by a failure, since its client hears of it at once.
-        return run(pipeline, plan, watch=together, measuring=Measuring(brakes=False), **options)
+        return run(pipeline, plan, watch=together, slot=slot, measuring=Measuring(brakes=False), **options)
     finally:
         front.drain(_LAST_ANSWERS_SECONDS)
         front.close()
+
+
+def make_front(routes: Routes, settings: ServeSettings) -> Front:
+    """Return a front that is not started."""
+    return Front(
+        routes,
+        host=settings.host,
+        port=settings.port,
+        limits=settings.limits,
+        tls=settings.tls,
+        token=settings.token,
+        listening=settings.listening,
+    )
+
+
+class _Leaving:
+    """Lets clients go before the run ends: each connection is closed with its next answer."""
+
+    def __init__(self, front: Front, door: FrontDoor, seconds: float) -> None:
+        self._front = front
+        self._door = door
+        self._seconds = seconds
+        self._thread: threading.Thread | None = None
+
+    def may_leave(self) -> bool:
+        """Return whether all are gone, or the time is over; the first call tells them."""
+        if self._thread is None:
+            self._door.leave()
+            self._thread = threading.Thread(
+                target=self._front.drain, args=(self._seconds,), name="leaving", daemon=True
+            )
+            self._thread.start()
+        return not self._thread.is_alive()

@@ -32,9 +32,11 @@ _STOPPED = "serve.stopping"
 class RequestJob(Job):
     """A job that somebody waits for."""
 
-    __slots__ = ("num_bytes", "result", "work")
+    __slots__ = ("num_bytes", "number", "result", "work")
 
-    def __init__(self, job_id: str, work: Work, settle: Callable[[Job, Outcome], None], max_attempts: int) -> None:
+    def __init__(
+        self, job_id: str, number: int, work: Work, settle: Callable[[Job, Outcome], None], max_attempts: int
+    ) -> None:
         super().__init__(
             job_id,
             work.payload,
@@ -45,6 +47,7 @@ class RequestJob(Job):
             settle=settle,
         )
         self.priority = work.priority
+        self.number = number
         self.work = work
         self.result: Any = None
         payload = work.payload
@@ -60,6 +63,7 @@ class RequestSource(Source):
     Attributes:
         on_ready: Called when the run asks for jobs for the first time: its workers are open.
         on_stopping: Called when it will ask for no more.
+        may_leave: Says whether the run may end now that it was asked to.
         plan_id: Of the Plan in use; named in answers.
         soon: Calls a function when all requests that are there by now have been read, so that their jobs go in together.
     """
@@ -69,6 +73,7 @@ class RequestSource(Source):
     def __init__(self, clock: Clock | None = None) -> None:
         self.on_ready: Callable[[], object] = lambda: None
         self.on_stopping: Callable[[], object] = lambda: None
+        self.may_leave: Callable[[], bool] = lambda: True
         self.plan_id = ""
         self.soon: Callable[[Callable[[], object]], object] = lambda call: call()
         self._clock = clock or SystemClock()
@@ -76,9 +81,9 @@ class RequestSource(Source):
         self._receivers = Parking(self._lock)
         self._waiting: deque[RequestJob] = deque()
         self._again: list[tuple[float, int, RequestJob]] = []
-        self._asked: dict[RequestJob, None] = {}
-        self._deadlines: list[tuple[int, int, RequestJob]] = []
-        self._order = itertools.count()
+        self._asked: dict[int, RequestJob] = {}
+        self._deadlines: list[tuple[int, int]] = []
+        self._numbers = itertools.count()
         self._bytes = self._num_urgent = 0
         self._max_attempts = 1
         self._is_over = False
@@ -109,19 +114,21 @@ class RequestSource(Source):
 
     def put(self, job_id: str, work: Work) -> RequestJob:
         """Let a job in, and return it; it ends at once where the run is over."""
-        job = RequestJob(job_id, work, self._settle, self._max_attempts)
+        job = RequestJob(job_id, next(self._numbers), work, self._settle, self._max_attempts)
+        refused = self._enter(job)
         with self._lock:
-            self._asked[job] = None
+            self._asked[job.number] = job
             self._bytes += job.num_bytes
             self._num_urgent += not job.priority
             if work.deadline_ns is not None:
-                heapq.heappush(self._deadlines, (work.deadline_ns + _LATE_NS, next(self._order), job))
-            is_over, is_first = self._is_over, not self._waiting
-            if not is_over:
+                heapq.heappush(self._deadlines, (work.deadline_ns + _LATE_NS, job.number))
+            is_first = not self._waiting
+            refused = refused or (_stopping(job) if self._is_over else None)
+            if refused is None:
                 self._waiting.append(job)
                 self._call_receiver()
-        if is_over:
-            self._end(job, _stopping(job))
+        if refused is not None:
+            self._end(job, refused)
         elif is_first and self._push is not None:
             self.soon(self._push_waiting)
         return job
@@ -152,9 +159,10 @@ class RequestSource(Source):
         if self._push is None or not self._waiting:
             return
         with self._lock:
-            jobs = list(self._waiting)
+            waiting = list(self._waiting)
             self._waiting.clear()
-        self._push(jobs)
+        if jobs := self._let_in(waiting):
+            self._push(jobs)
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return up to limit jobs, [] if none came within wait_seconds."""
@@ -169,7 +177,11 @@ class RequestSource(Source):
                 jobs.append(self._waiting.popleft())
             if self._waiting:
                 self._call_receiver()
-        return jobs
+        return list(self._let_in(jobs))
+
+    def may_stop(self) -> bool:
+        """Return whether everybody was told that it ends."""
+        return self.may_leave()
 
     def stop(self) -> None:
         """End the jobs that were not received: nothing more will be."""
@@ -186,16 +198,17 @@ class RequestSource(Source):
     def tend(self) -> None:
         """Offer again what is due, and answer those whose time is over."""
         now = self._clock.now_ns()
-        late: list[RequestJob] = []
+        late: list[RequestJob | None] = []
         with self._lock:
             while self._again and self._again[0][0] <= now:
                 self._waiting.append(heapq.heappop(self._again)[-1])
                 self._call_receiver()
-            while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][-1] not in self._asked):
-                late.append(heapq.heappop(self._deadlines)[-1])
+            while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][1] not in self._asked):
+                late.append(self._asked.get(heapq.heappop(self._deadlines)[1]))
         self._push_waiting()
         for job in late:
-            self._end(job, _failed(job, "deadline.passed: the request's deadline passed before it was answered"))
+            if job is not None:
+                self._end(job, _failed(job, "deadline.passed: the request's deadline passed before it was answered"))
 
     def backlog(self) -> QueueStatistics:
         """Return how much waits and is in flight."""
@@ -205,8 +218,22 @@ class RequestSource(Source):
     def close(self) -> None:
         """Answer everybody who still waits."""
         self.stop()
-        for job in list(self._asked):
+        for job in list(self._asked.values()):
             self._end(job, _stopping(job))
+
+    # --- what a source that several processes share does otherwise
+
+    def _enter(self, job: RequestJob) -> Ended | None:
+        """Note a job that came; return why it may not run."""
+        return None
+
+    def _let_in(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Return those of the jobs that may run now."""
+        return jobs
+
+    def _wake_receivers(self) -> None:
+        with self._lock:
+            self._receivers.call_all()
 
     # --- how jobs end
 
@@ -228,15 +255,14 @@ class RequestSource(Source):
         is_late = job.deadline_ns is not None and due >= job.deadline_ns
         if job.attempt >= self._max_attempts or job.cancelled or is_late:
             return False
-        again = RequestJob(job.id, job.work, self._settle, self._max_attempts)
+        again = RequestJob(job.id, job.number, job.work, self._settle, self._max_attempts)
         again.attempt = job.attempt + 1
         with self._lock:
-            if self._is_over or job not in self._asked:
+            if self._is_over or self._asked.get(job.number) is not job:
                 return False
-            del self._asked[job]
-            self._asked[again] = None
-            heapq.heappush(self._again, (due, next(self._order), again))
-        return True
+            self._asked[job.number] = again
+            heapq.heappush(self._again, (due, job.number, again))
+        return self._enter(again) is None
 
     def _end(self, job: RequestJob, ended: Ended) -> None:
         if self._forget(job):
@@ -245,9 +271,9 @@ class RequestSource(Source):
     def _forget(self, job: RequestJob) -> bool:
         """Return whether somebody waited for a job until now."""
         with self._lock:
-            if job not in self._asked:
+            if self._asked.get(job.number) is not job:
                 return False
-            del self._asked[job]
+            del self._asked[job.number]
             self._bytes -= job.num_bytes
             self._num_urgent -= not job.priority
             return True

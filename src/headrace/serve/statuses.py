@@ -5,6 +5,7 @@ from __future__ import annotations
 _EXACT = {
     "deadline.passed": 504,
     "serve.busy": 429,
+    "serve.killer": 422,
     "serve.starting": 503,
     "serve.stopping": 503,
     "message.size": 413,

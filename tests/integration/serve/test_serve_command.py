@@ -1,14 +1,8 @@
 """`headrace serve` as a user meets it: a process of its own, asked over HTTP."""
 
 import json
-import os
-import re
-import signal
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +11,7 @@ import pytest
 import headrace as hr
 from headrace.cli.loading import load_pipeline
 from headrace.samples.catalogue import PHOTOGRAPHS, SCENES_MODEL_PATH
+from tests.integration.serve.service import Service
 
 pytestmark = pytest.mark.smoke
 
@@ -38,48 +33,6 @@ class Scenes(hr.Module):
 
 pipeline = hr.Pipeline(source=hr.items([]), module=Scenes())
 """
-
-
-class Service:
-    """A command that serves, in a process of its own."""
-
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "headrace", "serve", *arguments, "--port", "0"],
-            cwd=folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
-        self.said = ""
-        while not (found := re.search(r"listening on (http://\S+);", self.said)):
-            line = self.process.stderr.readline()
-            assert line, self.said
-            self.said += line
-        self.url = found[1]
-
-    def ask(self, target: str, body: bytes | None = None, **headers: str) -> tuple[int, dict[str, object]]:
-        """Return status and JSON of an answer."""
-        request = urllib.request.Request(self.url + target, body, headers)
-        try:
-            with urllib.request.urlopen(request, timeout=60) as response:
-                return response.status, json.load(response)
-        except urllib.error.HTTPError as error:
-            return error.code, json.load(error)
-
-    def wait_until_ready(self) -> None:
-        """Wait until it says that it is ready."""
-        until = time.monotonic() + 60
-        while self.ask("/readyz")[0] != 200:
-            assert time.monotonic() < until, self.ask("/readyz")
-            time.sleep(0.05)
-
-    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-        """Send a signal; return exit status, and what was printed."""
-        self.process.send_signal(number)
-        out, said = self.process.communicate(timeout=60)
-        return self.process.returncode, out, self.said + said
 
 
 @pytest.fixture

@@ -1,0 +1,106 @@
+"""`headrace serve --supervise N`: processes share a port, are restarted in turn, and find the request that kills them."""
+
+import contextlib
+import http.client
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.integration.serve.service import Service
+
+PIPELINE = """
+import ctypes
+import headrace as hr
+
+class Lengths(hr.Module):
+    def process(self, batch):
+        if any(one.startswith(b"kill") for one in batch):
+            ctypes.string_at(0)
+        return [len(one) for one in batch]
+
+pipeline = hr.Pipeline(source=hr.items([]), module=Lengths())
+"""
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """Two processes that return how long an item is."""
+    (tmp_path / "jobs.py").write_text(PIPELINE)
+    (tmp_path / "probe").write_bytes(b"probe")
+    service = Service(tmp_path, "jobs.py:pipeline", "--supervise", "2", "--probe", "probe")
+    service.wait_until_ready()
+    yield service
+    service.process.kill()
+    service.process.communicate()
+
+
+class Clients:
+    """Ask again and again, each on a connection of its own, and note what came."""
+
+    def __init__(self, url: str, number: int) -> None:
+        self.num_answered = 0
+        self.failures: list[str] = []
+        self._place = urlsplit(url)
+        self._is_over = threading.Event()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(number)]
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        """Stop asking."""
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _ask(self) -> None:
+        place = self._place.hostname, self._place.port
+        with contextlib.closing(http.client.HTTPConnection(*place, timeout=60)) as connection:
+            self._ask_over(connection)
+
+    def _ask_over(self, connection: http.client.HTTPConnection) -> None:
+        while not self._is_over.is_set():
+            try:
+                connection.request("POST", "/v1/jobs", b"12345")
+                answer = connection.getresponse()
+                body = answer.read()
+            except OSError as error:
+                self.failures.append(repr(error))
+                connection.close()
+                continue
+            self.num_answered += 1
+            if answer.status != 200 or b'"result":5' not in body:
+                self.failures.append(f"{answer.status} {body!r}")
+
+
+def test_a_rolling_restart_fails_nobody(service: Service) -> None:
+    """SIGHUP replaces one process after the other while clients go on asking."""
+    clients = Clients(service.url, 4)
+    try:
+        service.process.send_signal(signal.SIGHUP)
+        service.read_until("all workers were restarted")
+    finally:
+        clients.end()
+    assert clients.failures == []
+    assert clients.num_answered > 0
+    status, _, said = service.end()
+    assert (status, "died" in said) == (0, False), said
+
+
+def test_a_request_that_kills_is_found_and_refused(service: Service) -> None:
+    """The second death names it; the service goes on, and the same request is refused from then on."""
+    for _ in range(2):
+        with pytest.raises((ConnectionError, http.client.RemoteDisconnected)):
+            service.ask("/v1/jobs", b"kill")
+        service.read_until("died: SIGSEGV; 1 jobs in work")
+    until = time.monotonic() + 60
+    status, answer = 0, {}
+    while status != 422 and time.monotonic() < until:
+        with contextlib.suppress(ConnectionError):  # the news of the death is on its way to the other process
+            status, answer = service.ask("/v1/jobs", b"kill")
+    assert (status, answer["code"]) == (422, "serve.killer")
+    assert service.ask("/v1/jobs", b"12345")[1]["result"] == 5
