@@ -57,6 +57,11 @@ def add_change_arguments(parser: argparse.ArgumentParser) -> None:
         "--arrival-rate", metavar="RATE", help="jobs that arrive at random times, such as 100/s, instead of the run's"
     )
     parser.add_argument(
+        "--deadline",
+        metavar="TIME",
+        help="what cannot be answered in this time, such as 100ms, is refused, as `headrace serve` does",
+    )
+    parser.add_argument(
         "--quiet-machine", action="store_true", help="without the other programs that used the machine during the run"
     )
 
@@ -74,6 +79,7 @@ def change_of(args: argparse.Namespace, plan: Plan, stages: Sequence[StageInfo])
         RunFolderError: If a run folder that `--curve` names cannot be read.
     """
     from headrace.base.goals import parse_rate
+    from headrace.base.units import parse_duration
     from headrace.runs.formats.prediction import Change
 
     names = [stage.name for stage in stages]
@@ -87,6 +93,7 @@ def change_of(args: argparse.Namespace, plan: Plan, stages: Sequence[StageInfo])
         cores=_parse_optional("--cores", args.cores, _cores),
         devices=_parse_optional("--devices", args.devices, _devices),
         arrival_rate=_parse_optional("--arrival-rate", args.arrival_rate, parse_rate),
+        deadline_seconds=_parse_optional("--deadline", args.deadline, parse_duration),
         quiet=args.quiet_machine,
     )
 

@@ -96,6 +96,7 @@ def _metrics(document: PredictionDocument) -> list[str]:
         ("throughput, /s", document.throughput, format_number),
         ("latency p50", document.latency_p50, format_duration),
         ("latency p99", document.latency_p99, format_duration),
+        *((("in time, /s", document.goodput, format_number),) if document.goodput is not None else ()),
         ("CPU per item", document.cpu_per_item, format_duration),
     )
     rows: list[tuple[str, ...]] = [("", "recorded", "predicted", "9 in 10 within", "ratio")]

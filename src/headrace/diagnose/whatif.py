@@ -16,6 +16,7 @@ import numpy as np
 
 from headrace.base.formatting import pluralize
 from headrace.base.statistics import percentile
+from headrace.base.units import format_duration
 from headrace.diagnose.bounds import bound_ratio
 from headrace.diagnose.prediction_interval import USUAL_ERROR, interval, nine_in_ten
 from headrace.diagnose.replay import Replay, Simulated
@@ -29,6 +30,8 @@ from headrace.runs.run_folder import headrace_version
 _RESAMPLED = 12
 #: Jobs simulated for a latency: twice what p99 needs; and where each takes many events, what it needs.
 _LATENCY_JOBS, _LEAST_LATENCY_JOBS = 1500, 700
+#: With a deadline: times as many, as most may be turned away, and so many deadlines long at least.
+_TIMES_JOBS, _DEADLINES = 3, 15
 #: Measured predictions from which on the ledger's own record counts.
 _ENOUGH_RECORDED = 10
 #: Above this share of run delay in CPU work, latencies depend on what others do next, and are refused.
@@ -67,6 +70,7 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
         throughput=_throughput(replay, ratio),
         latency_p50=_latency(replay, change, after, 50),
         latency_p99=_latency(replay, change, after, 99),
+        goodput=_goodput(replay, change),
         cpu_per_item=_cpu(replay, base, after),
         bound_ratio=bound_ratio(replay, change),
         naive_ratio=naive_ratio(replay, change),
@@ -91,6 +95,8 @@ def in_words(change: Change) -> str:
         parts.append(pluralize(change.devices, "device"))
     if change.arrival_rate is not None:
         parts.append(f"{change.arrival_rate:g} jobs per second")
+    if change.deadline_seconds is not None:
+        parts.append(f"a deadline of {format_duration(change.deadline_seconds)}")
     if change.quiet:
         parts.append("without other programs")
     return ", ".join(parts) or "nothing changed"
@@ -164,7 +170,7 @@ def _throughput(replay: Replay, ratio: Estimate) -> PredictedMetric:
 def _latency(replay: Replay, change: Change, after: Simulated, percent: float) -> PredictedMetric:
     measured = replay.document.latency.percentile(percent)
     reason = _why_no_latency(replay, change, after)
-    jobs = _latency_jobs(replay)
+    jobs = _latency_jobs(replay, change)
     found = percentile([] if reason else replay.simulate(change, num_jobs=jobs).latencies, percent)
     if reason or found.value is None:
         refused = reason or f"p{percent:g} needs {found.num_needed} jobs"
@@ -184,8 +190,31 @@ def _latency(replay: Replay, change: Change, after: Simulated, percent: float) -
     return PredictedMetric(base=measured, predicted=predicted, ratio=ratio)
 
 
-def _latency_jobs(replay: Replay) -> int:
-    return replay.affordable(_LATENCY_JOBS, _LEAST_LATENCY_JOBS)
+def _goodput(replay: Replay, change: Change) -> PredictedMetric | None:
+    """Return the jobs per second that are answered by the deadline; None where there is none."""
+    deadline = change.deadline_seconds
+    if deadline is None:
+        return None
+    jobs = _latency_jobs(replay, change)
+    simulated = replay.simulate(change, num_jobs=jobs)
+    mid = simulated.trace.goodput(deadline)
+    if mid == 0:
+        return PredictedMetric(base=None, predicted=None, ratio=None, refused="nothing is answered by that deadline")
+    again = [
+        replay.simulate(change, seed=seed, num_jobs=jobs, resampled=True).trace.goodput(deadline)
+        for seed in range(1, _RESAMPLED + 1)
+    ]
+    spread = nine_in_ten(_RESAMPLED) * float(np.std(np.log([max(one, mid / 10) for one in again]), ddof=1))
+    width = math.exp(spread) * (1 + USUAL_ERROR)
+    return PredictedMetric(base=None, predicted=Estimate(mid / width, mid, mid * width), ratio=None)
+
+
+def _latency_jobs(replay: Replay, change: Change | None = None) -> int:
+    if change is None or change.deadline_seconds is None:
+        return replay.affordable(_LATENCY_JOBS, _LEAST_LATENCY_JOBS)
+    rate = change.arrival_rate or replay.throughput
+    wanted = max(_TIMES_JOBS * _LATENCY_JOBS, math.ceil(_DEADLINES * change.deadline_seconds * rate))
+    return replay.affordable(wanted, _TIMES_JOBS * _LEAST_LATENCY_JOBS)
 
 
 def _latency_error(replay: Replay, percent: float, measured: float | None) -> float:
@@ -212,10 +241,10 @@ def _why_no_latency(replay: Replay, change: Change, after: Simulated) -> str:
             "--arrival-rate 100/s"
         )
     busiest = max(after.utilization.values(), default=0.0)
-    if busiest > _MOST_UTILIZATION:
+    if busiest > _MOST_UTILIZATION and change.deadline_seconds is None:
         return (
             f"{limit_in_words(after)}: jobs come as fast as they can be done or faster, and latency grows for as long as that "
-            "lasts; ask for a lower --arrival-rate"
+            "lasts; ask for a lower --arrival-rate, or say by when answers are wanted: --deadline 1s"
         )
     return ""
 

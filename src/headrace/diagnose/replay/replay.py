@@ -382,6 +382,10 @@ class Replay:
         check(change.devices is None or has_device, "devices", change.devices, allowed)
         rate = change.arrival_rate
         check(rate is None or rate > 0, "arrival rate", rate, "more than 0 jobs per second")
+        deadline = change.deadline_seconds
+        check(deadline is None or deadline > 0, "deadline", deadline, "more than 0 seconds")
+        open_only = "only where jobs come by themselves; say how many: --arrival-rate 100/s"
+        check(deadline is None or rate is not None or self.is_open, "deadline", deadline, open_only)
         for name in change.drop:
             role = next(stage.info.role for stage in self.demands.stages if stage.name == name)
             check(role == "map", "dropped stage", name, f"a stage that maps; {name} is a {role}")

@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.base.plan import Plan
 from headrace.base.policies.batching import BatchingPolicy
+from headrace.diagnose.replay.admission import expect_by_costs
 from headrace.diagnose.replay.costs import BatchCost, Spread
 from headrace.diagnose.replay.demands import CannotReplay, Demands, StageDemands
 from headrace.diagnose.simulator.system import (
@@ -185,6 +186,8 @@ class _Builder:
             sum(station.capacity + station.workers for station in stations), self.plan.source.receive_batch
         )
         cores = scenario.change.cores or scenario.machine.cores
+        deadline = scenario.change.deadline_seconds
+        is_judged = deadline is not None and scenario.arrivals is not None and self.plan.serve.admission == "in_time"
         return System(
             stations=stations,
             num_jobs=len(scenario.sample),
@@ -203,6 +206,8 @@ class _Builder:
             resource_names=tuple(self.named),
             max_in_flight=limit,
             arrivals=scenario.arrivals,
+            deadline_seconds=deadline,
+            admission=expect_by_costs(stations, self.resources, cores) if is_judged else None,
         )
 
     # --- units

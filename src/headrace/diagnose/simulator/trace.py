@@ -71,9 +71,10 @@ class Trace:
         return np.asarray((self.done - self.received)[self.outcome == ANSWERED])
 
     def goodput(self, deadline_seconds: float) -> float:
-        """Return the jobs that were answered in time, per second from the first arrival to the last."""
-        coming = float(self.received.max() - self.received.min())
-        return float(np.sum(self.latencies <= deadline_seconds)) / coming if coming > 0 else 0.0
+        """Return the jobs that were answered in time, per second; without filling and draining, which are a deadline long."""
+        begins, ends = float(self.received.min()) + deadline_seconds, float(self.received.max())
+        in_time = (self.outcome == ANSWERED) & (self.done - self.received <= deadline_seconds)
+        return float(np.sum(in_time & (self.done > begins) & (self.done <= ends))) / max(ends - begins, 1e-9)
 
 
 def steady_rate(done: np.ndarray) -> float:

@@ -37,6 +37,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Devices that can run a call side by side, instead of 1; for emulated devices and GPUs."""
     arrival_rate: float | None = None
     """Jobs per second that come, at random times (Poisson), instead of the run's."""
+    deadline_seconds: float | None = None
+    """So long after it came a job is worthless: it is not worked on then, and turned away if it is expected to be late."""
     quiet: bool = False
     """Without the other programs that used the machine during the run."""
 
@@ -96,6 +98,9 @@ class PredictionDocument(msgspec.Struct, frozen=True, kw_only=True):
     throughput: PredictedMetric
     latency_p50: PredictedMetric
     latency_p99: PredictedMetric
+    """Of the jobs that are answered, where the change has a deadline."""
+    goodput: PredictedMetric | None = None
+    """Jobs per second answered by the deadline; None where the change has none."""
     cpu_per_item: PredictedMetric
     bound_ratio: float | None
     """The ratio by operational bounds on CPU demand, which can be redone by hand; see `headrace.diagnose.bounds`."""
