@@ -171,13 +171,13 @@ class ChunkedBody:
         # and in all no more than a body.
         self._num_raw += num_raw
         self._overhead = 0 if num_bytes else self._overhead + num_raw
-        if self._num_raw > self._limits.body_bytes:
-            raise BadRequest(
-                413, "http.body_size", f"the body and its chunks have more than {self._limits.body_bytes:,} bytes"
-            )
         if self._overhead > self._limits.header_bytes:
             raise BadRequest(
                 400, "http.chunks", f"{self._overhead:,} bytes of extensions or trailers without one of the body"
+            )
+        if self._num_raw > self._limits.body_bytes:
+            raise BadRequest(
+                413, "http.body_size", f"the body and its chunks have more than {self._limits.body_bytes:,} bytes"
             )
 
     def view(self) -> memoryview:

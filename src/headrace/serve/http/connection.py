@@ -281,7 +281,10 @@ class Connection(asyncio.BufferedProtocol):
 
 def _handle(found: Found, request: Request) -> Answer | None:
     try:
-        return found.handler(request, **found.places)
+        answer = found.handler(request, **found.places)
+        if answer is None or isinstance(answer, Answer):
+            return answer
+        raise TypeError(f"the handler returned {answer!r:.100}; expected an Answer or None")
     except Exception as error:
         return defect(request, error)
 

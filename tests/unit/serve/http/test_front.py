@@ -1,129 +1,266 @@
-"""The front over real sockets: what clients get."""
+"""The front over real sockets: what good clients get."""
 
 import http.client
-import json
+import logging
+import ssl
+import subprocess
 import threading
-from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import urllib3
 
 from headrace.base.errors import SettingsError
 from headrace.serve.http.front import Front
-from headrace.serve.http.request import Answer, Request
+from headrace.serve.http.limits import Limits
+from headrace.serve.http.request import Answer
 from headrace.serve.http.routes import Routes
 
 
-class Later:
-    """A handler that keeps requests until somebody answers them."""
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-        self.came = threading.Semaphore(0)
-
-    def handle(self, request: Request) -> None:
-        """Keep it."""
-        self.requests.append(request)
-        self.came.release()
-
-
-@pytest.fixture
-def later() -> Later:
-    """Return who answers `/later`."""
-    return Later()
-
-
-@pytest.fixture
-def front(later: Later) -> Iterator[Front]:
-    """Give a running front."""
-    routes = Routes()
-    routes.add("POST", "/echo", lambda request: Answer(200, bytes(request.body), "application/octet-stream"))
-    routes.add("GET", "/name/{name}", lambda request, name: Answer(200, name.encode(), "text/plain"))
-    routes.add("GET", "/fails", lambda request: 1 / 0)
-    routes.add("POST", "/later", later.handle)
-    front = Front(routes)
-    front.start()
-    yield front
-    front.close()
-
-
-@pytest.fixture
-def client(front: Front) -> Iterator[http.client.HTTPConnection]:
-    """Give a client of it."""
-    connection = http.client.HTTPConnection(*front.address, timeout=30)
-    yield connection
-    connection.close()
-
-
 @pytest.mark.parametrize("size", [0, 1, 16 * 1024, 5_000_000])
-def test_a_body_comes_back_as_it_was_sent(client: http.client.HTTPConnection, size: int) -> None:
+def test_a_body_comes_back_as_it_was_sent(serve: Any, size: int) -> None:
     """Bodies of any size arrive whole, several on one connection."""
-    body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    body = (bytes(range(256)) * (size // 256 + 1))[:size]
+    client = http.client.HTTPConnection(*serve().address, timeout=60)
     for _ in range(3):
         client.request("POST", "/echo", body)
         answer = client.getresponse()
         assert (answer.status, answer.read() == body) == (200, True)
+    client.close()
 
 
-def test_a_chunked_body_comes_back_as_it_was_sent(client: http.client.HTTPConnection) -> None:
+def test_a_chunked_body_comes_back_as_it_was_sent(serve: Any) -> None:
     """Chunks are joined, and the connection goes on."""
+    client = http.client.HTTPConnection(*serve().address, timeout=60)
     for _ in range(2):
         client.request("POST", "/echo", iter([b"ab", b"c" * 100_000, b"d"]), encode_chunked=True)
         assert client.getresponse().read() == b"ab" + b"c" * 100_000 + b"d"
+    client.close()
 
 
-def test_another_thread_answers(client: http.client.HTTPConnection, later: Later) -> None:
-    """A handler may return nothing; whoever answers first does, and later answers are dropped."""
-    client.request("POST", "/later", b"abc")
-    assert later.came.acquire(timeout=30)
-    assert bytes(later.requests[0].body) == b"abc"
-    assert later.requests[0].answer(Answer(202, b"first"))
-    assert not later.requests[0].answer(Answer(500, b"second"))
-    answer = client.getresponse()
-    assert (answer.status, answer.read()) == (202, b"first")
+def test_another_thread_answers(serve: Any, connect: Any, later: Any) -> None:
+    """A handler may return nothing; the first answer is sent, and later ones are dropped."""
+    client = connect(serve()).send(b"POST /later HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
+    request = later.wait()
+    assert bytes(request.body) == b"abc"
+    assert request.answer(Answer(202, b"first"))
+    assert not request.answer(Answer(500, b"second"))
+    answer = client.read()
+    assert (answer.status, answer.body) == (202, b"first")
 
 
-def test_many_answers_of_other_threads_all_arrive(front: Front, later: Later) -> None:
+def test_many_answers_of_other_threads_all_arrive(serve: Any, connect: Any, later: Any) -> None:
     """Answers to requests of many connections, from several threads, each reach their own client."""
-    clients = [http.client.HTTPConnection(*front.address, timeout=30) for _ in range(50)]
-    for number, connection in enumerate(clients):
-        connection.request("POST", "/later", str(number))
-    for _ in clients:
-        assert later.came.acquire(timeout=30)
-    threads = [
-        threading.Thread(
-            target=lambda part: [r.answer(Answer(200, bytes(r.body))) for r in part], args=(later.requests[k::5],)
-        )
-        for k in range(5)
-    ]
+    front = serve()
+    clients = [connect(front) for _ in range(50)]
+    for number, client in enumerate(clients):
+        client.send(b"POST /later HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n%02d" % number)
+    later.wait(len(clients))
+
+    def answer(part: int) -> None:
+        for request in later.requests[part::5]:
+            request.answer(Answer(200, bytes(request.body)))
+
+    threads = [threading.Thread(target=answer, args=(part,)) for part in range(5)]
     for thread in threads:
         thread.start()
-    assert [connection.getresponse().read() for connection in clients] == [str(n).encode() for n in range(50)]
+    assert [client.read().body for client in clients] == [b"%02d" % number for number in range(50)]
     for thread in threads:
         thread.join()
-    for connection in clients:
-        connection.close()
 
 
-def test_places_in_paths_are_decoded(client: http.client.HTTPConnection) -> None:
-    """What stands in the path reaches the handler decoded."""
-    client.request("GET", "/name/a%20%C3%A9")
-    assert client.getresponse().read() == "a é".encode()
+def test_a_body_that_somebody_still_reads_is_not_overwritten(serve: Any, connect: Any, later: Any) -> None:
+    """A view that outlives its answer keeps its bytes: the buffer serves no other request."""
+    client = connect(serve())
+    views = []
+    for number in range(3):
+        client.send(b"POST /later HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n" + b"%d" % number * 5000)
+        request = later.wait()
+        views.append(request.body)
+        request.answer(Answer(200))
+        client.read()
+    assert [view[0] for view in views] == [ord("0"), ord("1"), ord("2")]
 
 
-def test_a_handler_that_raises_costs_one_request(
-    client: http.client.HTTPConnection, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_handler_that_raises_costs_one_request(serve: Any, connect: Any, caplog: pytest.LogCaptureFixture) -> None:
     """The client gets a coded 500, the log the place, and the connection goes on."""
-    client.request("GET", "/fails")
-    answer = client.getresponse()
-    assert (answer.status, json.loads(answer.read())["code"]) == (500, "http.handler")
-    assert "test_front.py" in caplog.text
+    client = connect(serve())
+    answer = client.send(b"GET /fails HTTP/1.1\r\nHost: a\r\n\r\n").read()
+    assert (answer.status, answer.json["code"]) == (500, "http.handler")
+    assert "conftest.py" in caplog.text
     assert "ZeroDivisionError" in caplog.text
-    client.request("GET", "/name/on")
-    assert client.getresponse().read() == b"on"
+    assert client.send(b"GET /name/on HTTP/1.1\r\nHost: a\r\n\r\n").read().body == b"on"
 
 
-def test_an_address_in_use_is_the_callers_error(front: Front) -> None:
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (Answer(200, headers=(("Location", "a\r\nSet-Cookie: b"),)), "http.answer"),
+        (Answer(200, None), "http.answer"),
+        ("text", "http.handler"),
+    ],
+)
+def test_an_answer_that_cannot_be_sent_is_a_500(
+    routes: Routes, serve: Any, connect: Any, answer: Any, code: str
+) -> None:
+    """A line break in a header begins no other header; what is no answer ends neither loop nor connection."""
+    routes.add("GET", "/odd", lambda request: answer)
+    client = connect(serve())
+    for _ in range(2):
+        got = client.send(b"GET /odd HTTP/1.1\r\nHost: a\r\n\r\n").read()
+        assert (got.status, got.json["code"]) == (500, code)
+        assert "set-cookie" not in got.headers
+
+
+def test_head_gets_the_headers_alone(serve: Any, connect: Any) -> None:
+    """HEAD is answered as GET, with the length and without the body."""
+    client = connect(serve()).send(b"HEAD /name/abc HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert client.read(has_body=False).headers["content-length"] == "3"
+    assert client.send(b"GET /name/on HTTP/1.1\r\nHost: a\r\n\r\n").read().body == b"on"
+
+
+def test_an_http_1_0_client_is_served_and_the_connection_closed(serve: Any, connect: Any) -> None:
+    """HTTP/1.0 needs no Host, and gets one answer."""
+    client = connect(serve()).send(b"GET /name/a HTTP/1.0\r\n\r\n")
+    answer = client.read()
+    assert (answer.status, answer.body, answer.headers["connection"]) == (200, b"a", "close")
+    assert client.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "body"),
+    [
+        (b"/name/a%20%C3%A9", 200, "a é".encode()),
+        (b"http://example.org/name/a?b=c", 200, b"a"),
+        (b"/name/a%zz", 400, None),
+        (b"/name/%ff", 400, None),
+        (b"/name/%00", 400, None),
+        (b"ftp://example.org/a", 400, None),
+        (b"*", 404, None),
+        (b"/nothing", 404, None),
+        (b"/echo", 405, None),
+    ],
+)
+def test_targets(serve: Any, connect: Any, target: bytes, status: int, body: bytes | None) -> None:
+    """Paths are decoded; what is no path is refused with a code."""
+    answer = connect(serve()).send(b"GET " + target + b" HTTP/1.1\r\nHost: a\r\n\r\n").read()
+    assert answer.status == status
+    assert answer.body == body if body is not None else answer.json["code"].startswith("http.")
+
+
+def test_expect_100_continue(serve: Any, connect: Any) -> None:
+    """The client is asked for its body, unless the request is refused."""
+    front = serve()
+    client = connect(front).send(b"POST /echo HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n")
+    client.send(b"Content-Length: 3\r\n\r\n")
+    assert client.read().status == 100
+    assert client.send(b"abc").read().body == b"abc"
+    refused = connect(front).send(
+        b"POST /full HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n"
+    )
+    assert refused.read().status == 429
+    assert refused.is_closed()
+
+
+def test_a_token_is_asked_for_except_by_probes(serve: Any, connect: Any) -> None:
+    """Without the token: 401, and the connection goes on; `/livez` needs none."""
+    client = connect(serve(token="secret"))
+    refused = client.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc").read()
+    assert (refused.status, refused.json["code"], refused.headers["www-authenticate"]) == (401, "http.token", "Bearer")
+    request = b"POST /echo HTTP/1.1\r\nHost: a\r\nAuthorization: %s\r\nContent-Length: 3\r\n\r\nabc"
+    assert client.send(request % b"Bearer wrong").read().status == 401
+    assert client.send(request % b"Basic secret").read().status == 401
+    assert client.send(request % b"bearer secret").read().body == b"abc"
+    assert client.send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").read().status == 200
+
+
+def test_tls(serve: Any, connect: Any, tmp_path: Path) -> None:
+    """HTTPS, also for a large body; clients without TLS or with 1.1 are turned away."""
+    front = serve(tls=certificate(tmp_path))
+    pool = urllib3.PoolManager(ca_certs=str(tmp_path / "cert.pem"))
+    body = bytes(range(256)) * 4096
+    for _ in range(2):
+        answer = pool.request("POST", f"{front.url.replace('127.0.0.1', 'localhost')}/echo", body=body, retries=False)
+        assert (answer.status, answer.data == body) == (200, True)
+    pool.clear()
+    assert connect(front).send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").is_closed()
+
+
+def test_tls_files_that_do_not_fit_are_the_callers_error(tmp_path: Path) -> None:
+    """They are named before anything is served."""
+    _, key = certificate(tmp_path)
+    with pytest.raises(SettingsError, match=r"http\.tls: .*missing\.pem"):
+        Front(Routes(), tls=(str(tmp_path / "missing.pem"), key))
+
+
+def certificate(folder: Path) -> tuple[str, str]:
+    """Return files of a certificate for localhost and its key."""
+    files = str(folder / "cert.pem"), str(folder / "key.pem")
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-out", files[0], "-keyout", files[1]]
+    try:
+        subprocess.run([*command.split(), *names], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    assert ssl.create_default_context(cafile=files[0])
+    return files
+
+
+def test_an_address_in_use_is_the_callers_error(serve: Any) -> None:
     """`start` raises it, with the address and what to do."""
+    front = serve()
     with pytest.raises(SettingsError, match=r"http\.address: .*another program has this port"):
         Front(Routes(), port=front.address[1]).start()
+
+
+def test_fronts_may_share_a_port(serve: Any, connect: Any) -> None:
+    """With `reuse_port` several processes can listen on it."""
+    first = serve(reuse_port=True)
+    second = serve(reuse_port=True, port=first.address[1])
+    assert second.address == first.address
+    assert connect(second).send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").read().status == 200
+
+
+def test_a_full_front_closes_an_idle_connection_or_refuses(serve: Any, connect: Any, later: Any) -> None:
+    """The oldest idle connection makes room; with none idle the new client gets 503 and when to come again."""
+    front = serve(Limits(connections=2))
+    idle = connect(front).send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert idle.read().status == 200
+    busy = [connect(front) for _ in range(2)]
+    for client in busy:
+        client.send(b"POST /later HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na")
+        later.wait()
+    assert idle.is_closed()
+    refused = connect(front).read()
+    assert (refused.status, refused.json["code"], refused.headers["retry-after"]) == (503, "http.connections", "1")
+
+
+def test_draining_answers_what_is_there_and_what_is_on_its_way(serve: Any, connect: Any, later: Any) -> None:
+    """No new connection gets in; kept ones end with their next answer, and the drain with the last."""
+    front = serve()
+    kept, waiting = connect(front), connect(front)
+    assert kept.send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").read().status == 200
+    waiting.send(b"POST /later HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na")
+    request = later.wait()
+    assert not front.drain(0.01)
+    assert kept.send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").read().headers["connection"] == "close"
+    with pytest.raises(ConnectionRefusedError):
+        connect(front)
+    request.answer(Answer(200))
+    assert waiting.read().headers["connection"] == "close"
+    assert front.drain(60)
+
+
+def test_close_ends_everything(serve: Any, connect: Any, later: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Clients are cut off, their handlers hear of it, and nothing is complained about."""
+    caplog.set_level(logging.WARNING)
+    front = serve()
+    client = connect(front).send(b"POST /later HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na")
+    request = later.wait()
+    front.close()
+    assert client.is_closed()
+    assert (request.is_gone, later.gone) == (True, [request])
+    assert request.answer(Answer(200))
+    front.close()
+    assert caplog.records == []
