@@ -80,6 +80,10 @@ test-slow: $(DEV) ## run the tests that take minutes
 fuzz: $(DEV) ## run the decoders over the files of a folder and damaged copies: CORPUS=folder SECONDS=600
 	$(BIN)/python tools/fuzz_decoders.py $(CORPUS) --seconds $(or $(SECONDS),300) $(ARGS)
 
+fuzz-http: $(DEV) ## send damaged HTTP requests to the front, beside aiohttp's parser and over sockets: COUNT=1000000
+	$(BIN)/python -m pip install --quiet 'aiohttp>=3.10'
+	$(BIN)/python tools/fuzz_http.py --count $(or $(COUNT),100000) --sockets $(or $(SOCKETS),10000)
+
 lint: $(DEV) ## check style and format (ruff)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

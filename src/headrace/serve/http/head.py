@@ -92,7 +92,8 @@ class HeadReader:
         if "host" not in headers and version == "1.1":
             raise BadRequest(400, "http.host", "the header Host is missing; HTTP/1.1 wants it")
         self.method = parser.get_method().decode("ascii")
-        self.keeps_alive = parser.should_keep_alive() and not parser.should_upgrade()
+        # Of HTTP/1.0 never: it has two ways to ask, and clients that ask in both.
+        self.keeps_alive = version == "1.1" and parser.should_keep_alive() and not parser.should_upgrade()
         self.length = _body_length(headers, version)
         self.expects = _expects(headers, version)
         self.path, self.query = split_target(self._target)
@@ -121,7 +122,7 @@ def _expects(headers: dict[str, str], version: str) -> bool:
 
 def split_target(target: bytes) -> tuple[str, str]:
     """Return (decoded path, query as it came) of a request's target; raises `BadRequest`."""
-    if target[:1] not in (b"/", b"*"):
+    if target[:1] != b"/" and target != b"*":
         scheme, found, rest = target.partition(b"://")
         if not found or scheme.lower() not in (b"http", b"https"):
             raise BadRequest(400, "http.target", "the target is neither a path nor an http address")

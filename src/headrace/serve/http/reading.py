@@ -165,13 +165,13 @@ class RequestReader:
 
     def _pass_over(self, body: Body) -> memoryview:
         """Return the body, and get the head's reader behind it."""
-        view = body.view()
-        if isinstance(body, SizedBody):
-            self._head.pass_over(view)
-        else:
-            self.closes = self.closes or (isinstance(body, ChunkedBody) and body.is_last)
+        if isinstance(body, ChunkedBody):
+            self.closes = self.closes or body.is_last
+        if not self.closes and isinstance(body, SizedBody):
+            self._head.pass_over(body.view())
+        elif not self.closes:
             self._head.restart()
-        return view
+        return body.view()
 
 
 def _has_token(request: Request, token: bytes) -> bool:

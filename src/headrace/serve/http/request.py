@@ -87,7 +87,7 @@ class Request:
     @property
     def query(self) -> dict[str, str]:
         """What stands behind the question mark; of a repeated name the last."""
-        return dict(parse_qsl(self._query, keep_blank_values=True, max_num_fields=100)) if self._query else {}
+        return dict(parse_qsl(self._query, keep_blank_values=True)) if self._query else {}
 
     def header(self, name: str, default: str = "") -> str:
         """Return a header's value; `name` in lower case."""
