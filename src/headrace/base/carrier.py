@@ -119,6 +119,10 @@ class Carrier:
         self._calls[token] = under_way = _UnderWay(call, token, deadline_ns, items, payer)
         self._resume(under_way, None)
 
+    def advance(self) -> None:
+        """Do what is due without waiting, such as sending the requests that have begun."""
+        self._resume_ready()
+
     def wait(self, seconds: float | None) -> list[Ended]:
         """Return the calls that have ended; waits for one, for `wake`, or for the time to be over.
 

@@ -112,7 +112,7 @@ class _Passage:
 
 
 class Carrying:
-    """Carries the calls of one station, in the thread that calls `hand_on`, `begin` and `note_ended`; the rest is for any.
+    """Carries the calls of one station; what is for the thread of the `Carriage` stands apart, the rest is for any thread.
 
     Args:
         station: Whose calls.
@@ -135,6 +135,7 @@ class Carrying:
         self._free: list[Place] = []
         self._under_way: set[_Passage] = set()
         self._done: list[_Passage] = []
+        self._ready: list[_Passage] = []
         self._over: list[Call] = []
         self._hung: deque[object] = deque()
         self._is_given_up = False
@@ -187,27 +188,30 @@ class Carrying:
         """Note that nothing more is carried."""
         self._has_left.set()
 
-    def hand_on(self, carrier: Carrier) -> None:
-        """End the calls that are to be cancelled; hand on what has ended and finds room, and free its places."""
+    def free_places(self, carrier: Carrier) -> None:
+        """End the calls that are to be cancelled; free the places of what has ended and can be handed on."""
         self._drop_cancelled(carrier)
         if not self._done:
             return
         items = [passage.item for passage in self._done]
         going = {id(item) for item in self._station.find_room(items, self._bell)}
-        ready = [passage for passage in self._done if id(passage.item) in going]
-        if not ready:
-            return
+        self._ready = [passage for passage in self._done if id(passage.item) in going]
         self._done = [passage for passage in self._done if id(passage.item) not in going]
-        timings, stamps = self._station.hand_on([passage.item for passage in ready], has_room=True)
-        for passage, own, left in zip(ready, timings, stamps, strict=True):
-            place = passage.place
-            self._station.note(place.name, self._process, passage.began, [passage.arrival], [own], [left])
-            self._free_place(place)
+        for passage in self._ready:
+            self._free_place(passage.place)
 
     def begin(self, carrier: Carrier) -> None:
-        """Begin as many calls as there are items and places for; leave once no more can come."""
+        """Begin as many calls as there are items and places for."""
         while self._begin_calls(carrier):
             pass
+
+    def hand_on(self) -> None:
+        """Hand on what left its places; leave once no more can come."""
+        ready, self._ready = self._ready, []
+        if ready:
+            timings, stamps = self._station.hand_on([passage.item for passage in ready], has_room=True)
+            for passage, own, left in zip(ready, timings, stamps, strict=True):
+                self._station.note(passage.place.name, self._process, passage.began, [passage.arrival], [own], [left])
         if not (self._under_way or self._done) and self._station.queue.is_over:
             self.leave()
 

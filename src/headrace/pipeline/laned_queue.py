@@ -224,8 +224,9 @@ class LanedQueue(BoundedQueue):
             now = self._now_ns() / 1e9
             self._shares.look(now)
             too_many = self._find_too_many(now)
-            self._lanes.remove({item for item, _ in too_many})
-            self._note_taken([item for item, _ in too_many])
+            if too_many:
+                self._lanes.remove({item for item, _ in too_many})
+                self._note_taken([item for item, _ in too_many])
             if len(self._lanes):
                 self._consumers.call()
         for item, seconds in too_many:
