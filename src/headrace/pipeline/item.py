@@ -63,8 +63,8 @@ class Stop(Protocol):
         """Whether whoever brings items runs them."""
         ...
 
-    def run_in_place(self, items: list[Item]) -> None:
-        """Run items in the thread that brings them."""
+    def run_in_place(self, items: list[Item]) -> list[int]:
+        """Run items in the thread that brings them, and return when each came (ns)."""
         ...
 
     @property

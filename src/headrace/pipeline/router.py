@@ -107,8 +107,7 @@ class Router:
     def put(self, station: Stop, items: list[Item], has_room: bool = False) -> list[int]:
         """Put items into a station's queue, waiting for room if it was not found, and return when each was taken in (ns)."""
         if station.runs_in_place:
-            station.run_in_place(items)
-            return [items[0].arrived] * len(items)
+            return station.run_in_place(items)
         if self._reorderer is not None and station.last_role == "deliver":
             # Here and not when they are let go, which may be by somebody who must not wait: see `Reorderer`.
             if not has_room:

@@ -337,13 +337,17 @@ class Station:
                     overlaps = served.ran_ns > self._least_seconds * 1e9 and self.queue.fill_ratio > 0
                     finisher(served, in_place=not overlaps)
 
-    def run_in_place(self, items: list[Item]) -> None:
-        """Run items in the thread that brings them."""
+    def run_in_place(self, items: list[Item]) -> list[int]:
+        """Run items in the thread that brings them, and return when each came (ns)."""
+        came = self._clock.now_ns()
+        for item in items:
+            item.arrived, item.queue_depth = came, 0
         worker: Worker | None = getattr(self._in_place, "worker", None)
         if worker is None:
             worker = self._in_place.worker = self.open_worker(len(self.workers))
             worker.begin()
         self.serve(worker, items)
+        return [came] * len(items)
 
     def serve(self, worker: Worker, items: list[Item], reason: ReleaseReason | None = None, waited_ns: int = 0) -> int:
         """Run items through the group and hand them on, trying again in place what is to be tried again.

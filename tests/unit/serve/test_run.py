@@ -1,7 +1,7 @@
 """A run whose jobs are pushed and whose results are replies."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -24,6 +24,17 @@ class Lengths(hr.Module):
         return [len(one) for one in batch]
 
 
+class Spans(hr.Observer):
+    """Keeps spans."""
+
+    def __init__(self) -> None:
+        self.all: list[hr.Span] = []
+
+    def stage_finished(self, spans: Sequence[hr.Span]) -> None:
+        """Keep them."""
+        self.all += spans
+
+
 class Served:
     """A pipeline that answers in a thread of its own."""
 
@@ -33,8 +44,11 @@ class Served:
         self.threads: set[str] = set()
         self._stop = threading.Event()
         self._result: list[Result] = []
+        self.spans = Spans()
         pipeline = hr.Pipeline(self.source, module=Lengths(), delivery=Reply())
-        self._thread = threading.Thread(target=lambda: self._result.append(run(pipeline, plan, stop=self._stop)))
+        self._thread = threading.Thread(
+            target=lambda: self._result.append(run(pipeline, plan, stop=self._stop, observers=[self.spans]))
+        )
         is_open = threading.Event()
         opened = self.source.on_ready
         self.source.on_ready = lambda: (opened(), is_open.set())
@@ -93,6 +107,15 @@ def test_a_reply_needs_no_thread_of_its_own(served: Served) -> None:
     assert not any(name.startswith("deliver") for name in served.threads)
     stages = {stage.name: stage for stage in served.end().stages}
     assert (stages["deliver"].executor, stages["deliver"].station) == ("inline", "process")
+
+
+def test_a_reply_waits_for_nothing(served: Served) -> None:
+    """It comes to its stage when the stage before it ends; else the wait for that one would count twice."""
+    served.ask(b"12")
+    served.end()
+    spans = {span.stage: span for span in served.spans.all}
+    assert spans["deliver"].arrived >= spans["process"].ended
+    assert spans["process"].put == spans["deliver"].arrived
 
 
 def test_bytes_are_not_fetched(served: Served) -> None:
