@@ -10,6 +10,8 @@
 The same module, Plan and spans as `headrace run`: with -o, `headrace diagnose` says what limits it. Requests share batches: an
 idle device begins at once, and batches grow while it is busy. What cannot be answered in time is refused (429, 503).
 
+Clients of Triton and KServe are answered as well, by the Open Inference Protocol at /v2, and over gRPC with --grpc-port.
+
 With --queue nothing is computed here: POST /v1/jobs takes {"url", "task", "callback"}, stores it in the queue, and answers 202
 with the job's id; workers elsewhere do it.
 
@@ -53,6 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine alone)"
     )
     parser.add_argument("--port", type=_port, default=8000, help="port (default 8000; 0: any that is free)")
+    parser.add_argument(
+        "--grpc-port", type=_port, metavar="PORT",
+        help="speak the Open Inference Protocol over gRPC too, on this port (0: any that is free; extra grpc)",
+    )  # fmt: skip
     parser.add_argument("--token-file", metavar="FILE", help="file with the token that clients must send as Bearer")
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate (PEM), with those that signed it")
     parser.add_argument("--tls-key", metavar="FILE", help="its private key (PEM)")
@@ -110,9 +116,12 @@ def _execute(args: argparse.Namespace, **options: Any) -> Result:
 def _serve_by_several(args: argparse.Namespace) -> int:
     """Serve by worker processes that share one listening socket."""
     import headrace.serve.service  # noqa: F401 - once, here: every worker is forked with it
+    from headrace.base.errors import SettingsError
     from headrace.cli.supervising import supervise
     from headrace.serve.http.listening import listen
 
+    if args.grpc_port == 0:
+        raise SettingsError("--grpc-port 0 beside --supervise: each worker would take a port of its own; name one")
     args.listening = listen(args.host, args.port, reuse_port=False)
     host, port = args.listening.getsockname()[:2]
     scheme = "https" if args.tls_cert else "http"
@@ -137,7 +146,7 @@ def _serve_queue(args: argparse.Namespace) -> int:
 
 
 def _tell(address: str) -> None:
-    _say(f"listening on {address}; POST /v1/jobs")
+    _say(f"listening on {address}{'; POST /v1/jobs' if address.startswith('http') else ''}")
 
 
 def _settings(args: argparse.Namespace, probes: dict[str, Any]) -> ServeSettings:
@@ -149,6 +158,7 @@ def _settings(args: argparse.Namespace, probes: dict[str, Any]) -> ServeSettings
     return ServeSettings(
         host=args.host,
         port=args.port,
+        grpc_port=args.grpc_port,
         token=_read_token(args.token_file),
         tls=(args.tls_cert, args.tls_key) if args.tls_cert else None,
         probes=probes,

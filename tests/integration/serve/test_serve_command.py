@@ -93,6 +93,23 @@ def test_what_is_no_image_is_the_clients_fault(service: Service) -> None:
     assert service.ask("/v1/jobs", PHOTOGRAPHS[0].path.read_bytes())[0] == 200
 
 
+def test_photographs_are_named_for_clients_of_triton(service: Service) -> None:
+    """By the Open Inference Protocol, as by the other: two images in one request, as bytes behind its JSON."""
+    service.wait_until_ready()
+    images = [photograph.path.read_bytes() for photograph in PHOTOGRAPHS[:2]]
+    behind = b"".join(len(image).to_bytes(4, "little") + image for image in images)
+    said = service.ask("/v2/models/pipeline")[1]["inputs"][0]
+    head = json.dumps({"inputs": [{**said, "shape": [2, 1], "parameters": {"binary_data_size": len(behind)}}]}).encode()
+    results = [service.ask("/v1/jobs", image)[1]["result"] for image in images]
+    length = {"Inference-Header-Content-Length": str(len(head))}
+    status, answer = service.ask("/v2/models/pipeline/infer", head + behind, **length)
+    expected = {"name": "result", "datatype": "INT64", "shape": [2, 1], "data": results}
+    assert (status, answer["outputs"]) == (200, [expected])
+    assert answer["parameters"]["plan_id"]
+    (counted,) = service.ask("/v2/models/pipeline/stats")[1]["model_stats"]
+    assert (counted["inference_count"], counted["inference_stats"]["success"]["count"]) == (2, 1)
+
+
 def test_jobs_go_into_a_queue(folder: Path) -> None:
     """The API in front of a queue stores a job before it answers; a worker then finds it there."""
     service = Service(folder, "--queue", "sqlite:///jobs.db")

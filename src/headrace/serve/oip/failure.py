@@ -16,7 +16,7 @@ class OipError(HeadraceError):
     """
 
     def __init__(self, code: str, reason: str, status: int = 400, retry_after_seconds: float | None = None) -> None:
-        super().__init__(f"{code}: {reason}")
+        super().__init__(reason if f"{code}: " in reason else f"{code}: {reason}")
         self.code = code
         self.reason = reason
         self.status = status

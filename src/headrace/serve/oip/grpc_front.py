@@ -63,6 +63,7 @@ class GrpcFront:
         limits: `body_bytes` bounds a message, `connections` the calls that are answered at once.
         token: What clients send as `authorization: Bearer TOKEN`; None: nothing is asked for.
         tls: Files of the certificate and its key; None: nothing is encrypted.
+        reuse_port: Whether other processes listen on this port too.
         clock: For deadlines; the run's.
     """
 
@@ -75,11 +76,13 @@ class GrpcFront:
         port: int = 0,
         limits: Limits | None = None,
         token: str | None = None,
-        tls: tuple[Path, Path] | None = None,
+        tls: tuple[str, str] | None = None,
+        reuse_port: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self._calls = _Calls(inference, health, token, clock or SystemClock())
         self._place = (host, port)
+        self._reuse_port = reuse_port
         self._limits = limits or Limits()
         self._credentials = None if tls is None else _read_credentials(*tls)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -90,6 +93,12 @@ class GrpcFront:
     def address(self) -> tuple[str, int]:
         """Host and port; once started the port that the system chose for 0."""
         return self._place
+
+    @property
+    def url(self) -> str:
+        """Its address, for people: clients of gRPC take it without `grpc://`."""
+        host, port = self._place
+        return f"{'grpc' if self._credentials is None else 'grpcs'}://{_join(host, port)}"
 
     def start(self) -> None:
         """Bind and begin to serve.
@@ -108,9 +117,9 @@ class GrpcFront:
 
     def drain(self, seconds: float) -> None:
         """Let no new call in, and return when all are answered or time is up."""
-        if self._loop is not None and self._server is not None:
-            asyncio.run_coroutine_threadsafe(self._server.stop(seconds), self._loop).result()
-            self._server = None
+        server, loop = self._server, self._loop
+        if server is not None and loop is not None and not loop.is_closed():
+            asyncio.run_coroutine_threadsafe(server.stop(seconds), loop).result()
 
     def close(self) -> None:
         """Cut off what is left and end the thread; repeating it does nothing."""
@@ -124,12 +133,12 @@ class GrpcFront:
         options = [
             ("grpc.max_receive_message_length", self._limits.body_bytes + _MESSAGE_ROOM),
             ("grpc.max_send_message_length", -1),
-            ("grpc.so_reuseport", 0),
+            ("grpc.so_reuseport", int(self._reuse_port)),
         ]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=self._limits.connections)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, self._calls.handlers()),))
         host, port = self._place
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        place = _join(host, port)
         try:
             bound = (
                 server.add_insecure_port(place)
@@ -236,6 +245,10 @@ class _Calls:
             raise OipError("http.token", "the call needs the metadata authorization: Bearer TOKEN", 401)
 
 
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _tell_loop(
     loop: asyncio.AbstractEventLoop,
     outcome: asyncio.Future[InferResponse | OipError],
@@ -261,8 +274,8 @@ def _code_of(status: int) -> Any:
     return _CODES.get(status, usual)
 
 
-def _read_credentials(certificate: Path, key: Path) -> Any:
+def _read_credentials(certificate: str, key: str) -> Any:
     try:
-        return grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
+        return grpc.ssl_server_credentials([(Path(key).read_bytes(), Path(certificate).read_bytes())])
     except OSError as error:
         raise SettingsError(f"grpc.tls: the certificate or its key cannot be read: {error}") from error

@@ -153,9 +153,10 @@ class RunningRequest:
 
     def _keep(self, ticket: Ticket) -> None:
         with self._lock:
-            self._tickets.append(ticket)
             is_over = self._is_over
-        if is_over:  # perhaps since before this one was in the list
+            if not is_over:
+                self._tickets.append(ticket)
+        if is_over:
             ticket.cancel()
 
     def _note_end(self, index: int, ended: Ended) -> None:
@@ -189,7 +190,14 @@ class RunningRequest:
             if self._is_over:
                 return
             self._is_over = True
+            # Jobs know this request, and so does whoever is told: circles would be left to the garbage collector.
+            tickets, self._tickets = self._tickets, []
+            done, self._done = self._done, _ignore
         if isinstance(outcome, OipError):
-            for ticket in self._tickets.copy():
+            for ticket in tickets:
                 ticket.cancel()
-        self._done(outcome)
+        done(outcome)
+
+
+def _ignore(outcome: InferResponse | OipError) -> None:
+    """Do nothing: whoever asked has been told."""

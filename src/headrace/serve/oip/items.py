@@ -105,7 +105,7 @@ def _join(name: str, values: Sequence[np.ndarray | bytes]) -> Tensor:
             "oip.ragged",
             f"output {name:.100} is not alike for all items: {', '.join(kinds):.500}; send one item per request",
         )
-    joined = np.stack(arrays)
+    joined = np.array(arrays)
     datatype = name_of(joined.dtype)
     if datatype is None:
         raise AssertionError(f"{joined.dtype} came out of types of the protocol")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -121,11 +122,17 @@ class ServedModel:
 
 
 def models_of(pipeline: Pipeline) -> dict[str, ServedModel]:
-    """Return the models of a pipeline by name: its own, or of several modules the tasks'."""
-    return {task or pipeline.name: _make(task or pipeline.name, task, route) for task, route in pipeline.routes.items()}
+    """Return the models of a pipeline by name."""
+    return {name_of_model(pipeline, task): _make(pipeline, task, route) for task, route in pipeline.routes.items()}
 
 
-def _make(name: str, task: str, route: Sequence[Stage]) -> ServedModel:
+def name_of_model(pipeline: Pipeline, task: str) -> str:
+    """Return the task, or where there is only one the pipeline's name: `faces` of `jobs/first.py:faces`."""
+    return task or re.split("[:/]", pipeline.name)[-1].removesuffix(".py")
+
+
+def _make(pipeline: Pipeline, task: str, route: Sequence[Stage]) -> ServedModel:
+    name = name_of_model(pipeline, task)
     wanted = next((stage.module.input for stage in route if isinstance(stage, ProcessStage)), None)
     if not isinstance(route[0], FetchStage) and (wanted is None or isinstance(wanted, ArrayInput)):
         declared = wanted or ArrayInput()

@@ -17,7 +17,7 @@ from typing import Any
 from headrace.base.observer import Observer
 from headrace.base.records import BatchFormed, Span
 from headrace.pipeline.definition import Pipeline
-from headrace.serve.oip.models import VERSION
+from headrace.serve.oip.models import VERSION, name_of_model
 from headrace.stages.stage import Stage
 
 _PARTS = ("queue", "compute_input", "compute_infer", "compute_output")
@@ -63,10 +63,10 @@ class Statistics(Observer):
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._lock = threading.Lock()
-        self._models = {task or pipeline.name: _ModelStatistics() for task in pipeline.routes}
+        self._models = {name_of_model(pipeline, task): _ModelStatistics() for task in pipeline.routes}
         met = Counter(stage.name for route in pipeline.routes.values() for stage in route)
         self._stages = {
-            stage: (self._models[task or pipeline.name], part)
+            stage: (self._models[name_of_model(pipeline, task)], part)
             for task, route in pipeline.routes.items()
             for stage, part in _parts(route).items()
             if met[stage] == 1  # a span does not say whose it is where models share a stage

@@ -55,6 +55,7 @@ def test_each_task_is_a_model() -> None:
     """And stages alone are one, by whether they begin with a download."""
     several = hr.Pipeline(hr.items([]), modules={"cats": module(hr.ImageInput()), "dogs": module(hr.TextInput())})
     assert {name: model.task for name, model in models_of(several).items()} == {"cats": "cats", "dogs": "dogs"}
+    assert list(models_of(hr.Pipeline(hr.items([]), module=module(hr.TextInput()), name="jobs/a.py:dogs"))) == ["dogs"]
     fetching = hr.Pipeline(hr.items([]), stages=[hr.fetch("fetch"), hr.stage("half", len)])
     assert models_of(fetching)["pipeline"].input.datatype == "BYTES"
     plain = hr.Pipeline(hr.items([]), stages=[hr.stage("half", len)])

@@ -106,6 +106,17 @@ def test_a_timeout_is_a_deadline(service: Service) -> None:
     assert before <= deadline_ns - 3_000_000_000 <= after
 
 
+@pytest.mark.parametrize(("parameter", "left_ns"), [(900, 900_000), (3_000, 2_000_000)])
+def test_the_earlier_of_two_times_counts(service: Service, parameter: int, left_ns: int) -> None:
+    """That of the parameter and that of the header both begin with the first byte."""
+    one = {"name": "input", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
+    body = json.dumps({"inputs": [one], "parameters": {"timeout": parameter}}).encode()
+    request = Asker().request("POST", "/v2/models/sums/infer", body, request_timeout_ms="2")
+    request.received_ns = 10**15
+    service.routes.answer(request)
+    assert [work.deadline_ns for work in service.door.works] == [10**15 + left_ns]
+
+
 def test_a_client_that_goes_away_cancels_its_items() -> None:
     """Also if it went before its items were let in; an answer to it is not tried twice."""
     begun, may_end = threading.Event(), threading.Event()
