@@ -79,6 +79,12 @@ MARKS = [
     Mark("README.md", "make ", "elsewhere", "these make an environment of their own; `.ci/run` does"),
     Mark("README.md", "headrace run jobs.py:pipeline --allow localhost", "endless", "it serves a queue"),
     Mark("README.md", "headrace tune", "minutes", "some Plans are measured in turn"),
+    Mark(
+        "docs/guides/canary.md",
+        "headrace",
+        "elsewhere",
+        "`python -m benchmarks.canary_story` types what the page shows",
+    ),
     Mark("docs/guides/comparing.md", "headrace compare", "minutes", "20 pairs of blocks and more"),
     Mark("docs/guides/comparing.md", "from jobs import", "minutes", "24 pairs of blocks"),
     Mark("docs/guides/deploying.md", "make image", "elsewhere", "it needs docker, podman or buildah"),

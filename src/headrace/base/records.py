@@ -79,6 +79,7 @@ class Job:
         attempt: 1 for the first delivery.
         max_attempts: The delivery after which a failure is final; None where the source never gives up.
         sent_at: When it was sent, Unix seconds by the queue's clock; set by sources that know it, None elsewhere.
+        plan_id: Of the Plan that works on it; set by the runtime.
         on_work: Called with 1 when a stage begins to work on it and with -1 when the stage ends; None: not called.
         kept: A result that an earlier delivery of the job could not deliver; empty for none. Set by sources that keep it.
         keeps_results: Whether the source keeps a result that comes with an outcome, and counts no delivery for it.
@@ -104,6 +105,7 @@ class Job:
         "may_wait",
         "on_work",
         "payload",
+        "plan_id",
         "priority",
         "sent_at",
         "sequence",
@@ -137,6 +139,7 @@ class Job:
         self.max_attempts = max_attempts
         self.priority = 1
         self.sent_at: float | None = None
+        self.plan_id = ""
         self.on_work: Callable[[int], None] | None = None
         self.kept = b""
         self.keeps_results = False

@@ -22,6 +22,9 @@ With --shadow a candidate, MODEL[@ENGINE[,KEY=VALUE]...], also answers some of t
 tenth of the time; its answers are compared and thrown away. At its end the run prints how many answers changed, how long calls
 took, and whether to promote the candidate, keep the present model or roll back, with the next command.
 
+With --canary DIR, `headrace canary start` may try the model of another Plan on a growing share of the jobs. A canary that is
+worse is taken back by itself.
+
 With --supervise N, N worker processes run the pipeline and share its queue and this machine's cores. A worker that dies is
 started again; the job that killed it is run alone, and dead-lettered if it kills again. See the guide on supervising.
 """
@@ -35,6 +38,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.canary_place import add_canary_argument, make_canary_place
 from headrace.cli.pipeline_arguments import (
     add_pipeline_arguments,
     live_view,
@@ -77,8 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--ledger", metavar="FILE",
-        help="with --shadow: the ledger that keeps the result (default: $HEADRACE_LEDGER, else none)",
+        help="with --shadow or --canary: the ledger that keeps the result (default: $HEADRACE_LEDGER, else none)",
     )  # fmt: skip
+    add_canary_argument(parser)
     parser.add_argument(
         "--supervise", type=positive, metavar="N", help="run N worker processes, and restart those that die"
     )
@@ -154,6 +159,7 @@ def _execute(
     # Before the Plan is read: what changes while the pipeline is set up is taken up later.
     args.plan_text = Path(args.plan).read_text() if args.follow and args.plan and Path(args.plan).is_file() else None
     pipeline, plan = open_pipeline(args)
+    _check_beside(args)
     following = _make_following(args)
     candidate = open_candidate(args, plan)
     result = execute(
@@ -163,7 +169,7 @@ def _execute(
         limit=args.limit,
         force=args.force,
         watch=watch,
-        beside=following or (candidate.shadow if candidate else None),
+        beside=following or make_canary_place(args, _say) or (candidate.shadow if candidate else None),
         slot=slot,
         resume=args.resume,
         checkpoint=args.checkpoint or True,
@@ -174,6 +180,15 @@ def _execute(
     return result, candidate.document(args, result, task) if candidate else None
 
 
+def _check_beside(args: argparse.Namespace) -> None:
+    """Raise SettingsError if more than one would choose the models, or run beside them."""
+    from headrace.base.errors import SettingsError
+
+    given = [option for option in ("--follow", "--shadow", "--canary") if getattr(args, option[2:])]
+    if len(given) > 1:
+        raise SettingsError(f"{' and '.join(given)} each choose the models or run beside them; give one of them")
+
+
 def _make_following(args: argparse.Namespace) -> Following | None:
     from headrace.base.errors import SettingsError
     from headrace.pipeline.following import Following
@@ -181,8 +196,6 @@ def _make_following(args: argparse.Namespace) -> Following | None:
 
     if not args.follow:
         return None
-    if args.shadow:
-        raise SettingsError("--shadow runs beside one model, and --follow may change it; give one of the two")
     if not args.plan:
         raise SettingsError("--follow goes with --plan FILE: that file is followed")
     return Following(

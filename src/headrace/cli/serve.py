@@ -26,6 +26,7 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.canary_place import add_canary_argument, make_canary_place
 from headrace.cli.pipeline_arguments import (
     PIPELINE_HELP,
     add_plan_arguments,
@@ -76,6 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--supervise", type=positive, metavar="N",
         help="serve by N worker processes that share the port, and restart those that die; SIGHUP restarts all in turn",
     )  # fmt: skip
+    add_canary_argument(parser)
+    parser.add_argument(
+        "--ledger", metavar="FILE",
+        help="with --canary: the ledger that keeps what becomes of canaries (default: $HEADRACE_LEDGER, else none)",
+    )  # fmt: skip
     parser.add_argument("-o", "--output", metavar="RUN", help="write a run folder: spans, errors, plan, environment")
     parser.add_argument("--force", action="store_true", help="replace what an earlier run left in that folder")
     parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.run/1)")
@@ -110,7 +116,14 @@ def _execute(args: argparse.Namespace, **options: Any) -> Result:
 
     pipeline = load_pipeline(args.pipeline)
     settings = _settings(args, _probes(args, pipeline))
-    return serve(pipeline, open_plan(args), settings, tell=_tell, output=args.output, force=args.force, **options)
+    return serve(
+        *(pipeline, open_plan(args), settings),
+        tell=_tell,
+        output=args.output,
+        force=args.force,
+        beside=make_canary_place(args, _say),
+        **options,
+    )
 
 
 def _serve_by_several(args: argparse.Namespace) -> int:

@@ -152,8 +152,10 @@ def open_candidate(args: argparse.Namespace, plan: Plan) -> ShadowCandidate | No
     from headrace.validate.shadow import ShadowRecord
     from headrace.validate.variant_spec import parse_variant
 
-    if not args.shadow and args.ledger:
-        raise SettingsError("--ledger keeps what comes of --shadow MODEL; name one, or leave --ledger out")
+    if not args.shadow and args.ledger and not args.canary:
+        raise SettingsError(
+            "--ledger keeps what comes of --shadow MODEL or --canary DIR; name one, or leave --ledger out"
+        )
     if not args.shadow:
         return None
     if ledger := _ledger(args):

@@ -105,7 +105,7 @@ def _check(args: argparse.Namespace) -> None:
             f"--supervise {args.supervise}: at most {MOST_WORKERS} workers, each a process; one or two for each core are usual"
         )
     for option in ("limit", "shadow", "ledger", "max_failed"):
-        if getattr(args, option, None):
+        if getattr(args, option, None) and not (option == "ledger" and args.canary):
             raise SettingsError(f"--{option.replace('_', '-')} is for one worker; leave it or --supervise out")
     if args.output:
         take_folder(Path(args.output), force=args.force)

@@ -83,7 +83,8 @@ def _refuse_secrets(options: Mapping[str, Any]) -> None:
 class Callback:
     """Posts `{"id", "task", "attributes", "result"}` as JSON to `job.attributes["callback"]`.
 
-    The job's id is sent as `Idempotency-Key` and `webhook-id`, percent-encoded if it is not plain ASCII. Delivery is at least
+    The job's id is sent as `Idempotency-Key` and `webhook-id`, percent-encoded if it is not plain ASCII, and the id of the Plan
+    that made the result as `X-Headrace-Plan`. Delivery is at least
     once: a receiver that keeps the ids it has seen can drop a second copy. With secrets, every callback is signed by Standard
     Webhooks; see `headrace.delivery.signing`.
 
@@ -260,6 +261,8 @@ class Callback:
         key = _header_id(job.id)
         timestamp = str(math.floor(self._clock.unix_seconds()))
         headers = {**self.headers, "Idempotency-Key": key, "webhook-id": key, "webhook-timestamp": timestamp}
+        if job.plan_id:
+            headers["X-Headrace-Plan"] = job.plan_id
         if self._secrets is not None:
             headers["webhook-signature"] = self._secrets.sign(key, timestamp, body)
         return headers

@@ -51,6 +51,8 @@ Other ways to run:
     resuming.py         `--resume`: checkpoint.py keeps what is done, run_identity.py says whether it is the same run
     following.py        `--follow`: another model while the pipeline runs
     shadow.py           `--shadow`: a candidate beside the model
+    canary.py           `--canary`: another Plan's model for a share of the jobs; arms.py: of which ones, and how they end;
+                        canary_calls.py: whose model answers a batch
     dry_run.py          `--dry-run`: everything but delivery and acks
     supervisor.py       `--supervise`: several processes, started again when they die; memory_killer.py: why they died;
                         renewal.py: one after the other

@@ -156,7 +156,7 @@ class BoundedQueue:
                         if claim is not None and not claim.is_held:
                             self._wait_for(claim)
                             continue
-                        items = self._pop(decision.size)
+                        items = self._pop_arm(decision.size)
                         self._call_consumers(len(self._items))
                         return items, decision.reason, self._now_ns() - waiting.oldest_arrived_ns
                     seconds = max(0, decision.until_ns - self._now_ns()) / 1e9
@@ -169,7 +169,8 @@ class BoundedQueue:
     def take_alike(self, first: Item, limit: int) -> list[Item]:
         """Return up to limit items that may be in one batch with another one, without waiting for any."""
         with self._lock:
-            alike = itertools.takewhile(lambda item: item.shape_key == first.shape_key, self._items)
+            arm, shape_key = first.arm, first.shape_key
+            alike = itertools.takewhile(lambda item: item.arm is arm and item.shape_key == shape_key, self._items)
             return self._pop(sum(1 for _ in itertools.islice(alike, limit)))
 
     def _wait_for(self, claim: Claim) -> None:
@@ -271,10 +272,15 @@ class BoundedQueue:
         return stamp
 
     def _look(self, max_size: int, is_draining: Callable[[], bool]) -> Waiting:
-        # A batch is a run of items of one shape from the head: order is kept, and the first never starves.
+        # A batch is a run of items of one shape from the head: order is kept, and the first never starves. Of two arms each
+        # has its own run, or a canary would cut all batches short.
         first, count = self._items[0], 1
-        shape_key, closed_by_shape = first.shape_key, False
-        for item in itertools.islice(self._items, 1, max_size):
+        arm, shape_key, closed_by_shape = first.arm, first.shape_key, False
+        for item in itertools.islice(self._items, 1, None):
+            if count >= max_size:
+                break
+            if item.arm is not arm:
+                continue
             if item.shape_key != shape_key:
                 closed_by_shape = True
                 break
@@ -283,6 +289,20 @@ class BoundedQueue:
 
     def _pop(self, count: int) -> list[Item]:
         items = [self._items.popleft() for _ in range(count)]
+        self._note_taken(items)
+        return items
+
+    def _pop_arm(self, count: int) -> list[Item]:
+        """Take the first items of the first one's arm."""
+        arm = self._items[0].arm
+        if all(item.arm is arm for item in itertools.islice(self._items, count)):
+            return self._pop(count)
+        items: list[Item] = []
+        passed: list[Item] = []
+        while len(items) < count:
+            item = self._items.popleft()
+            (items if item.arm is arm else passed).append(item)
+        self._items.extendleft(reversed(passed))
         self._note_taken(items)
         return items
 

@@ -23,7 +23,9 @@ from headrace.base.records import Counters
 from headrace.base.settings import check
 from headrace.base.worker_slot import OutcomeCounter, TakesWorkerSlot, WorkerSlot, provide_own_slot
 from headrace.engines import check_engine
+from headrace.pipeline.arms import Arms
 from headrace.pipeline.building import Equipment
+from headrace.pipeline.canary import CanaryPlace, CanaryRunner
 from headrace.pipeline.checkpoint import Before, Checkpoint
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.end_signals import EndSignals
@@ -50,6 +52,8 @@ from headrace.runs.span_files import SpanWriter
 logger = logging.getLogger("headrace")
 
 _NOTEBOOK_COLUMNS = 140
+#: What asks for models that may change or have company.
+_OPTIONS: Mapping[type, str] = {Following: "--follow", Shadow: "--shadow", CanaryPlace: "--canary"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +148,7 @@ def run(
     observers: Sequence[Observer] = (),
     instruments: Sequence[Instrument] = (),
     watch: Watch | None = None,
-    beside: Following | Shadow | None = None,
+    beside: Following | Shadow | CanaryPlace | None = None,
     slot: WorkerSlot | None = None,
     measuring: Measuring | None = None,
 ) -> Result:
@@ -169,8 +173,8 @@ def run(
         observers: Whom to notify of jobs, passages and batches.
         instruments: What goes around the calls of stages, in their workers.
         watch: What lives beside the run: the profiler, a live view.
-        beside: A Plan's file whose model is taken up whenever it changes, or a candidate that runs beside the model on some of
-            its batches; None: the model stays, alone.
+        beside: A Plan's file whose model is taken up whenever it changes, a candidate that runs beside the model on some of
+            its batches, or where canaries are started; None: the model stays, alone.
         slot: Of a worker process that shares machine and queue with others under a supervisor; SIGINT alone ends it.
         measuring: What a run that measures does otherwise; None: it works.
 
@@ -182,8 +186,7 @@ def run(
     context, threads = _context(pipeline, plan, slot.num_workers if slot else 1)
     if slot is not None:
         _give_slot(pipeline, slot)
-    follow, shadow = (beside, None) if isinstance(beside, Following) else (None, beside)
-    slots = _slots(pipeline, context.plan, follow, shadow)
+    slots = _slots(pipeline, context, beside)
     measuring = measuring or Measuring()
     warm_up = WarmUp(curve_batch=measuring.curve_batch, repeats=measuring.curve_repeats)
     summary = Summary(counters=context.counters, clock=context.clock)
@@ -197,10 +200,12 @@ def run(
     if slot is not None:
         runtime.before_receiving.append(slot.begin)
     # After the Runtime has found the Plan possible: one that is not leaves neither checkpoint nor folder behind.
-    kept = _open_kept(pipeline, context.plan, checkpoint, resume=resume, force=force, any_model=follow is not None)
+    kept = _open_kept(
+        pipeline, context.plan, checkpoint, resume=resume, force=force, any_model=isinstance(beside, Following)
+    )
     limit_failed = None if max_failed is None else FailureLimit(MostFailed.parse(max_failed), runtime.end)
     running = _Run(pipeline, runtime, summary, threads.warnings, kept, limit_failed)
-    with keep_checkpoint(kept, pipeline, runtime, force=force or follow is not None):
+    with keep_checkpoint(kept, pipeline, runtime, force=force or isinstance(beside, Following | CanaryPlace)):
         if kept is not None:
             summary.begins_at(kept.num_done, len(kept.left))
             if not kept.left:
@@ -208,9 +213,8 @@ def run(
         running.record = _Record.create(output, pipeline, runtime, force=force, resumed=resume)
         runtime.tick = running.look
         running.tell(observers, slot)
-        follower = PlanFollower(follow, slots, context.plan, running.note_switch) if follow and slots else None
         with provide_own_slot(pipeline.source, slot):
-            return running.to_the_end(watch, follower or shadow)
+            return running.to_the_end(watch, running.enter_beside(beside, slots))
 
 
 @dataclass(slots=True)
@@ -311,9 +315,26 @@ class _Run:
 
     def note_switch(self, plan: Plan) -> None:
         """Note that another Plan is in force: spans carry its id from now on."""
-        self.record.add_plan(plan)
+        self.note_plan(plan)
         self.runtime.context.plan_id = plan.plan_id
+
+    def note_plan(self, plan: Plan) -> None:
+        """Note a Plan that answers some of the jobs, or all."""
+        self.record.add_plan(plan)
         self.in_force.setdefault(plan.plan_id, plan)
+
+    def enter_beside(
+        self, beside: Following | Shadow | CanaryPlace | None, slots: ModelSlots | None
+    ) -> AbstractContextManager[Any] | None:
+        """Return what works beside the models as long as the pipeline runs; None: nothing does."""
+        context = self.runtime.context
+        if slots is None or isinstance(beside, Shadow):
+            return beside if isinstance(beside, Shadow) else None
+        if isinstance(beside, Following):
+            return PlanFollower(beside, slots, context.plan, self.note_switch)
+        if isinstance(beside, CanaryPlace) and context.arms is not None:
+            return CanaryRunner(beside, slots, context.arms, context.plan, self.note_plan)
+        return None
 
     def to_the_end(self, watch: Watch | None, beside: AbstractContextManager[Any] | None) -> Result:
         """Run until there is no more, and close the folder, however it ends.
@@ -362,6 +383,7 @@ class _Run:
             span_limit=self.record.span_limit,
             begun=runtime.begun,
             before_closing=runtime.before_closing,
+            arms=context.arms,
             receivers_cpu_seconds=runtime.receivers_cpu_seconds,
         )
 
@@ -425,14 +447,19 @@ def _open_kept(
     return open_checkpoint(pipeline, plan, resume=resume, place=place, force=force, any_model=any_model)
 
 
-def _slots(pipeline: Pipeline, plan: Plan, follow: Following | None, shadow: Shadow | None) -> ModelSlots | None:
+def _slots(
+    pipeline: Pipeline, context: RunContext, beside: Following | Shadow | CanaryPlace | None
+) -> ModelSlots | None:
     """Return where models are put that may change or have company; None: they are called as they are."""
-    if follow is None and shadow is None:
+    if beside is None:
         return None
-    _check_slots(pipeline, plan, "--follow" if follow else "--shadow")
-    if shadow is not None:
+    _check_slots(pipeline, context.plan, _OPTIONS[type(beside)])
+    if isinstance(beside, Shadow):
         _check_shadow(pipeline)
-    return ModelSlots(shadow)
+        return ModelSlots(beside)
+    if isinstance(beside, CanaryPlace):
+        context.arms = Arms(context.plan.plan_id)
+    return ModelSlots()
 
 
 def _check_shadow(pipeline: Pipeline) -> None:

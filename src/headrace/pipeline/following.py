@@ -158,7 +158,7 @@ class PlanFollower:
                 )
                 return False
             try:
-                model = _open_next(slot, _in_place(settings, before), opened)
+                model = open_next(slot, in_place(settings, before), opened)
                 refusal = self._refusal(slot, model, settings)
             except HeadraceError as error:
                 refusal = str(error)
@@ -169,8 +169,8 @@ class PlanFollower:
         for slot, model in ready:
             slot.switch(model)
         in_use = self._plan
-        models = {key: _in_place(one, in_use.model_of(key)) for key, one in wanted.models.items()}
-        self._plan = dataclasses.replace(in_use, model=_in_place(wanted.model, in_use.model), models=models)
+        models = {key: in_place(one, in_use.model_of(key)) for key, one in wanted.models.items()}
+        self._plan = dataclasses.replace(in_use, model=in_place(wanted.model, in_use.model), models=models)
         self._switched(self._plan)
         names = ", ".join(
             f"{model.variant.get('artifact', '?')} on {model.variant.get('engine')}" for _, model in ready
@@ -221,11 +221,12 @@ class PlanFollower:
 
 def _fixed(plan: Plan) -> Plan:
     """Return what cannot change while a Plan runs: all but its models, and of these what workers were started for."""
-    models = {key: _in_place(ModelPlan(), one) for key, one in plan.models.items()}
-    return dataclasses.replace(plan, model=_in_place(ModelPlan(), plan.model), models=models)
+    models = {key: in_place(ModelPlan(), one) for key, one in plan.models.items()}
+    return dataclasses.replace(plan, model=in_place(ModelPlan(), plan.model), models=models)
 
 
-def _in_place(model: ModelPlan, before: ModelPlan) -> ModelPlan:
+def in_place(model: ModelPlan, before: ModelPlan) -> ModelPlan:
+    """Return the settings of another model with what workers were started for, which cannot change."""
     return dataclasses.replace(model, instances=before.instances, uses=before.uses)
 
 
@@ -236,7 +237,7 @@ def _hash_of(file: str) -> str | None:
         return None
 
 
-def _open_next(slot: ModelSlot, settings: ModelPlan, opened: dict[str, Model]) -> Model:
+def open_next(slot: ModelSlot, settings: ModelPlan, opened: dict[str, Model]) -> Model:
     """Return a slot's new model: slots that shared one, as stages of one file do, share the next one too."""
     key = repr((settings, settings.artifact or slot.default, slot.threads, slot.calls))
     if key not in opened:

@@ -10,6 +10,7 @@ import msgspec
 from headrace.base.errors import ItemError
 from headrace.base.parking import Bell
 from headrace.base.records import Job, Kept
+from headrace.pipeline.arms import Arm
 from headrace.pipeline.sizes import measure
 from headrace.stages.stage import Stage
 
@@ -112,18 +113,22 @@ class Item:
         settled: The source was told how the job ended.
         inside: It still counts against the items in flight; results that wait to become durable do not.
         weight: How many jobs this one stands for in the spans; see `base.metering`.
+        arm: Whose model answers it; None: there is no canary.
+        has_run: Of a root: whether a model has answered it while there was one.
         parent, child_index: For a child.
         placement: Where the pixels of its image are in what the model takes, a `Placement`; None where none was decoded.
         pending, gathered, keep: For a parent: children still out, their results, what the fan-out kept.
     """
 
     __slots__ = (
+        "arm",
         "arrived",
         "child_index",
         "entry",
         "error",
         "first_try_ns",
         "gathered",
+        "has_run",
         "id",
         "inside",
         "job",
@@ -180,6 +185,8 @@ class Item:
         self.child_index = child_index
         self.weight: int = weight if parent is None else parent.weight
         self.placement: Any = None if parent is None else parent.placement
+        self.arm: Arm | None = None if parent is None else parent.arm
+        self.has_run = False
         self.pending = 0
         self.gathered: list[Any] = []
         self.keep: Any = None

@@ -18,6 +18,7 @@ import numpy as np
 
 from headrace.base.meaning import Declared, Output
 from headrace.base.protocols import Model, TensorSpec
+from headrace.pipeline.canary_calls import CanaryCalls
 from headrace.pipeline.shadow import Shadow
 
 #: How often a batch is copied, and how many copies are kept.
@@ -35,7 +36,8 @@ class ModelSlot:
         calls: Workers that share it.
         output: What its answers mean, as the module declares it.
         declared: The same, with what the file of the model that it holds says.
-        variants: Of every model that it has held.
+        variants: Of every model that it has held, and of those beside it.
+        canary: Answers the batches of a canary's jobs; None: there is none.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class ModelSlot:
         self.declared = Declared(output, model.metadata)
         self._model = model
         self._shadow = shadow
+        self.canary: CanaryCalls | None = None
         self._samples: deque[Any] = deque(maxlen=_MOST_SAMPLES)
         self._sample_at = 0.0
 
@@ -92,6 +95,9 @@ class ModelSlot:
         if now >= self._sample_at:
             self._sample_at = now + _SAMPLE_SECONDS
             self._samples.append(_copy(batch))  # the runtime writes its next batch over this one
+        canary = self.canary
+        if canary is not None:
+            return canary.answer(model, batch, self.declared)
         if self._shadow is None:
             return model(batch)
         began = time.perf_counter()

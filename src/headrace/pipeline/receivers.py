@@ -153,7 +153,11 @@ class Receivers:
 
     def _make_item(self, job: Job, received: int) -> Item:
         weight = self._context.metering.weight(job.id)
-        return Item(job, job.payload, self._route(job), sequence=next(self._sequence), received=received, weight=weight)
+        item = Item(job, job.payload, self._route(job), sequence=next(self._sequence), received=received, weight=weight)
+        job.plan_id = self._context.plan_id
+        if self._context.arms is not None:
+            item.arm = self._context.arms.draw(job)
+        return item
 
     def _enter(self, items: Sequence[Item]) -> None:
         """Count jobs as in flight; they end at once where the run was stopped meanwhile."""

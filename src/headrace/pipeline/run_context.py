@@ -11,6 +11,7 @@ from headrace.base.metering import Metering
 from headrace.base.observer import Observers
 from headrace.base.plan import Plan
 from headrace.base.records import Counters
+from headrace.pipeline.arms import Arms
 from headrace.pipeline.resources import Resources
 from headrace.pipeline.warm_up import CostCurve
 from headrace.pipeline.work_notes import WorkNote
@@ -39,6 +40,8 @@ class RunContext:
     """{stage that runs in the workers of the one before: why}, as `StageInfo.fused` has it."""
     resources: Resources = field(init=False)
     """What its models share."""
+    arms: Arms | None = None
+    """Whose model answers which job; None: the run can have no canary."""
     random: Callable[[], float] = random.random
     """Returns uniform random numbers, 0 <= number < 1."""
 

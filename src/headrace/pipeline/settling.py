@@ -126,6 +126,8 @@ class Settling:
 
     def _say_how_it_ended(self, root: Item, outcome: Outcome) -> None:
         job = root.job
+        if root.has_run and self._context.arms is not None:
+            self._context.arms.note_end(root, outcome)
         job.settle(outcome)
         self._failing.left(job)
         if self._reorderer is not None and not self._admission.is_given_up:  # what is given back needs no order

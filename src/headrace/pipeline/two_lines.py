@@ -59,6 +59,11 @@ class TwoLines(Generic[T]):
         for entry in entries:
             self.append(entry)
 
+    def extendleft(self, entries: Iterable[T]) -> None:
+        """Put each at the head of its line, one after the other."""
+        for entry in entries:
+            (self._urgent if self._is_urgent(entry) else self._others).appendleft(entry)
+
     def popleft(self) -> T:
         """Take the next one."""
         if self._urgent and (self._in_a_row < IN_A_ROW or not self._others):

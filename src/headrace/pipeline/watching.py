@@ -16,6 +16,7 @@ from typing import Any
 from headrace.base.metering import Metering
 from headrace.base.plan import Plan
 from headrace.base.records import Counters, StageStatistics
+from headrace.pipeline.arms import Arms
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.span_limit import SpanLimit
 from headrace.pipeline.station import WorkerThread
@@ -55,6 +56,8 @@ class RunInProgress:
     """Set when the first job has come, before it goes anywhere."""
     before_closing: list[Callable[[], object]]
     """Called in the run's thread when every job has been settled, before the workers leave; must not raise."""
+    arms: Arms | None
+    """Whose model answers which job; None: the run can have no canary."""
     receivers_cpu_seconds: Mapping[int, float]
     """{kernel's number: CPU time} of the source's receivers that have ended; they do so before the rest."""
 

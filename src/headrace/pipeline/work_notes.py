@@ -39,6 +39,7 @@ class WorkNote:
                 continue
             parent_id = item.parent.id if item.parent else None
             dequeued = self.dequeued
+            plan = plan_id if item.arm is None else item.arm.plan_id
             for timing in timings:
                 # An inline stage has no queue: its item arrives, is taken and begins when the stage before it ends.
                 spans.append(
@@ -47,7 +48,7 @@ class WorkNote:
                         item.id,
                         parent_id,
                         self.stages[timing.stage].name,
-                        plan_id,
+                        plan,
                         _HOST,
                         self.process_id,
                         self.worker,

@@ -6,6 +6,7 @@
     reply.py      the Delivery that gives results back to the requests
     jobs_api.py   /v1/jobs: image bytes, forms, JSON; answers at once or later
     oip/          the Open Inference Protocol, version 2
+    feedback_api.py  /v1/feedback: what users say of answers
     health.py     /livez and /readyz
     service.py    joins all of it
 

@@ -15,6 +15,7 @@ from headrace.delivery.callback import Callback
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Measuring, Result, run
 from headrace.pipeline.watching import RunInProgress, Watch, watch_together
+from headrace.serve.feedback_api import FeedbackApi
 from headrace.serve.front_door import FrontDoor
 from headrace.serve.health import Health
 from headrace.serve.http.front import Front
@@ -102,6 +103,8 @@ def serve(
     front = make_front(routes, settings)
     source.soon = front.call_soon
     health.add_to(routes)
+    began: list[RunInProgress] = []
+    FeedbackApi(lambda: began[0].arms if began else None).add_to(routes)
     JobsApi(door, front.call_later, calls_back=callback is not None).add_to(routes)
     inference = Inference(pipeline, door)
     OipRoutes(inference, health).add_to(routes)
@@ -112,6 +115,7 @@ def serve(
         source.plan_id = run_in_progress.plan.plan_id
         door.follow(run_in_progress.plan.serve)
         judge.watch(run_in_progress)
+        began.append(run_in_progress)
         return health.watch(run_in_progress)
 
     def start() -> None:

@@ -241,7 +241,7 @@ class RequestSource(Source):
         if not isinstance(job, RequestJob):
             raise TypeError(f"expected a job of this source, got {type(job).__name__}")
         if outcome.kind is OutcomeKind.DELIVERED:
-            self._end(job, Ended(job.id, job.result, plan_id=self.plan_id))
+            self._end(job, Ended(job.id, job.result, plan_id=job.plan_id or self.plan_id))
         elif outcome.kind is OutcomeKind.RETRY and self._offer_again(job, outcome.delay_seconds):
             return
         elif outcome.kind is OutcomeKind.RETURNED and self._is_over:

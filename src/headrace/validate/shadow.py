@@ -23,10 +23,10 @@ from headrace.base.meaning import NOTHING_DECLARED, Declared
 from headrace.base.units import format_duration
 from headrace.pipeline.shadow import Failures
 from headrace.runs.formats.shadow import ShadowDocument
-from headrace.validate.agreement import Agreement, explain_unknown, make_namer
+from headrace.validate.agreement import Agreement
 from headrace.validate.failure_rate import MOST_FAILING, judge_failures
-from headrace.validate.meaning_choice import class_names, meaning_of
-from headrace.validate.meanings import Detections, Numbers
+from headrace.validate.first_answers import begin_agreement
+from headrace.validate.meanings import Detections
 from headrace.validate.median_sequence import median_interval
 from headrace.validate.noninferiority import DropFinding, judge_drop
 from headrace.validate.parity import has_broken, num_broken
@@ -75,8 +75,7 @@ class ShadowRecord:
         """
         with self._lock:
             if self._agreement is None:
-                self._begin(incumbent, declared)
-            assert self._agreement is not None
+                self._agreement, self._unknown = begin_agreement(incumbent, declared)
             changed = self._agreement.add(incumbent, candidate)
             # Of detections whole calls: an image alone has an axis of items no more.
             count = has_broken if isinstance(self._agreement.meaning, Detections) else num_broken
@@ -88,17 +87,6 @@ class ShadowRecord:
             if len(self._times) < _MOST_TIMES and incumbent_seconds > 0 and candidate_seconds > 0:
                 self._times.append(math.log(incumbent_seconds / candidate_seconds))
                 self._seconds.append((incumbent_seconds, candidate_seconds))
-
-    def _begin(self, incumbent: Any, declared: Declared) -> None:
-        """Settle what answers mean by the first ones. What is declared wrongly is no failure of the candidate."""
-        wrong = ""
-        try:
-            meaning = meaning_of([incumbent], declared)
-        except ValueError as error:
-            wrong = f"the answers are not what the module's output declares: {error}"
-            meaning = meaning_of([incumbent], Declared(Numbers(is_known=False)))
-        self._agreement = Agreement(meaning, make_namer(class_names(declared.metadata)))
-        self._unknown = wrong or ("" if meaning.is_known else explain_unknown(incumbent))
 
     def document(self, num_passed_by: int = 0, failures: Failures = NO_FAILURES) -> ShadowDocument:
         """Return what is known so far, and what to do.

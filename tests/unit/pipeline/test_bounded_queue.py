@@ -13,6 +13,7 @@ import pytest
 from headrace.base.clock import SystemClock
 from headrace.base.policies.batching import BatchingPolicy
 from headrace.base.records import Job
+from headrace.pipeline.arms import Arm
 from headrace.pipeline.bounded_queue import BoundedQueue
 from headrace.pipeline.item import Item
 
@@ -144,3 +145,18 @@ def test_every_item_arrives_once(capacity: int, batched: bool) -> None:
     assert sorted(got) == list(range(num_each * num_producers))
     assert queue.state().peak <= capacity
     assert queue.state().depth_bytes == 0
+
+
+def test_a_batch_holds_one_arm_and_no_canary_cuts_it_short() -> None:
+    """Every third item is the canary's: both arms get full batches, in their order, and nothing is left over."""
+    queue = BoundedQueue(100, 10**9, SystemClock())
+    stable, canary = Arm("a", 0.3, is_canary=False, counts=True), Arm("b", 0.3, is_canary=True, counts=True)
+    items = [Item(Job(str(number), b""), b"", ()) for number in range(12)]
+    for number, item in enumerate(items):
+        item.arm = stable if number % 3 else canary
+    queue.put(items)
+    policy = BatchingPolicy(max_size=4)
+    taken = [[item.id for item in queue.take_batch(policy, lambda: False)[0]] for _ in range(3)]
+    assert taken == [["0", "3", "6", "9"], ["1", "2", "4", "5"], ["7", "8", "10", "11"]]
+    assert queue.state().depth == 0
+    assert queue.num_bytes == 0

@@ -28,8 +28,8 @@ Metric = Literal["failures", "answers", "latency", "feedback"]
 Judged = Literal["worse", "no worse", "open", "no data", "not asked"]
 Action = Literal["hold", "step", "promote", "roll back"]
 
-#: Parts of alpha: failures are what a canary is for, and rare.
-_PARTS: dict[Metric, float] = {"failures": 0.5, "answers": 1 / 6, "latency": 1 / 6, "feedback": 1 / 6}
+#: Parts of alpha: failures are what a canary is for, and they are rare.
+_PARTS: dict[Metric, float] = {"failures": 0.4, "answers": 0.2, "latency": 0.2, "feedback": 0.2}
 #: Probability of calling a right split wrong.
 _SPLIT_ALPHA = 0.001
 #: The most that is acceptable at small shares.
@@ -42,7 +42,7 @@ _HALF = 0.5
 class CanaryPolicy:
     """What is acceptable, and the way."""
 
-    alpha: float = 0.02
+    alpha: float = 0.025
     """Probability that an identical canary is rolled back, and that a step is taken that should not be, at most."""
     max_more_failures: float = 0.005
     """By how much its share of failed jobs may be above the other arm's; that of bad feedback, too."""

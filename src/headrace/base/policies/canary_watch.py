@@ -85,15 +85,13 @@ class CanaryWatch:
             self._seen.num_pairs += 1
             self._seen.num_slower += slower
 
-    def note_broken(self, num_items: int, *, canary: bool) -> None:
+    def note_broken(self, *, canary: bool) -> None:
         """Note answers that hold a NaN or an infinity: enough to roll back, unless the other arm has them too."""
         with self._lock:
             if not canary:
                 self._has_broken_stable = True
             elif not self._has_broken_stable:
-                self._trip(
-                    f"broken: {num_items:,} answers of the canary hold a NaN or an infinity, and none of the other arm does"
-                )
+                self._trip("broken: the canary answered with a NaN or an infinity, and the other arm never did")
 
     def trip(self, reason: str) -> None:
         """Roll it back at once, for this reason."""

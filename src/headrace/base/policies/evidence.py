@@ -33,7 +33,7 @@ import msgspec
 
 #: {how many times as often an event comes, as odds: the part of the capital that is staked on it}. Of failures twice as often
 #: it is known soonest: far more often is found within minutes anyway.
-MORE = {1.5: 0.2, 2.0: 0.5, 3.0: 0.1, 5.0: 0.1, 10.0: 0.1}
+MORE = {1.5: 0.1, 2.0: 0.6, 3.0: 0.1, 5.0: 0.12, 10.0: 0.08}
 FEWER = {0.67: 0.2, 0.5: 0.2, 0.33: 0.2, 0.2: 0.2, 0.1: 0.2}
 OTHER = {0.5: 0.125, 0.8: 0.125, 0.9: 0.125, 0.95: 0.125, 1.05: 0.125, 1.1: 0.125, 1.25: 0.125, 2.0: 0.125}
 #: Stakes as parts of the largest that cannot lose everything at once.

@@ -8,9 +8,9 @@ import msgspec
 
 from headrace.runs.formats.profile import Estimate
 
-EventKind = Literal["skip", "validation", "replay", "pipeline", "run-off"]
+EventKind = Literal["skip", "validation", "replay", "pipeline", "run-off", "canary"]
 """A technique not tried; a `headrace validate`; an attempt judged again; a pipeline measured with an attempt's variant; two
-attempts that tied, held against each other."""
+attempts that tied, held against each other; something that was done with a canary."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

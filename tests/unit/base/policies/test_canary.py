@@ -149,11 +149,11 @@ def test_a_row_of_failures_trips() -> None:
 def test_a_broken_answer_trips_unless_the_other_arm_has_them_too() -> None:
     """One NaN is enough; a model that has always answered with some is no worse for it."""
     watch = CanaryWatch()
-    watch.note_broken(3, canary=True)
-    assert judge(POLICY, watch.seen(), TENTH, 1.0).reason.startswith("broken: 3 answers")
+    watch.note_broken(canary=True)
+    assert judge(POLICY, watch.seen(), TENTH, 1.0).reason.startswith("broken: the canary answered with a NaN")
     usual = CanaryWatch()
-    usual.note_broken(1, canary=False)
-    usual.note_broken(1, canary=True)
+    usual.note_broken(canary=False)
+    usual.note_broken(canary=True)
     assert not usual.has_tripped
 
 

@@ -1,0 +1,128 @@
+"""The arms of a run with a canary: which job belongs to which, and how the jobs of each end.
+
+How this works: a job gets an `Arm` when it is received, by a hash of its id. All jobs of the canary hold the same object, so
+that one assignment to it takes the canary back: from then on they are the stable model's, wherever in the pipeline they are.
+Batches hold one arm only (`bounded_queue`). A job counts where a model has answered it (`Item.has_run`); what failed before
+that, such as a download, says nothing of the models.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Protocol
+
+from headrace.base.policies.arms import Split
+from headrace.base.policies.canary_watch import CanaryWatch
+from headrace.base.records import Job, Outcome, OutcomeKind
+
+#: Answered jobs that are remembered for what users say of them.
+_NUM_REMEMBERED = 50_000
+
+
+class Arm:
+    """What the jobs of one arm share.
+
+    Attributes:
+        is_canary: Whether the canary's model answers them; false from the moment in which it is taken back.
+        plan_id: Of the Plan that answers them.
+        share: The canary's when they were drawn; what is counted is counted for it.
+        counts: Whether their ends are evidence.
+    """
+
+    __slots__ = ("counts", "is_canary", "plan_id", "share")
+
+    def __init__(self, plan_id: str, share: float, *, is_canary: bool, counts: bool) -> None:
+        self.plan_id = plan_id
+        self.share = share
+        self.is_canary = is_canary
+        self.counts = counts
+
+
+class Ending(Protocol):
+    """An item, as far as it is asked for here."""
+
+    arm: Arm | None
+    has_run: bool
+
+    @property
+    def job(self) -> Job:
+        """Its job."""
+        ...
+
+
+class Arms:
+    """Draws the arms of jobs; thread-safe.
+
+    Args:
+        plan_id: Of the stable Plan.
+
+    Attributes:
+        watch: Sees the ends of the present canary's jobs.
+    """
+
+    def __init__(self, plan_id: str) -> None:
+        self.watch = CanaryWatch()
+        self._stable_id = plan_id
+        self._rescued = Arm(plan_id, 0.0, is_canary=False, counts=False)
+        self._canaries: list[Arm] = []
+        self._drawn: tuple[Split, Arm, Arm] | None = None
+        self._answered: OrderedDict[str, tuple[float, bool]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def begin(self, salt: str, plan_id: str, share: float) -> None:
+        """Send a share of the jobs that come from now on to a canary; call again for another share of the same one."""
+        counts = 0 < share < 1
+        canary = Arm(plan_id, share, is_canary=True, counts=counts)
+        stable = Arm(self._stable_id, share, is_canary=False, counts=counts)
+        self._canaries.append(canary)
+        self._drawn = Split(salt=salt, share=share), stable, canary
+
+    def end(self) -> None:
+        """Take the canary back: its jobs, received and to come, are the stable model's."""
+        self._drawn = None
+        with self._lock:
+            self._answered.clear()
+        for arm in self._canaries:
+            arm.counts = arm.is_canary = False
+            arm.plan_id = self._stable_id
+        self._canaries = []
+
+    def draw(self, job: Job) -> Arm | None:
+        """Return the arm of a job; None while there is no canary."""
+        drawn = self._drawn
+        if drawn is None:
+            return None
+        split, stable, canary = drawn
+        return canary if split.is_canary(job.id) else stable
+
+    def rescue(self, item: Ending) -> None:
+        """Give an item that the canary failed to the stable model; its end says nothing more."""
+        item.arm = self._rescued
+        item.job.plan_id = self._stable_id
+
+    def note_end(self, item: Ending, outcome: Outcome) -> None:
+        """Note how a job ended that a model has answered."""
+        arm, job = item.arm, item.job
+        if arm is None or not arm.counts or job.attempt > 1 or outcome.kind is OutcomeKind.RETURNED:
+            return  # a job that comes again would count again
+        if outcome.kind is OutcomeKind.DELIVERED or outcome.undelivered:
+            self.watch.note_good(arm.share, canary=arm.is_canary)
+            self._remember(job.id, arm)
+        else:
+            self.watch.note_failed(arm.share, job.id, canary=arm.is_canary, why=outcome.reason)
+
+    def note_feedback(self, job_id: str, *, bad: bool) -> bool:
+        """Note what a user said of a job's answer; return whether it counts: once, and of jobs that ended not long ago."""
+        with self._lock:
+            arm = self._answered.pop(job_id, None)
+        if arm is not None:
+            share, is_canary = arm
+            self.watch.note_feedback(share, canary=is_canary, bad=bad)
+        return arm is not None
+
+    def _remember(self, job_id: str, arm: Arm) -> None:
+        with self._lock:
+            self._answered[job_id] = arm.share, arm.is_canary
+            if len(self._answered) > _NUM_REMEMBERED:
+                self._answered.popitem(last=False)

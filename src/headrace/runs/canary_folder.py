@@ -1,0 +1,185 @@
+"""The folder through which commands and workers agree on a canary.
+
+    state.json       what is to be done; written by commands and by workers, under the lock, always as a whole
+    seen-PID.json    what one worker saw; its sum decides, also of workers that have ended
+    call-PID         one byte: how many calls of the canary's model are under way in a worker; who died within one, died of it
+    lock             held while the state is changed
+
+All is small and local: workers of one machine share the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from headrace.base.documents import decode_document, encode_document
+from headrace.base.errors import RunFolderError, SettingsError
+from headrace.base.plan import Plan
+from headrace.base.policies.canary import CanaryPolicy, Seen
+from headrace.runs.formats.canary import CanaryState
+from headrace.runs.run_folder import replace_file
+
+
+class _SeenFile(msgspec.Struct, kw_only=True):
+    id: str
+    seen: Seen
+
+
+class CanaryFolder:
+    """Reads and writes it.
+
+    Args:
+        path: Of the folder.
+        must_exist: Refuse to make it: no run has it.
+
+    Raises:
+        RunFolderError: If it cannot be made, or does not exist and must.
+    """
+
+    def __init__(self, path: Path, *, must_exist: bool = False) -> None:
+        self.path = path
+        if must_exist and not path.is_dir():
+            raise RunFolderError(
+                f"there is no canary folder {path}; expected the one of a run: start that with --canary DIR, and name DIR with "
+                "--at"
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunFolderError(f"canary folder {path} cannot be made: {error.strerror}; name another") from None
+
+    def read(self) -> CanaryState | None:
+        """Return the state; None if there was never a canary.
+
+        Raises:
+            RunFolderError: If the file cannot be read.
+        """
+        file = self.path / "state.json"
+        try:
+            return decode_document(file.read_bytes(), CanaryState)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            raise RunFolderError(
+                f"{file} is no state of a canary ({error}); delete the folder to begin again"
+            ) from None
+
+    def write(self, state: CanaryState) -> None:
+        """Replace the state; hold the lock."""
+        replace_file(self.path / "state.json", encode_document(state, indent=True))
+
+    def start(self, plan: Plan, policy: CanaryPolicy, *, why: str = "") -> CanaryState:
+        """Start a canary with the models of a Plan, and return its state.
+
+        Raises:
+            SettingsError: If there is one already.
+        """
+        now, table = time.time(), plan.as_table()
+        with self.locked():
+            present = self.read()
+            if present is not None and present.status != "rolled back":
+                raise SettingsError(
+                    f"canary {present.id} in {self.path} is {present.status}; expected none: roll it back, or, if it was "
+                    f"promoted, start the run again with its Plan and name another folder"
+                )
+            self.forget_seen()
+            state = CanaryState(
+                id=f"c{int(now * 1000):x}", status="running", model=table["model"], models=table.get("models", {}),
+                policy=policy, step=0, since_unix_seconds=now,
+            ).done("started", now, why, "user")  # fmt: skip
+            self.write(state)
+        return state
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep others from changing the state."""
+        with (self.path / "lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    def write_seen(self, canary: str, seen: Seen) -> None:
+        """Note what this process saw of a canary."""
+        content = encode_document(_SeenFile(id=canary, seen=seen))
+        replace_file(self.path / f"seen-{os.getpid()}.json", content)
+
+    def sum_seen(self, canary: str) -> Seen:
+        """Return what all processes saw of a canary."""
+        total = Seen()
+        for file in sorted(self.path.glob("seen-*.json")):
+            with contextlib.suppress(OSError, msgspec.DecodeError):  # of another version, or just gone
+                found = decode_document(file.read_bytes(), _SeenFile)
+                if found.id == canary:
+                    total = total.plus(found.seen)
+        return total
+
+    def forget_seen(self) -> None:
+        """Remove what was seen of earlier canaries."""
+        for file in self.path.glob("seen-*.json"):
+            file.unlink(missing_ok=True)
+
+    def find_dead(self) -> list[int]:
+        """Return the processes that died within a call of the canary's model, each once."""
+        dead = []
+        for file in self.path.glob("call-*"):
+            number = file.name.removeprefix("call-")
+            if not number.isdigit() or _is_alive(int(number)):
+                continue
+            with contextlib.suppress(OSError):
+                content = file.read_bytes()
+                file.unlink()
+                if content.strip(b"\0"):
+                    dead.append(int(number))
+        return dead
+
+
+class CallMark:
+    """Entered around calls of a canary's model; thread-safe. What it writes outlives the process."""
+
+    def __init__(self, folder: CanaryFolder) -> None:
+        path = folder.path / f"call-{os.getpid()}"
+        with path.open("wb+") as file:
+            file.truncate(1)
+            self._byte = mmap.mmap(file.fileno(), 1)
+        self._path = path
+        self._num = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._count(1)
+
+    def __exit__(self, *_: object) -> None:
+        self._count(-1)
+
+    def close(self) -> None:
+        """Remove the file: this process ends orderly."""
+        self._path.unlink(missing_ok=True)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._num += change
+            self._byte[0] = min(self._num, 255)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not _is_zombie(pid)
+
+
+def _is_zombie(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return False
