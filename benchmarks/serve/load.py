@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,8 @@ class Order:
     headers: dict[str, str] = field(default_factory=dict)
     connections: int = 1
     seconds: float = 5.0
-    """Of the window that counts; `warm_seconds` come before it."""
+    """Of the window that counts; `warm_seconds` come before it. An open loop counts what is sent in it, a closed one what is
+    answered in it."""
     warm_seconds: float = 1.0
     rate: float | None = None
     """Requests per second of the open loop; None: a closed loop."""
@@ -181,9 +183,8 @@ class Client:
 
     def _figures(self, window: tuple[float, float]) -> dict[str, Any]:
         low, high = window
-        counted = [one for one in self.requests if low <= one.intended < high]
-        if not self._order.is_open:
-            counted = [one for one in counted if one.ended < high]
+        when = attrgetter("intended" if self._order.is_open else "ended")
+        counted = [one for one in self.requests if low <= when(one) < high]
         deadline = None if self._order.deadline_ms is None else self._order.deadline_ms / 1e3
         figures = summarize(counted, high - low, deadline)
         figures["unfinished"] = self._in_flight + len(self._waiting) if self._order.is_open else 0

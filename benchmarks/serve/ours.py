@@ -69,7 +69,6 @@ def main() -> None:
         plan,
         service.ServeSettings(
             port=order["port"],
-            deadline_seconds=order.get("deadline_seconds", 30.0),
             limits=Limits(**order.get("limits", {})),
         ),
     )

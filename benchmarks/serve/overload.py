@@ -21,7 +21,7 @@ def measure_overload(
 ) -> dict[str, dict[str, Any]]:
     """Return {"2x": ..., "3x": ...}: goodput of the peak, p99 of what was accepted, and items computed for nobody."""
     found = {}
-    with Server(OURS, workload, {"deadline_seconds": DEADLINE_MS / 1e3}, folder) as server:
+    with Server(OURS, workload, {"settings": [f"serve.deadline_seconds={DEADLINE_MS / 1e3}"]}, folder) as server:
         for factor in FACTORS:
             peak = server.offered(connections=64, seconds=min(5.0, seconds))["rate"]
             found[f"{factor}x"] = _overloaded(server, workload, peak, factor, seconds)
