@@ -4,6 +4,7 @@
     door.py       where requests of every protocol are let in as jobs, or refused
     source.py     the Source that gives these jobs to the run
     reply.py      the Delivery that gives results back to the requests
+    ids.py        ids of requests that name none
     jobs_api.py   /v1/jobs: image bytes, forms, JSON; answers at once or later
     oip/          the Open Inference Protocol, version 2
     feedback_api.py  /v1/feedback: what users say of answers

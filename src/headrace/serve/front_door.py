@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +9,7 @@ from enum import StrEnum
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.plan import ServePlan
 from headrace.serve.door import Refused, Ticket, Work
+from headrace.serve.ids import make_id
 from headrace.serve.source import RequestJob, RequestSource
 
 
@@ -86,7 +86,7 @@ class FrontDoor:
             self._count(refused.code)
             return refused
         self._count("in")
-        return _Ticket(self._source.put(work.id or os.urandom(16).hex(), work), self._source)
+        return _Ticket(self._source.put(work.id or make_id(), work), self._source)
 
     def _refuse(self, work: Work) -> Refused | None:
         if self.state not in (State.OPEN, State.LEAVING):

@@ -9,7 +9,6 @@ GET  /v1/jobs/ID                   how it stands with a job that was answered 20
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from urllib.parse import quote
@@ -25,6 +24,7 @@ from headrace.serve.door import Door, Ended, Refused, Ticket, Work
 from headrace.serve.forms import read_form
 from headrace.serve.http.request import Answer, Request, error_answer, json_answer
 from headrace.serve.http.routes import Routes
+from headrace.serve.ids import make_id
 from headrace.serve.kept_answers import KeptAnswers
 from headrace.serve.timeouts import read_deadline
 from headrace.sources.jobs import decode_message
@@ -132,7 +132,7 @@ def read_job(request: Request, clock: Clock) -> Job:
     query = request.query
     named = request.header("idempotency-key")
     if kind == _JSON:
-        return decode_message(Message(named or _new_id(), bytes(request.body), "", 1, 0.0), clock=clock)
+        return decode_message(Message(named or make_id(), bytes(request.body), "", 1, 0.0), clock=clock)
     fields: Mapping[str, str] = query
     payload = bytes(request.body)
     if kind == _FORM:
@@ -143,11 +143,7 @@ def read_job(request: Request, clock: Clock) -> Job:
             "message.payload: the body is empty; expected the bytes of an image, a form with a file, or JSON with url or data"
         )
     attributes = {"callback": fields["callback"]} if fields.get("callback") else {}
-    return Job(fields.get("id") or named or _new_id(), payload, task=fields.get("task", ""), attributes=attributes)
-
-
-def _new_id() -> str:
-    return os.urandom(16).hex()
+    return Job(fields.get("id") or named or make_id(), payload, task=fields.get("task", ""), attributes=attributes)
 
 
 def _read_wait(request: Request, *, is_called_back: bool) -> float | None:
