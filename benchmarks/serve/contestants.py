@@ -34,18 +34,27 @@ class Contestant:
     """A server, and the settings that it is tried with.
 
     Attributes:
+        program: Its environment, and what its module begins with.
+        path: Where it takes requests.
         grids: {workload: settings to try}; those of the first are taken where nothing is tuned.
+        decode: How it decodes images: `usual`, as most code does, or `scaled`, as headrace does.
     """
 
-    name: str
+    program: str
     path: str
     grids: Mapping[str, tuple[Knobs, ...]] = field(default_factory=dict)
+    decode: str = "usual"
+
+    @property
+    def name(self) -> str:
+        """What it is called in results."""
+        return self.program if self.decode == "usual" else f"{self.program}, {self.decode} decode"
 
     def command(self, workload: Workload, port: int, knobs: Knobs, folder: Path) -> tuple[list[str], dict[str, str]]:
         """Return the command that starts it, and what to add to its environment."""
-        chosen = json.dumps({**workload.settings, "port": port, **knobs})
-        python = environments.python_of(self.name, folder)
-        return [str(python), "-m", f"benchmarks.serve.peers.{self.name}_server"], {"BENCHMARK_PEER": chosen}
+        chosen = json.dumps({**workload.settings, "port": port, "decode": self.decode, **knobs})
+        python = environments.python_of(self.program, folder)
+        return [str(python), "-m", f"benchmarks.serve.peers.{self.program}_server"], {"BENCHMARK_PEER": chosen}
 
 
 class Headrace(Contestant):
@@ -102,7 +111,7 @@ class Server:
         self._port = _free_port()
         command, added = self._contestant.command(self._workload, self._port, self._knobs, self._folder)
         environment = {**os.environ, **_QUIET, **added}
-        self._log = Path(f"{self._workload.settings['lock']}.{self.name}.log")
+        self._log = Path(f"{self._workload.settings['lock']}.{self.name.replace(', ', '-')}.log")
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=log, stderr=log, process_group=0

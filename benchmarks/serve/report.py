@@ -7,7 +7,7 @@ from typing import Any
 
 _TITLES = {
     "emulated": "Emulated device, 2 + 0.2 n ms; bodies of 12.8 KB",
-    "real": "MobileNetV2-like on the CPU; JPEGs of 127 KB, decoded by every server in the same way",
+    "real": "MobileNetV2-like on the CPU; JPEGs of 127 KB, decoded by every server",
 }
 
 
@@ -55,6 +55,10 @@ def _said(part: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"- rate under 64 connections over {part['best_peer']}'s: {_ratio(part['ratio'])}; p99 {_ratio(part['p99_ratio'])}"
         )
+        if part["usual_decode"]["peer"] != part["best_peer"]:
+            lines.append(
+                f"- over {part['usual_decode']['peer']}'s, which decodes as most code does: {_ratio(part['usual_decode'])}"
+            )
     if "limit_share" in part:
         lines.append(f"- share of the device's limit: {part['limit_share']:.1%}")
     if part.get("open_loop"):

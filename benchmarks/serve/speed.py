@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -38,16 +38,13 @@ class Rounds:
         values = [one[figure] for one in self.figures[name][load]]
         return statistics.median(values), min(values), max(values)
 
-    def best_peer(self, load: str, figure: str = "rate", choose: Callable[..., str] = max) -> str:
-        """Return the peer with the best median; `choose` is min where less is better.
+    def peers(self) -> list[str]:
+        """Return who else has figures."""
+        return [name for name in self.figures if name != OURS.name]
 
-        Raises:
-            RuntimeError: If there is none: see `failed`.
-        """
-        peers = [name for name in self.figures if name != OURS.name]
-        if not peers:
-            raise RuntimeError(f"no other server ran: {self.failed or 'python -m benchmarks.serve.environments'}")
-        return choose(peers, key=lambda name: self.median(name, load, figure))
+    def best(self, names: Iterable[str], load: str, figure: str = "rate", choose: Callable[..., str] = max) -> str:
+        """Return whose median is the best; `choose` is min where less is better."""
+        return choose(names, key=lambda name: self.median(name, load, figure))
 
     def ratio(self, peer: str, load: str, figure: str = "rate") -> Ratio:
         """Return ours over a peer's, round by round."""

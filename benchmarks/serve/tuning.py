@@ -27,7 +27,13 @@ def best_settings(contestant: Contestant, workload: Workload, folder: Path, say:
     grid = contestant.grids[workload.name]
     if len(grid) == 1:
         return grid[0]
-    key = [contestant.name, PEERS[contestant.name], grid, dict(workload.settings) | {"lock": ""}, measure.cpu_model()]
+    key = [
+        contestant.name,
+        PEERS[contestant.program],
+        grid,
+        dict(workload.settings) | {"lock": ""},
+        measure.cpu_model(),
+    ]
     kept = CACHE / f"served-{workload.name}-{contestant.name}-{digest([key, measure.usable_cores()])}.json"
     if kept.exists():
         return json.loads(kept.read_text())

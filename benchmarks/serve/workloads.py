@@ -26,6 +26,11 @@ class Workload:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What all servers are told: device or model."""
 
+    @property
+    def decodes(self) -> bool:
+        """Whether the bodies are images that every server decodes."""
+        return self.name == "real"
+
     def limit_per_second(self, batch: int) -> float:
         """Return the emulated device's rate with batches of a size."""
         return batch / (LAUNCH_SECONDS + ITEM_SECONDS * batch)
@@ -44,7 +49,7 @@ def emulated(folder: Path) -> Workload:
 
 
 def real(folder: Path) -> Workload:
-    """Return photographs of about 127 KB for a MobileNetV2-like model on the CPU, decoded by every server in the same way."""
+    """Return photographs of about 127 KB for a MobileNetV2-like model on the CPU, decoded by every server."""
     images = sorted(corpus.build(count=200).glob("*.jpg"))
     settings = {**emulated(folder).settings, "workload": "real", "model": str(models.build())}
     title = "MobileNetV2-like on the CPU, JPEGs decoded"

@@ -33,6 +33,8 @@ class Settings:
     """How long a batch waits for more requests."""
     workers: int = 1
     """Processes that run the model."""
+    decode: str = "usual"
+    """See `benchmarks.peers.preprocess`."""
 
 
 def settings() -> Settings:
@@ -71,7 +73,7 @@ class Work:
         from benchmarks.peers.classifier import Classifier
         from benchmarks.peers.preprocess import preprocessor
 
-        self._preprocess = preprocessor("scaled")
+        self._preprocess = preprocessor(chosen.decode)
         self._model = Classifier(chosen.model).warm_up(chosen.batch)
 
     def prepare(self, payload: bytes) -> np.ndarray:
