@@ -79,7 +79,7 @@ class Receivers:
     @property
     def may_be_pushed(self) -> bool:
         """Whether jobs can be let in without waiting for anything."""
-        return self._tasks is None and all(route[0].has_queue for route in self._routes.values())
+        return all(route[0].has_queue for route in self._routes.values())
 
     def push(self, jobs: Sequence[Job]) -> None:
         """Let jobs in that came by themselves; any thread, waits for nothing."""
@@ -139,13 +139,14 @@ class Receivers:
             inline_ns.append(self._hand_in(by_station, inline, waits=waits))
 
         items = [self._make_item(job, received) for job in jobs]
-        if self._tasks is None:
+        is_shared_out = self._tasks is not None and waits  # what is pushed is bounded by who pushes it
+        if not is_shared_out:
             self._enter(items)
         for index, item in enumerate(items):
             verdict = item.job.verdict if index < len(jobs) - over else _OVER_LIMIT
-            if self._tasks is not None:  # one by one: whether it may go in depends on who is in
+            if is_shared_out:  # one by one: whether it may go in depends on who is in
                 self._enter([item])
-            if self._is_to_run(item, verdict) and self._goes_in(item, hand_in):
+            if self._is_to_run(item, verdict) and self._goes_in(item, hand_in if is_shared_out else None):
                 by_station.setdefault(self._begins_at(item, is_pushed=not waits), []).append(item)
         hand_in()
         blocked_ns = self._context.clock.now_ns() - began - sum(inline_ns)
@@ -204,15 +205,20 @@ class Receivers:
         by_station.clear()
         return inline_ns
 
-    def _goes_in(self, item: Item, before_waiting: Callable[[], object]) -> bool:
-        """Return whether a job goes into the first station; if not, it is on its way already, or back at its source."""
+    def _goes_in(self, item: Item, before_waiting: Callable[[], object] | None) -> bool:
+        """Return whether a job goes into the first station; if not, it is on its way already, or back at its source.
+
+        Args:
+            item: The job's.
+            before_waiting: Sends those on their way that were let in before; None: it need not wait for its task's turn.
+        """
         if self._take_up(item):
             return False
         verdict = self._failing.turned_away(item.job, self._admission.is_busy_beyond)
         if verdict is not None:
             self._settling.settle(item, verdict)
             return False
-        return self._tasks is None or self._tasks.let_in(item, before_waiting)
+        return self._tasks is None or before_waiting is None or self._tasks.let_in(item, before_waiting)
 
     def _take_up(self, item: Item) -> bool:
         """Send a job whose result was kept straight to the delivery; return whether it was."""

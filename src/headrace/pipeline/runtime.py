@@ -113,8 +113,8 @@ class Runtime:
         self._delivery_counts: dict[str, int] = {}
         self._leaving_since: float | None = None
         self._source_is_stopped = False
-        self.stations, routes = build_stations(pipeline, context, equipment)
-        self._connect(routes, bounds)
+        self.stations, self._routes = build_stations(pipeline, context, equipment)
+        self._connect(self._routes, bounds)
 
     def _connect(self, routes: Routes, bounds: Bounds) -> None:
         """Make the parts of the run, and let the stations know them."""
@@ -258,9 +258,9 @@ class Runtime:
         places = [worker.place() for station in self.stations for worker in list(station.workers)]
         return [place for place in places if place is not None]
 
-    def num_waiting(self) -> int:
-        """Return how many items wait in queues; cheap."""
-        return sum([station.queue.depth for station in self.stations])
+    def num_waiting(self, task: str) -> int:
+        """Return how many items wait in the queues on the way of a task's jobs, or in all where there is one task; cheap."""
+        return sum([station.queue.depth for station in self._routes.get(task, self.stations)])
 
     def longest_call_seconds(self) -> float:
         """Return for how long the oldest call of a stage lasts by now; 0 where none is under way."""

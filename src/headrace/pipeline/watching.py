@@ -35,8 +35,8 @@ class RunInProgress:
     """Returns the state of each station's queue and workers, in the order of the pipeline; from any thread."""
     worker_threads: Callable[[], list[WorkerThread]]
     """Returns where the workers' stages run now; from any thread."""
-    num_waiting: Callable[[], int]
-    """Returns how many items wait in the queues of all stages; from any thread, for who asks often."""
+    num_waiting: Callable[[str], int]
+    """Returns how many items wait in the queues on the way of a task's jobs; from any thread, for who asks often."""
     longest_call_seconds: Callable[[], float]
     """Returns for how long the oldest call of a stage lasts by now; from any thread."""
     warm_ups: Sequence[CostCurve]

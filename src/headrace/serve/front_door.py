@@ -38,6 +38,8 @@ class _Ticket:
         self.source.drop(self.job)
 
 
+#: What one of several tasks may have of the requests inside.
+_PART_OF_TASK = 0.75
 #: Says why work is not let in now; None: it is.
 Judge = Callable[[Work], Refused | None]
 
@@ -67,15 +69,16 @@ class FrontDoor:
         self.state = State.STARTING
         self.counts: dict[str, int] = {}
         self._source = source
-        self._plan = plan or ServePlan()
         self._judge = judge
         self._clock = clock or SystemClock()
+        self.follow(plan or ServePlan())
         source.on_ready = self._open
         source.on_stopping = self._drain
 
-    def follow(self, plan: ServePlan) -> None:
-        """Let in what another Plan says."""
+    def follow(self, plan: ServePlan, num_tasks: int = 1) -> None:
+        """Let in what another Plan says, and of one of several tasks not so much that others find no room."""
         self._plan = plan
+        self._most_of_task = plan.max_requests if num_tasks < 2 else max(1, round(plan.max_requests * _PART_OF_TASK))
 
     def submit(self, work: Work) -> Ticket | Refused:
         """Let work in, or say why not; see `Door`."""
@@ -96,6 +99,9 @@ class FrontDoor:
         plan, num, num_bytes = self._plan, self._source.num_open, self._source.num_bytes
         if num >= plan.max_requests:
             return Refused(429, "serve.busy", f"{num:,} requests are inside, at most {plan.max_requests:,}")
+        most = self._most_of_task
+        if most < plan.max_requests and (num := self._source.count_open(work.task)) >= most:
+            return Refused(429, "serve.busy", f"{num:,} requests of this task are inside, at most {most:,}")
         if num_bytes >= plan.max_bytes:
             return Refused(429, "serve.busy", f"requests inside hold {num_bytes:,} bytes, at most {plan.max_bytes:,}")
         return None if self._judge is None or plan.admission == "all" else self._judge(work)

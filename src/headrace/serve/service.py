@@ -113,7 +113,7 @@ def serve(
 
     def begin(run_in_progress: RunInProgress) -> Health:
         source.plan_id = run_in_progress.plan.plan_id
-        door.follow(run_in_progress.plan.serve)
+        door.follow(run_in_progress.plan.serve, len(pipeline.routes))
         judge.watch(run_in_progress)
         began.append(run_in_progress)
         return health.watch(run_in_progress)

@@ -84,7 +84,8 @@ class RequestSource(Source):
         self._asked: dict[int, RequestJob] = {}
         self._deadlines: list[tuple[int, int]] = []
         self._numbers = itertools.count()
-        self._bytes = self._num_urgent = 0
+        self._bytes = 0
+        self._open: dict[tuple[str, int], int] = {}
         self._max_attempts = 1
         self._is_over = False
         self._was_asked = False
@@ -95,10 +96,12 @@ class RequestSource(Source):
         """Jobs that no receiver has taken."""
         return len(self._waiting)
 
-    @property
-    def num_urgent(self) -> int:
-        """Jobs of priority 0 that somebody waits for."""
-        return self._num_urgent
+    def count_open(self, task: str | None, priority: int = 1) -> int:
+        """Return how many jobs somebody waits for, of a task (None: of all) and of a priority or a higher one."""
+        if task is None and priority:
+            return len(self._asked)
+        numbers = list(self._open.items())  # copied at once: others change it
+        return sum([num for (of, prior), num in numbers if prior <= priority and task in (None, of)])
 
     @property
     def num_open(self) -> int:
@@ -119,7 +122,7 @@ class RequestSource(Source):
         with self._lock:
             self._asked[job.number] = job
             self._bytes += job.num_bytes
-            self._num_urgent += not job.priority
+            self._count(job, 1)
             if work.deadline_ns is not None:
                 heapq.heappush(self._deadlines, (work.deadline_ns + _LATE_NS, job.number))
             is_first = not self._waiting
@@ -268,6 +271,14 @@ class RequestSource(Source):
         if self._forget(job):
             job.work.on_end(ended)
 
+    def _count(self, job: RequestJob, change: int) -> None:
+        key = (job.task, job.priority)
+        num = self._open.get(key, 0) + change
+        if num:
+            self._open[key] = num
+        else:
+            del self._open[key]  # clients name what tasks they like
+
     def _forget(self, job: RequestJob) -> bool:
         """Return whether somebody waited for a job until now."""
         with self._lock:
@@ -275,7 +286,7 @@ class RequestSource(Source):
                 return False
             del self._asked[job.number]
             self._bytes -= job.num_bytes
-            self._num_urgent -= not job.priority
+            self._count(job, -1)
             return True
 
 

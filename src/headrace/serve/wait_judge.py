@@ -1,4 +1,8 @@
-"""Refuses what cannot be answered in time: joins `policies.expected_wait` to a door and a run."""
+"""Refuses what cannot be answered in time: joins `policies.expected_wait` to a door and a run.
+
+Of several tasks each has a policy of its own, which knows what is inside of that task: so one that is asked for more than it
+can do makes nobody else wait or be refused. How much of a device that they share each gets shows in how fast its answers come.
+"""
 
 from __future__ import annotations
 
@@ -31,55 +35,65 @@ class WaitJudge:
         self._source = source
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._policy = ExpectedWait()
-        self._num_waiting: Callable[[], int] = lambda: 0
+        self._policies = {"": ExpectedWait()}
+        self._num_waiting: Callable[[str], int] = lambda task: 0
         self._curves: Sequence[CostCurve] = ()
         self._stages: Mapping[str, StagePlan] = {}
+        self._task_of: Mapping[str, str] = {}
         self._num_curves = 0
 
     def watch(self, run: RunInProgress) -> None:
         """Learn from a run that is about to begin."""
         self._num_waiting = run.num_waiting
         self._curves, self._stages = run.warm_ups, run.plan.stages
+        routes = run.pipeline.routes
+        if len(routes) > 1:
+            self._policies = {task: ExpectedWait() for task in routes}
+            self._task_of = {stage.name: stage.task for route in routes.values() for stage in route}
 
     def __call__(self, work: Work) -> Refused | None:
         """Return why work is not let in; None: it is, and what becomes of it is learned."""
+        task = work.task if len(self._policies) > 1 else ""
+        if task not in self._policies:
+            return None  # which fails by itself
         now_ns = self._clock.now_ns()
         deadline = None if work.deadline_ns is None else work.deadline_ns / 1e9
         with self._lock:
             if len(self._curves) > self._num_curves:
                 self._take_up_curves(now_ns / 1e9)
-            decision = self._policy.decide(now_ns / 1e9, deadline, self._inside(work.priority), work.priority)
+            inside = self._inside(task, work.priority)
+            decision = self._policies[task].decide(now_ns / 1e9, deadline, inside, work.priority)
         if isinstance(decision, TurnedAway):
             return _refused(decision, 0.0 if deadline is None else deadline - now_ns / 1e9)
-        work.on_end = partial(self._ended, decision, work.on_end)
+        work.on_end = partial(self._ended, task, decision, work.on_end)
         return None
 
-    def _ended(self, work: LetIn, on_end: Callable[[Ended], object], ended: Ended) -> None:
+    def _ended(self, task: str, work: LetIn, on_end: Callable[[Ended], object], ended: Ended) -> None:
         if ended.code in _TELLING:
             with self._lock:
-                self._policy.note_end(self._clock.now_ns() / 1e9, work, self._inside(work.priority))
+                now = self._clock.now_ns() / 1e9
+                self._policies[task].note_end(now, work, self._inside(task, work.priority))
         on_end(ended)
 
-    def _inside(self, priority: int) -> Inside:
-        source = self._source
-        before = source.num_urgent if priority == 0 else source.num_open
-        return Inside(before, source.num_waiting + self._num_waiting())
+    def _inside(self, task: str, priority: int) -> Inside:
+        before = self._source.count_open(task or None, priority)
+        return Inside(before, self._source.num_waiting + self._num_waiting(task))
 
     def _take_up_curves(self, now: float) -> None:
-        """Begin with what the warm-up measured of the slowest device; what came before waited for it, too."""
+        """Begin with what the warm-up measured of each task's slowest device; what came before waited for it, too."""
         self._num_curves = len(self._curves)
-        paces = [self._pace(curve) for curve in self._curves if curve.seconds]
-        if paces:
-            seconds, at_once = max(paces)
-            self._policy = ExpectedWait(at_once, seconds, since=now)
+        for task in self._policies:
+            paces = [self._pace(curve) for curve in self._curves if self._task_of.get(curve.stage, "") in ("", task)]
+            if paces:
+                seconds, at_once = max(paces)
+                self._policies[task] = ExpectedWait(at_once, seconds, since=now)
 
     def _pace(self, curve: CostCurve) -> tuple[float, int]:
         """Return the seconds of an item in full batches, and how many items are worked on at once."""
         plan = self._stages[curve.stage]
-        size = min(max(curve.seconds), plan.batch or 1)
+        size = min(max(curve.seconds, default=1), plan.batch or 1)
         at_once = size * (plan.workers or 1)
-        return statistics.median(curve.seconds[size]) / at_once, at_once
+        return statistics.median(curve.seconds.get(size, [0.0])) / at_once, at_once
 
 
 def _refused(away: TurnedAway, left: float) -> Refused:

@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
+import headrace as hr
 from headrace.base.plan import Plan
 from headrace.base.records import DELIVERED, Outcome, OutcomeKind
+from headrace.delivery.collect import Collect
+from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.warm_up import CostCurve
 from headrace.serve.door import Ended, Refused, Work
 from headrace.serve.front_door import FrontDoor
 from headrace.serve.source import RequestJob, RequestSource
 from headrace.serve.wait_judge import WaitJudge
-from headrace.testing import FakeClock
+from headrace.testing import FakeClock, ListSource
 
 
 @dataclass
@@ -29,7 +32,13 @@ class Run:
         )
     )
 
-    def num_waiting(self) -> int:
+    @property
+    def pipeline(self) -> Pipeline:
+        """One without tasks."""
+        stages = [hr.stage("process", list, kind="device")]
+        return Pipeline(ListSource([]), stages=stages, delivery=Collect())
+
+    def num_waiting(self, task: str) -> int:
         """Items in queues."""
         return self.waiting
 

@@ -35,6 +35,8 @@ _DEVIATIONS, _LEAST_DEVIATIONS, _MOST_DEVIATIONS = 3.0, 2.0, 12.0
 _STEP, _SHARE_BEYOND = 0.05, 0.003
 #: Errors deviate by this at least: what went the same way for long may still go another one.
 _LEAST_DEVIATION = 0.02
+#: What is expected is multiplied by this at most: after a hang answers are off by any number, which means nothing.
+_MOST_FACTOR = 8.0
 #: A pace is taken over as many full batches, and over as many ends at least.
 _PACE_BATCHES, _LEAST_ENDS = 2, 8
 #: What was not observed for so long is doubted.
@@ -142,7 +144,7 @@ class _Errors:
 
     def _set_factor(self) -> None:
         deviation = max(_LEAST_DEVIATION, self._average.deviation)
-        self.factor = math.exp(self._average.mean + self._deviations * deviation)
+        self.factor = min(_MOST_FACTOR, math.exp(min(10.0, self._average.mean + self._deviations * deviation)))
 
 
 class ExpectedWait:

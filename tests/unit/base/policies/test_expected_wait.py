@@ -94,3 +94,11 @@ def test_each_priority_has_its_own_errors() -> None:
         policy.note_end(4.0, LetIn(0.0, 40, 0.4, 0.4, meets_nobody=False, priority=1), inside)
     assert isinstance(policy.decide(4.0, 4.5, inside, 1), TurnedAway)
     assert isinstance(policy.decide(4.0, 4.5, inside, 0), LetIn)
+
+
+def test_answers_that_were_off_by_any_number_close_no_door_for_long_deadlines() -> None:
+    """Some took a thousand times as long as expected and others did not: within 30 s an answer is still expected."""
+    policy, inside = known(), Inside(before=40, waiting=30)
+    for seconds in (400.0, 0.4) * 50:
+        policy.note_end(seconds, LetIn(0.0, 40, 0.4, 0.4, meets_nobody=False, priority=1), inside)
+    assert isinstance(policy.decide(500.0, 530.0, inside), LetIn)
