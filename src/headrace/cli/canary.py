@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from headrace.base.formatting import wrap_lines
-from headrace.base.units import format_duration, format_time
+from headrace.base.units import format_duration
 from headrace.cli import EXIT_DONE, EXIT_NEGATIVE
 from headrace.cli.canary_place import find_ledger, record_step
 from headrace.cli.pipeline_arguments import points, seconds
@@ -147,15 +147,23 @@ def _change(folder: CanaryFolder, act: Literal["promoted", "rolled back"], why: 
 
 
 def _describe(state: CanaryState) -> list[str]:
-    share = "as a shadow" if state.status == "running" and not state.share else f"{state.share:.0%} of the jobs"
     age = format_duration(max(0.0, time.time() - state.since_unix_seconds))
     plans = f"Plan {state.plan_id} beside {state.stable_plan_id}" if state.plan_id else "not opened by a run yet"
-    lines = [f"canary {state.id}: {state.status}, {share}, for {age}; {plans}"]
-    if state.status != "running":
+    how = f"{_share(state.share)} for {age}" if state.status == "running" else f"{age} ago"
+    lines = [f"canary {state.id}: {state.status}, {how}; {plans}"]
+    said = [found.says for found in state.findings]
+    if state.status != "running" and state.reason not in (*said, "; ".join(said)):
         lines.append(f"  {state.reason}")
-    lines += [f"  {found.says}" for found in state.findings]
-    lines += [f"  {format_time(step.at_unix_seconds)} {step.act} ({step.by}), {step.share:.0%}" for step in state.steps]
+    lines += [f"  {says}" for says in said]
+    began = state.steps[0].at_unix_seconds
+    for step in state.steps:
+        share = "" if step.act == "rolled back" else f", {_share(step.share)}"
+        lines.append(f"  {step.at_unix_seconds - began:6.1f} s  {step.act} by {step.by}{share}")
     return wrap_lines(lines)
+
+
+def _share(share: float) -> str:
+    return f"{share:.0%} of the jobs" if share else "as a shadow"
 
 
 def _steps(text: str) -> tuple[float, ...]:

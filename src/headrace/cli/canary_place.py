@@ -61,7 +61,7 @@ def record_step(ledger: str | None, state: CanaryState) -> None:
     plans = f"Plan {state.plan_id or 'not opened'} beside {state.stable_plan_id or 'not known'}"
     event = Event(
         kind="canary", verdict=step.act, hardware=hardware_fingerprint(find_hardware()),
-        says=f"{state.id}, {plans}, {step.share:.0%} of the jobs (by {step.by}): {step.reason or 'no reason given'}",
+        says=f"{state.id}, {plans}, {step.share:.0%} of the jobs, by {step.by}: {step.reason or 'no reason given'}",
     )  # fmt: skip
     with Ledger.open(ledger) as opened:
         opened.events.write(event)

@@ -38,8 +38,9 @@ from headrace.runs.formats.canary import CanaryAct, CanaryState
 
 logger = logging.getLogger("headrace.run")
 
-#: How often the folder is looked at, and how often what was seen is written down and judged.
-LOOK_SECONDS, JUDGE_SECONDS = 0.2, 1.0
+#: How often the folder is looked at (a rollback by hand is to be taken up within 50 ms), and how often what was seen is written
+#: down and judged.
+LOOK_SECONDS, JUDGE_SECONDS = 0.03, 1.0
 
 _ACTS: dict[str, CanaryAct] = {"step": "step", "promote": "promoted", "roll back": "rolled back"}
 

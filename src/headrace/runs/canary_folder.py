@@ -47,6 +47,8 @@ class CanaryFolder:
 
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
         self.path = path
+        self._version: tuple[int, int] | None = None
+        self._state: CanaryState | None = None
         if must_exist and not path.is_dir():
             raise RunFolderError(
                 f"there is no canary folder {path}; expected the one of a run: start that with --canary DIR, and name DIR with "
@@ -65,7 +67,12 @@ class CanaryFolder:
         """
         file = self.path / "state.json"
         try:
-            return decode_document(file.read_bytes(), CanaryState)
+            found = file.stat()
+            version = (found.st_ino, found.st_mtime_ns)
+            if version != self._version:  # it is looked at many times a second
+                self._state = decode_document(file.read_bytes(), CanaryState)
+                self._version = version
+            return self._state
         except FileNotFoundError:
             return None
         except (OSError, msgspec.DecodeError) as error:

@@ -1,0 +1,107 @@
+"""`headrace canary`: what it does to the folder of a run, and what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.base.policies.canary import Seen
+from headrace.base.policies.evidence import Counts
+from headrace.cli import main
+from headrace.ledger.ledger import Ledger
+from headrace.runs.canary_folder import CallMark, CanaryFolder
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CanaryFolder:
+    """A folder as a run makes it, and a Plan beside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HEADRACE_LEDGER", raising=False)
+    (tmp_path / "candidate.toml").write_text('[model]\nartifact = "new.onnx"\nengine = "openvino"\n')
+    return CanaryFolder(tmp_path / "canary")
+
+
+def test_a_canary_is_started_once(folder: CanaryFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its state holds the Plan's model and what is acceptable; a second one is refused while it runs."""
+    assert main(["canary", "start", "candidate.toml", "--steps", "10%,100%", "--max-slowdown", "50%"]) == 0
+    state = folder.read()
+    assert state is not None
+    assert (state.status, state.share, state.policy.max_slowdown) == ("running", 0.1, 0.5)
+    assert (state.model["artifact"], state.model["engine"]) == ("new.onnx", "openvino")
+    assert main(["canary", "start", "candidate.toml"]) == 2
+    assert f"canary {state.id} in" in capsys.readouterr().err
+
+
+def test_a_rollback_by_hand_is_written_down(folder: CanaryFolder, tmp_path: Path) -> None:
+    """In the state, and in the ledger that was named."""
+    main(["canary", "start", "candidate.toml"])
+    assert main(["canary", "rollback", "--why", "users complain", "--ledger", "ledger.sqlite"]) == 0
+    state = folder.read()
+    assert state is not None
+    assert (state.status, state.share, state.steps[-1].by) == ("rolled back", 0.0, "user")
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        (event,) = ledger.events.events("canary")
+    assert event.verdict == "rolled back"
+    assert "users complain" in event.says
+    assert main(["canary", "rollback"]) == 2  # there is nothing left to take back
+    assert main(["canary", "start", "candidate.toml"]) == 0
+
+
+def test_nobody_promotes_what_no_run_has_opened(capsys: pytest.CaptureFixture[str]) -> None:
+    """The run may not be there at all."""
+    main(["canary", "start", "candidate.toml"])
+    assert main(["canary", "promote"]) == 2
+    assert "was opened by no run yet" in capsys.readouterr().err
+
+
+def test_status_tells_scripts_how_it_stands(folder: CanaryFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    """0 while it runs, 4 where it was waited for in vain, 1 once it is rolled back; as JSON, too."""
+    main(["canary", "start", "candidate.toml"])
+    assert main(["canary", "status"]) == 0
+    assert main(["canary", "status", "--wait", "10ms"]) == 4
+    main(["canary", "rollback", "--why", "a test"])
+    capsys.readouterr()
+    assert main(["canary", "status", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["reason"] == "a test"
+
+
+def test_without_a_run_there_is_nothing_to_act_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """The error says how to get a folder."""
+    assert main(["canary", "status", "--at", "elsewhere"]) == 2
+    assert "start that with --canary DIR" in capsys.readouterr().err
+    assert main(["canary", "status"]) == 2
+    assert "no canary was started" in capsys.readouterr().err
+
+
+def test_what_workers_saw_is_added_up(folder: CanaryFolder) -> None:
+    """Of this canary alone, and also of workers that have ended; a torn file counts for nothing."""
+    seen = Seen(jobs={0.1: Counts(stable=9, canary=1)}, num_pairs=2)
+    folder.write_seen("c1", seen)
+    (folder.path / "seen-1.json").write_bytes((next(folder.path.glob("seen-*.json"))).read_bytes())
+    (folder.path / "seen-2.json").write_text("{torn")
+    assert folder.sum_seen("c1") == seen.plus(seen)
+    assert folder.sum_seen("c2") == Seen()
+
+
+def test_who_died_in_a_call_is_known(folder: CanaryFolder) -> None:
+    """Once, and not of a process that lives or ended outside of a call."""
+    mark = CallMark(folder)
+    with mark:
+        (folder.path / "call-99999999").write_bytes((next(folder.path.glob("call-*"))).read_bytes())
+        assert folder.find_dead() == [99999999]
+        assert folder.find_dead() == []
+    (folder.path / "call-99999998").write_bytes(b"\0")
+    assert folder.find_dead() == []
+    mark.close()
+    assert not list(folder.path.glob("call-*"))
+
+
+def test_a_torn_state_is_an_error_that_says_what_to_do(
+    folder: CanaryFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And no crash."""
+    (folder.path / "state.json").write_text('{"id": 3')
+    assert main(["canary", "status"]) == 2
+    assert "delete the folder to begin again" in capsys.readouterr().err
