@@ -10,6 +10,8 @@
     feedback_api.py  /v1/feedback: what users say of answers
     health.py     /livez and /readyz
     service.py    joins all of it
+    asgi.py       the same inside an application of the user's own
+    queue_api.py  the API in front of a queue
 
 A new protocol is a module that adds routes: each handler reads a `Request`, submits `Work` at the `Door`, and answers when it
 hears how that ended.

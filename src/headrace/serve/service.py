@@ -21,7 +21,7 @@ from headrace.serve.health import Health
 from headrace.serve.http.front import Front
 from headrace.serve.http.limits import Limits
 from headrace.serve.http.routes import Routes
-from headrace.serve.jobs_api import JobsApi
+from headrace.serve.jobs_api import CallLater, JobsApi
 from headrace.serve.oip.inference import Inference
 from headrace.serve.oip.routes import OipRoutes
 from headrace.serve.reply import Reply, ReplyOrCall
@@ -29,6 +29,8 @@ from headrace.serve.shared_source import SharedRequestSource
 from headrace.serve.source import RequestSource
 from headrace.serve.wait_judge import WaitJudge
 
+#: Calls a function in a loop's thread as soon as that has read all that is there.
+CallSoon = Callable[[Callable[[], object]], object]
 #: How long clients may take to read their answers once the run has ended.
 _LAST_ANSWERS_SECONDS = 5.0
 
@@ -94,29 +96,11 @@ def serve(
         HeadraceError: If a part cannot be opened, or a worker breaks.
     """
     settings = settings or ServeSettings()
-    callback = pipeline.delivery if isinstance(pipeline.delivery, Callback) else None
-    source = RequestSource() if slot is None else SharedRequestSource()
-    pipeline = pipeline.replace_source(source).replace_delivery(ReplyOrCall(callback) if callback else Reply())
-    judge = WaitJudge(source)
-    door = FrontDoor(source, judge=judge)
-    health, routes = Health(door, settings.probes), Routes()
-    front = make_front(routes, settings)
-    source.soon = front.call_soon
-    health.add_to(routes)
-    began: list[RunInProgress] = []
-    FeedbackApi(lambda: began[0].arms if began else None).add_to(routes)
-    JobsApi(door, front.call_later, calls_back=callback is not None).add_to(routes)
-    inference = Inference(pipeline, door)
-    OipRoutes(inference, health).add_to(routes)
-    servers: list[_Server] = [front, *_grpc_fronts(settings, inference, health)]
-    source.may_leave = _Leaving(servers, door, settings.leave_seconds).may_leave
-
-    def begin(run_in_progress: RunInProgress) -> Health:
-        source.plan_id = run_in_progress.plan.plan_id
-        door.follow(run_in_progress.plan.serve, len(pipeline.routes))
-        judge.watch(run_in_progress)
-        began.append(run_in_progress)
-        return health.watch(run_in_progress)
+    service = Service(pipeline, settings.probes, is_shared=slot is not None)
+    front = make_front(service.routes, settings)
+    service.begin(front.call_soon, front.call_later)
+    servers: list[_Server] = [front, *_grpc_fronts(settings, service.inference, service.health)]
+    service.source.may_leave = _Leaving(servers, service.door, settings.leave_seconds).may_leave
 
     def start() -> None:
         for server in servers:
@@ -128,17 +112,59 @@ def serve(
             for server in servers:
                 tell(server.url)
         else:
-            health.on_ready = start  # until then the processes that share the socket answer
-        together = begin if watch is None else watch_together(begin, watch)
-        observers = [*options.pop("observers", ()), inference.statistics]
-        # No brake: nothing is lost by a failure, since its client hears of it at once.
-        return run(
-            pipeline, plan, watch=together, slot=slot, measuring=Measuring(brakes=False), observers=observers, **options
-        )
+            service.health.on_ready = start  # until then the processes that share the socket answer
+        return service.run(plan, watch=watch, slot=slot, **options)
     finally:
         for server in servers:
             server.drain(_LAST_ANSWERS_SECONDS)
             server.close()
+
+
+class Service:
+    """A pipeline whose jobs are requests, without what brings these.
+
+    Args:
+        pipeline: See `serve`.
+        probes: See `ServeSettings`.
+        is_shared: Whether several processes serve beside one another, under a supervisor.
+
+    Attributes:
+        routes: Who answers what.
+        source, door, health, inference: See their modules.
+    """
+
+    def __init__(self, pipeline: Pipeline, probes: Mapping[str, Any], *, is_shared: bool = False) -> None:
+        self._callback = pipeline.delivery if isinstance(pipeline.delivery, Callback) else None
+        self.source = SharedRequestSource() if is_shared else RequestSource()
+        delivery = Reply() if self._callback is None else ReplyOrCall(self._callback)
+        self._pipeline = pipeline.replace_source(self.source).replace_delivery(delivery)
+        self._run: RunInProgress | None = None
+        self._judge = WaitJudge(self.source)
+        self.door = FrontDoor(self.source, judge=self._judge)
+        self.health, self.routes = Health(self.door, probes), Routes()
+        self.inference = Inference(self._pipeline, self.door)
+
+    def begin(self, call_soon: CallSoon, call_later: CallLater) -> None:
+        """Add the routes; both calls are of the loop in whose thread handlers are called, and may be made by any thread."""
+        self.source.soon = call_soon
+        self.health.add_to(self.routes)
+        FeedbackApi(lambda: self._run.arms if self._run else None).add_to(self.routes)
+        JobsApi(self.door, call_later, calls_back=self._callback is not None).add_to(self.routes)
+        OipRoutes(self.inference, self.health).add_to(self.routes)
+
+    def run(self, plan: Plan | str | Path | None, *, watch: Watch | None = None, **options: Any) -> Result:
+        """Run the pipeline until a signal or `stop`; see `headrace.run`."""
+        together = self._watch if watch is None else watch_together(self._watch, watch)
+        options["observers"] = [*options.get("observers", ()), self.inference.statistics]
+        # No brake: nothing is lost by a failure, since its client hears of it at once.
+        return run(self._pipeline, plan, watch=together, measuring=Measuring(brakes=False), **options)
+
+    def _watch(self, run_in_progress: RunInProgress) -> Health:
+        self._run = run_in_progress
+        self.source.plan_id = run_in_progress.plan.plan_id
+        self.door.follow(run_in_progress.plan.serve, len(self._pipeline.routes))
+        self._judge.watch(run_in_progress)
+        return self.health.watch(run_in_progress)
 
 
 def make_front(routes: Routes, settings: ServeSettings) -> Front:
