@@ -6,7 +6,8 @@ The rules:
 
 - Expected is the longer of two times: what work takes that meets nobody, and what the slowest stage needs for all that is
   inside. Its pace is that of the cost curve until it was measured: by what ended while enough waited for full batches.
-- While the first is the longer one, refusing would make nothing faster, so nothing is refused that could be in time alone.
+- While the first is the longer one, refusing would make nothing faster, so nothing is refused that could be in time alone. Nor
+  is it, while no full batch waits, if it should be in time on an average: a device that runs half empty answers nobody sooner.
 - Otherwise each answer is compared with what was expected. How far answers were off, on an average and at most times, is
   added to what is expected, for each priority apart: who comes second waits longer than what is inside says.
 - What is not checked for a while is believed less and less: a wrong estimate would refuse everything, and nothing would come
@@ -39,6 +40,8 @@ _LEAST_DEVIATION = 0.02
 _MOST_FACTOR = 8.0
 #: A pace is taken over as many full batches, and over as many ends at least.
 _PACE_BATCHES, _LEAST_ENDS = 2, 8
+#: With less inside the slowest stage would soon have no full batch: beside the one under way, the next.
+_FULL_BATCHES = 2
 #: What was not observed for so long is doubted.
 _DOUBT_SECONDS = 1.0
 #: Longest time after which work is asked to come again, and shortest.
@@ -119,6 +122,8 @@ class _Errors:
     def __init__(self) -> None:
         self.factor = 1.0
         """Of what is expected: at most times it takes no longer."""
+        self.usual_factor = 1.0
+        """The same on an average."""
         self._average = _Average()
         self._deviations = _DEVIATIONS
 
@@ -144,6 +149,7 @@ class _Errors:
 
     def _set_factor(self) -> None:
         deviation = max(_LEAST_DEVIATION, self._average.deviation)
+        self.usual_factor = min(_MOST_FACTOR, math.exp(min(10.0, self._average.mean)))
         self.factor = min(_MOST_FACTOR, math.exp(min(10.0, self._average.mean + self._deviations * deviation)))
 
 
@@ -189,20 +195,33 @@ class ExpectedWait:
             inside: What is there.
             priority: 0 before 1.
         """
-        alone, expected, errors = self._alone.mean, self._expect(inside.before), self._errors.get(priority)
-        most = expected if errors is None else expected * errors.factor
-        is_light = inside.before * (self._item_seconds or 0.0) <= alone
-        work = LetIn(now, inside.before, expected, most, is_light and not inside.waiting, priority)
+        errors, expected = self._errors_of(priority), self._expect(inside.before)
+        most = expected * errors.factor
+        work = LetIn(now, inside.before, expected, most, not inside.waiting and self._is_light(inside.before), priority)
         if deadline is None:
             return work
         allowed = deadline - now
-        is_hopeless = alone > allowed
-        if most <= allowed or (is_light and (not is_hopeless or self._alone.is_doubtful(now))):
+        if most <= allowed or self._is_needed(now, allowed, expected * errors.usual_factor, inside.before):
             return work
-        if errors is not None:
-            errors.doubt(now)
-        reason = Reason.HOPELESS if is_hopeless else Reason.BUSY
+        errors.doubt(now)
+        reason = Reason.HOPELESS if self._alone.mean > allowed else Reason.BUSY
         return TurnedAway(reason, most, min(_MOST_RETRY_SECONDS, max(_LEAST_RETRY_SECONDS, most - allowed)))
+
+    def _is_needed(self, now: float, allowed: float, usual: float, before: int) -> bool:
+        """Return whether so little is inside that refusing would make nothing faster, or nothing would be learned.
+
+        Args:
+            now: Seconds.
+            allowed: Until the deadline.
+            usual: Seconds until an answer, on an average.
+            before: As `Inside.before`.
+        """
+        if before < _FULL_BATCHES * self._at_once and usual <= allowed:
+            return True
+        return self._is_light(before) and (self._alone.mean <= allowed or self._alone.is_doubtful(now))
+
+    def _is_light(self, before: int) -> bool:
+        return before * (self._item_seconds or 0.0) <= self._alone.mean
 
     def note_end(self, now: float, work: LetIn, inside: Inside) -> None:
         """Learn from work that was answered, or given up because its deadline had passed; not from what was cancelled.
@@ -217,17 +236,26 @@ class ExpectedWait:
         self._learn_pace(now, inside.waiting >= self._at_once)
         seconds = now - work.came
         if work.meets_nobody:
-            self._alone.add(seconds, now)
+            self._alone.add(max(0.0, seconds - self._round(work.before)), now)
         elif work.expected_seconds > 0 and seconds > 0:
             # Where the pace has changed meanwhile, by the one that promised less time: the change itself is no error.
             expected = min(work.expected_seconds, self._expect(work.before))
-            errors = self._errors.setdefault(work.priority, _Errors())
+            errors = self._errors_of(work.priority)
             errors.add(math.log(seconds / expected), now, is_beyond=seconds > work.most_seconds)
+
+    def _errors_of(self, priority: int) -> _Errors:
+        errors = self._errors.get(priority)
+        if errors is None:
+            errors = self._errors[priority] = _Errors()
+        return errors
 
     def _expect(self, before: int) -> float:
         """Return the seconds until an answer; in the first case with those of the batch under way, which it waits for."""
-        pace = self._item_seconds or 0.0
-        return max(before * pace, self._alone.mean + min(before, self._at_once) * pace)
+        return max(before * (self._item_seconds or 0.0), self._alone.mean + self._round(before))
+
+    def _round(self, before: int) -> float:
+        """Return the seconds of what the slowest stage has in hand."""
+        return min(before, self._at_once) * (self._item_seconds or 0.0)
 
     def _learn_pace(self, now: float, is_crowded: bool) -> None:
         """Count an end; while enough waits for full batches, so many ends in so many seconds are the pace."""

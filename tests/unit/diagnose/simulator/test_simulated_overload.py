@@ -142,3 +142,13 @@ def test_what_waits_on_the_outside_is_no_queue() -> None:
     trace = serve(poisson(6, 0.9 * _LIMIT, 2), 0.25, fetching=(1000, 0.2))
     assert np.mean(trace.outcome == ANSWERED) >= 0.99
     assert share_late(trace, 0.25) <= 0.01
+
+
+@pytest.mark.parametrize("load", [2.0, 3.0])
+def test_a_device_of_uneven_speed_is_kept_busy(load: float) -> None:
+    """Calls differ by 8 % on an average and one of fifty takes three times as long: few are late, and batches are full."""
+    random = np.random.default_rng(7)
+    factors = iter(1 + np.abs(random.normal(0, 0.1, 10_000)) + 2 * (random.random(10_000) < 0.02))
+    trace = serve(poisson(7, load * _LIMIT, 3), 0.05, slower=lambda came: float(next(factors)))
+    assert trace.batch_mean["device"] >= 0.95 * _LARGEST
+    assert share_late(trace, 0.05) <= 0.02
