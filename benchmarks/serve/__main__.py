@@ -42,7 +42,7 @@ class Size:
 
 
 FULL = Size(6, 5.0, 8.0, 60.0, 100, 10_000, 1_000, 10.0, tuple(peer.program for peer in PEERS), True)
-QUICK = Size(1, 1.5, 2.0, 3.0, 3, 200, 50, 2.0, ("mosec",), False)
+QUICK = Size(1, 1.5, 3.0, 3.0, 3, 200, 50, 2.0, ("mosec",), False)
 
 
 @dataclass(frozen=True)

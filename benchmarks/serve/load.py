@@ -30,6 +30,8 @@ from benchmarks.serve.figures import Sent, in_milliseconds, summarize
 
 #: Seconds that answers may still take when nothing is sent any more.
 _PATIENCE_SECONDS = 10.0
+#: Of the first answer of each status that is not 200.
+_KEPT_BYTES = 300
 _CLOCK_MONOTONIC, _NONBLOCK, _ABSOLUTE = 1, os.O_NONBLOCK, 1
 
 
@@ -89,10 +91,16 @@ def offer(order: Order) -> dict[str, Any]:
 
 
 class Client:
-    """Sends what an order says; see above."""
+    """Sends what an order says; see above.
+
+    Attributes:
+        requests: Those that have ended.
+        said: {status: the first answer with it}, without 200.
+    """
 
     def __init__(self, order: Order) -> None:
         self.requests: list[Sent] = []
+        self.said: dict[str, str] = {}
         self._order = order
         self._bytes = [_request(order, Path(body).read_bytes()) for body in order.bodies]
         self._number = 0
@@ -119,7 +127,7 @@ class Client:
         sent = len(self.requests)
         cpu_us = (time.process_time() - cpu) / max(1, sent) * 1e6
         answered = sum(one.status == 200 for one in self.requests)
-        own = {"sent": sent, "answered": answered, "client_cpu_us": cpu_us}
+        own = {"said": self.said, "sent": sent, "answered": answered, "client_cpu_us": cpu_us}
         return {**self._figures(window), **own, "client_late": in_milliseconds(self._late)}
 
     def ended(self, connection: "_Connection", status: int) -> None:
@@ -217,6 +225,8 @@ class _Connection(asyncio.Protocol):
         if end < 0 or len(self._received) < end + 4 + _length(self._received[:end].lower()):
             return
         status, head = int(self._received[9:12]), self._received[:end].lower()
+        if status != 200:
+            self._client.said.setdefault(str(status), self._received[end + 4 :][:_KEPT_BYTES].decode(errors="replace"))
         self._received = b""
         if status == 100:
             return

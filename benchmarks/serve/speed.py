@@ -93,7 +93,8 @@ def _offer(server: Server, load: str, settings: Mapping[str, Any], found: Rounds
     figures = server.offered(**settings)
     found.figures[server.name][load].append(figures)
     wrong = {status: count for status, count in figures["statuses"].items() if status != "200"}
-    say(f"{load}, {server.name}: {figures['rate']:.0f}/s {f'not answered 200: {wrong}' if wrong else ''}")
+    told = f"; not answered 200: {wrong}, such as {figures['said']}" if wrong else ""
+    say(f"{load}, {server.name}: {figures['rate']:.0f}/s{told}")
     if not figures["rate"]:
         found.failed[server.name] = f"no good answer under load {load}: {figures['statuses']}"
 
