@@ -8,8 +8,8 @@ import sys
 from headrace.serve.http.refusal import BadRequest
 
 _SMALLEST = 4096
-#: References to a buffer in `give`: the caller's, the argument, and the one of `getrefcount`. More: somebody still reads it.
-_OWN_REFERENCES = 3
+#: References to a buffer in `take`: the variable, and the argument of `getrefcount`. More: somebody still has a view of it.
+_OWN_REFERENCES = 2
 
 
 class Bodies:
@@ -50,9 +50,12 @@ class Bodies:
         """
         size = max(_SMALLEST, 1 << (num_bytes - 1).bit_length())
         free = self._free.get(size)
-        if free:
+        while free:
+            buffer = free.pop()
             self._room_bytes += size
-            return free.pop()
+            # One that is still looked at is left to its view: nobody sees another's body.
+            if sys.getrefcount(buffer) == _OWN_REFERENCES:
+                return buffer
         try:
             return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
@@ -60,8 +63,7 @@ class Bodies:
             raise BadRequest(503, "http.memory", reason, ("Retry-After", "1")) from error
 
     def give(self, buffer: mmap.mmap) -> None:
-        """Take a buffer back. One that somebody has a view of is left to that view: nobody sees another's body."""
-        if sys.getrefcount(buffer) > _OWN_REFERENCES or self._room_bytes < len(buffer):
-            return
-        self._room_bytes -= len(buffer)
-        self._free.setdefault(len(buffer), []).append(buffer)
+        """Take a buffer back, of which somebody may still have a view: see `take`."""
+        if self._room_bytes >= len(buffer):
+            self._room_bytes -= len(buffer)
+            self._free.setdefault(len(buffer), []).append(buffer)

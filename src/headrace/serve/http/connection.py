@@ -31,6 +31,7 @@ logger = logging.getLogger("headrace")
 
 #: Up to here, head and body go in one piece: copying is cheaper than another system call.
 _JOINED_BYTES = 64 * 1024
+_CLASSES = {number: f"{number}xx" for number in range(10)}
 
 
 class State(Enum):
@@ -229,7 +230,7 @@ class Connection(asyncio.BufferedProtocol):
             logger.error("http.answer: the client gets 500 instead of an answer that cannot be sent: %r", error)
             answer = error_answer(500, "http.answer", "the server's answer cannot be sent; see its log")
             head = head_bytes(answer, shared.date, closes=closes)
-        shared.counts[f"{answer.status // 100}xx"] += 1
+        shared.counts[_CLASSES[answer.status // 100]] += 1
         body = answer.body if has_body(answer, method) else b""
         if len(body) <= _JOINED_BYTES:
             transport.write(head + body)

@@ -5,6 +5,7 @@ What llhttp lets pass and other servers read in another way is refused here: two
 
 from __future__ import annotations
 
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -12,6 +13,11 @@ import httptools
 from headrace.serve.http.refusal import BadRequest
 
 _UNIQUE = {"host", "authorization", "content-type", "expect"}
+
+
+@lru_cache(maxsize=256)  # most requests have the same few
+def _lower_name(name: bytes) -> str:
+    return name.decode("ascii").lower()
 
 
 class HeadReader:
@@ -74,7 +80,7 @@ class HeadReader:
         self._num_lines += 1
         if self._num_lines > self.max_lines:
             raise BadRequest(431, "http.header_lines", f"more than {self.max_lines} header lines")
-        key = name.decode("ascii").lower()
+        key = _lower_name(name)
         text = value.decode("latin-1").rstrip(" \t")
         if key not in self.headers:
             self.headers[key] = text

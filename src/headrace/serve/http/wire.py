@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from http import HTTPStatus
 
 from headrace.serve.http.request import Answer
@@ -23,18 +24,21 @@ def head_bytes(answer: Answer, date: str, *, closes: bool) -> bytes:
     Raises:
         ValueError: If a header has a line break: it would begin another header, or another answer.
     """
-    head = f"{_status_line(answer.status)}Content-Type: {answer.content_type}\r\n{date}"
+    head = _STATUS_LINES.get(answer.status) or f"HTTP/1.1 {answer.status} \r\n"
+    head += _line("Content-Type", answer.content_type)
     for name, value in answer.headers:
-        if _BREAK.search(value) or _BREAK.search(name):
-            raise ValueError(f"header {name!r:.100} = {value!r:.100} has a line break or NUL; expected one line")
-        head += f"{name}: {value}\r\n"
+        head += _line(name, value)
+    head += date
     if answer.status not in _BODILESS:
         head += f"Content-Length: {len(answer.body)}\r\n"
     return (head + ("Connection: close\r\n\r\n" if closes else "\r\n")).encode("latin-1", "replace")
 
 
-def _status_line(status: int) -> str:
-    return _STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n"
+@lru_cache(maxsize=256)  # most answers have the same few
+def _line(name: str, value: str) -> str:
+    if _BREAK.search(value) or _BREAK.search(name):
+        raise ValueError(f"header {name!r:.100} = {value!r:.100} has a line break or NUL; expected one line")
+    return f"{name}: {value}\r\n"
 
 
 def has_body(answer: Answer, method: str) -> bool:
