@@ -143,26 +143,27 @@ class Ours:
     def __init__(self) -> None:
         self.shared = Shared(_Everything(), _LIMITS, SystemClock(), None, lambda: None)
 
-    def read(self, data: bytes) -> tuple[list[Taken], str]:
-        """Return the requests that are taken, and why no more are."""
+    def read(self, data: bytes, piece_bytes: int = 1 << 14) -> tuple[list[Taken], str]:
+        """Return the requests that are taken, and why no more are; the bytes come in pieces."""
         reader = RequestReader(self.shared, _Nobody())
         taken: list[Taken] = []
-        start = 0
         try:
-            while start < len(data) and not reader.closes:
-                start = reader.read(data, start, len(data))
-                if not reader.is_ready:
-                    break
-                request = reader.finish()
-                taken.append(Taken(request.method, request.path, request.query, bytes(request.body)))
-                reader.forget_request()
+            while data:
+                piece = data[: min(piece_bytes, len(reader.room()))]
+                reader.room()[: len(piece)] = piece
+                data = data[reader.received(len(piece)) :]
+                if reader.is_ready:
+                    request = reader.finish()
+                    taken.append(Taken(request.method, request.path, request.query, bytes(request.body)))
+                    reader.forget_request()
+                    if reader.closes:
+                        return taken, "it closes"
         except BadRequest as refusal:
             parsed = str(refusal).rpartition(": ")[2] if refusal.code in ("http.syntax", "http.chunks") else ""
             return taken, f"{refusal.code} {refusal.answer.status} {parsed}".strip()
         finally:
-            if not reader.is_ready:
-                reader.forget_request()
-        return taken, "it waits" if not reader.closes else "it closes"
+            reader.forget_request()
+        return taken, "it waits"
 
 
 class Theirs:

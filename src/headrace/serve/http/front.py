@@ -168,6 +168,7 @@ class Front:
             loop.call_soon(self._is_serving.set)
             loop.run_forever()
         finally:
+            self._is_serving.set()  # also if it could not begin: `start` waits
             self._close_listener()
             loop.run_until_complete(self._cut_off_all())
             loop.close()
@@ -197,7 +198,8 @@ class Front:
         self._look_drained(done)
 
     def _look_drained(self, done: threading.Event) -> None:
-        if all(connection.is_over for connection in self._shared.connections):
+        is_entering = self._acceptor is not None and self._acceptor.num_entering > 0
+        if not is_entering and all(connection.is_over for connection in self._shared.connections):
             done.set()
         else:
             asyncio.get_running_loop().call_later(_DRAIN_TICK_SECONDS, self._look_drained, done)

@@ -90,9 +90,15 @@ class Acceptor:
         self._listener = listener
         self._shared = shared
         self._tls = tls
-        #: Connections on their way in, such as those that still agree on TLS.
         self._entering: set[asyncio.Task[None]] = set()
+        #: The last try found no descriptor: that is said once.
+        self._is_short = False
         self._resume()
+
+    @property
+    def num_entering(self) -> int:
+        """Connections that are accepted and not yet read from."""
+        return len(self._entering)
 
     def close(self) -> None:
         """Let in who is connected already, and close; repeating it does nothing."""
@@ -123,6 +129,7 @@ class Acceptor:
         except OSError as error:
             self._pause(error)
             return False
+        self._is_short = False
         shared = self._shared
         if (
             len(shared.connections) + len(self._entering) >= shared.limits.connections
@@ -162,7 +169,10 @@ class Acceptor:
     def _pause(self, error: OSError) -> None:
         """Wait before the next try: a socket that nobody accepts would wake the loop without end."""
         self._shared.counts["http.accept"] += 1
-        logger.error("http.accept: a connection cannot be let in: %s; the next try is in %g s", error, _PAUSE_SECONDS)
+        if not self._is_short:
+            hint = f"the next try is in {_PAUSE_SECONDS:g} s; allow more files: ulimit -n"
+            logger.error("http.accept: no connection can be let in: %s; %s", error, hint)
+        self._is_short = True
         self._shared.close_oldest_idle()
         self._loop.remove_reader(self._listener)
         self._loop.call_later(_PAUSE_SECONDS, self._resume)

@@ -2,6 +2,9 @@
 
 import http.client
 import logging
+import os
+import resource
+import socket
 import ssl
 import subprocess
 import threading
@@ -16,6 +19,7 @@ from headrace.serve.http.front import Front
 from headrace.serve.http.limits import Limits
 from headrace.serve.http.request import Answer
 from headrace.serve.http.routes import Routes
+from headrace.testing import FakeClock
 
 
 @pytest.mark.parametrize("size", [0, 1, 16 * 1024, 5_000_000])
@@ -234,6 +238,48 @@ def test_a_full_front_closes_an_idle_connection_or_refuses(serve: Any, connect: 
     assert idle.is_closed()
     refused = connect(front).read()
     assert (refused.status, refused.json["code"], refused.headers["retry-after"]) == (503, "http.connections", "1")
+
+
+def test_a_loop_that_is_held_up_is_late(serve: Any, connect: Any) -> None:
+    """`lateness` grows while a handler blocks, and is 0 again when the loop turns."""
+    clock = FakeClock()
+    front = serve(clock=clock)
+    is_held, may_go = threading.Event(), threading.Event()
+    front.call_soon(lambda: (is_held.set(), may_go.wait()))
+    assert is_held.wait(60)
+    clock.advance(5)
+    assert front.lateness > 4
+    may_go.set()
+    client = connect(front)
+    while front.lateness:
+        assert client.send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").read().status == 200
+
+
+def test_connections_wait_while_there_are_no_descriptors(
+    serve: Any, connect: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The front says so, closes an idle connection, and lets the others in as soon as it can."""
+    front = serve()
+    idle = connect(front).send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert idle.read().status == 200
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    waiting = [socket.socket() for _ in range(2)]
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
+    try:
+        for client in waiting:
+            client.settimeout(60)
+            client.connect(front.address)
+            client.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        assert idle.is_closed()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    for client in waiting:
+        assert client.recv(4096).startswith(b"HTTP/1.1 200")
+        client.close()
+    assert caplog.text.count("http.accept") >= 1
+    assert front.counts["http.accept"] >= 1
 
 
 def test_draining_answers_what_is_there_and_what_is_on_its_way(serve: Any, connect: Any, later: Any) -> None:
