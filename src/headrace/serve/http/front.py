@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.base.clock import Clock, SystemClock
+from headrace.base.errors import SettingsError
 from headrace.serve.http.limits import Limits
 from headrace.serve.http.listening import Acceptor, listen, tls_context
 from headrace.serve.http.routes import Routes
@@ -47,7 +48,7 @@ class Front:
         clock: None: the host's.
 
     Raises:
-        SettingsError: `http.tls`: the files cannot be used.
+        SettingsError: `http.tls`: the files cannot be used; `http.token`: the token is empty.
     """
 
     def __init__(
@@ -63,6 +64,10 @@ class Front:
         listening: socket.socket | None = None,
         clock: Clock | None = None,
     ) -> None:
+        if token == "":
+            raise SettingsError(
+                "http.token: the token is empty, and any client could send that; expected a secret, or None"
+            )
         self._place = (host, port)
         self._reuse_port = reuse_port
         self._listening = listening

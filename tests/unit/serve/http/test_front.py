@@ -179,6 +179,12 @@ def test_a_token_is_asked_for_except_by_probes(serve: Any, connect: Any) -> None
     assert client.send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").read().status == 200
 
 
+def test_an_empty_token_is_the_callers_error() -> None:
+    """It would keep nobody out."""
+    with pytest.raises(SettingsError, match=r"http\.token: the token is empty"):
+        Front(Routes(), token="")
+
+
 def test_tls(serve: Any, connect: Any, tmp_path: Path) -> None:
     """HTTPS, also for a large body; clients without TLS or with 1.1 are turned away."""
     front = serve(tls=certificate(tmp_path))
