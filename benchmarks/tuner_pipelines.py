@@ -13,6 +13,7 @@ import numpy as np
 
 import headrace as hr
 from headrace.base.plan import Plan
+from headrace.samples.catalogue import SCENES_MODEL_PATH
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.stages.module import Module, ProcessStage
 
@@ -41,6 +42,19 @@ class Device(Module):
     def process(self, batch: Any) -> list[int]:
         """Run it."""
         return [0] * len(self.model(batch))
+
+
+class Pictures(Device):
+    """The model of the sample photographs, over a picture for each item that is there already: it alone takes time."""
+
+    model = str(SCENES_MODEL_PATH)
+
+    def process(self, batch: Any) -> list[int]:
+        """Run it."""
+        return [0] * len(self.model(_PICTURES[: len(batch)]))
+
+
+_PICTURES = np.zeros((64, 3, 224, 224), np.float32)
 
 
 @dataclass(frozen=True)
@@ -144,6 +158,10 @@ def _compute() -> hr.Pipeline:
     return hr.Pipeline(Numbers(), stages=stages, name="compute")
 
 
+def _instances() -> hr.Pipeline:
+    return hr.Pipeline(Numbers(), module=Pictures(), name="instances")
+
+
 def _device(launch_seconds: float, item_seconds: float) -> list[str]:
     return [
         'model.engine="emulated"',
@@ -197,5 +215,13 @@ CASES = (
         _device(0.003, 0.001),
         {"fetch.workers": 4, "compute.workers": 1, "process.batch": 1},
         {"fetch.workers": (2, 4, 8, 16, 32), "compute.workers": (1, 2, 3, 4), "process.batch": (1, 4, 16)},
+    ),
+    Case(
+        "instances",
+        "a small model that computes on the cores: instances times threads",
+        _instances,
+        (),
+        {"process.workers": 1, "model.threads": 2, "process.batch": 1},
+        {"process.workers": (1, 2), "model.threads": (1, 2), "process.batch": (1, 2, 4, 8)},
     ),
 )
