@@ -18,8 +18,8 @@ from headrace.tune.objective import Objective
 from headrace.tune.predictor import MeasuredRun, Predictor, ReplayedRun, estimate_queued_bytes
 from headrace.tune.rounds import Entrant
 from headrace.tune.search import FoundPoint, search
-from headrace.tune.space import Limits, Point, build_space
-from headrace.tune.sweep import BatchCosts, scale_to_run
+from headrace.tune.space import THREADS, Limits, Point, Value, build_space
+from headrace.tune.sweep import BatchCosts, ThreadCosts, scale_to_run, speed_by_threads
 from headrace.tune.tuning_runs import TuningRuns
 
 #: A search with fewer predictions than the first may take the second times as long.
@@ -146,6 +146,7 @@ def look(
             decodes=any(stage.work == "decode" for stage in run.info.stages),
         ),
     )
+    thread_costs = bench.sweep_threads() if THREADS in space.base else {}
     predictor = Predictor(
         replay,
         space,
@@ -158,6 +159,7 @@ def look(
         },
         goal=objective.slo,
         arrival_rate=objective.rate if objective.is_open else None,
+        speedups=_find_speedups(thread_costs, space.base.get(THREADS), replay),
     )
     view = Predictions(base_settings, replay, document, predictor, objective)
     began = time.monotonic()
@@ -202,6 +204,18 @@ def _find_known_batches(stage: str, replay: Any) -> set[int]:
     """Return the batch sizes of which the run itself tells the cost, and those between."""
     cost = getattr(replay, "costs", {}).get(stage)
     return set() if cost is None else set(range(1, int(cost.largest) + 1))
+
+
+def _find_speedups(costs: ThreadCosts, base: Value, replay: Any) -> dict[Value, dict[str, float]]:
+    """Return how many times as fast stages are as the simulator takes them to be, which spreads their work evenly."""
+    found: dict[Value, dict[str, float]] = {}
+    for stage, spread in getattr(replay, "spreads", {}).items():
+        if not isinstance(base, int) or base not in costs or stage not in costs[base]:
+            continue
+        for threads, times in speed_by_threads(costs, stage, base).items():
+            if threads != base:
+                found.setdefault(threads, {})[stage] = times * spread.at(base) / spread.at(threads)
+    return found
 
 
 def _curve(costs: BatchCosts, replay: Any) -> dict[int, float]:

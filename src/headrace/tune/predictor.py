@@ -17,7 +17,7 @@ from headrace.base.plan_changes import list_changed_settings
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import StageAccount
 from headrace.tune.objective import Outlook
-from headrace.tune.space import Point, Space, Value
+from headrace.tune.space import THREADS, Point, Space, Value
 
 #: What one of the calls that a thread carries takes of the machine, in threads: a connection and its buffers.
 _CALL_SIZE = 0.1
@@ -72,6 +72,7 @@ class Predictor:
         cost_curves: {device stage: {batch size: seconds}} for sizes that the run itself did not see.
         goal: A percentile of the latency that is wanted.
         arrival_rate: Jobs per second that come at random times, for latencies; None: as in the run.
+        speedups: {threads inside calls of the model: {device stage: how many times as fast it is as simulated with them}}.
 
     Attributes:
         num_predicted: Points that were simulated.
@@ -88,6 +89,7 @@ class Predictor:
         cost_curves: Mapping[str, Mapping[int, float]] | None = None,
         goal: LatencyGoal | None = None,
         arrival_rate: float | None = None,
+        speedups: Mapping[Value, Mapping[str, float]] | None = None,
     ) -> None:
         self.num_predicted = 0
         self.refused: dict[str, str] = {}
@@ -98,6 +100,7 @@ class Predictor:
         self._cost_curves = {stage: dict(curve) for stage, curve in (cost_curves or {}).items()}
         self._goal = goal
         self._arrival_rate = arrival_rate
+        self._speedups = dict(speedups or {})
         self._known: dict[tuple[tuple[str, Value], ...], Outlook | None] = {}
         self._base: SimulatedPlan = replay.simulate(self._make_change(()))
         self._base_bytes = estimate_queued_bytes(replay.plan, measured.accounts)
@@ -109,7 +112,8 @@ class Predictor:
 
     def change(self, point: Point) -> Change:
         """Return a point as a change of the recorded run: every setting that differs once both Plans are resolved."""
-        return self._make_change(list_changed_settings(self._replay.plan, self._resolve(self.space.settings(point))))
+        settings = list_changed_settings(self._replay.plan, self._resolve(self.space.settings(point)))
+        return self._make_change(settings, self._speedups.get(point.get(THREADS), {}))
 
     def predict(self, point: Point) -> Outlook | None:
         """Return what is predicted of a point; None if it cannot be predicted, or run."""
@@ -168,8 +172,8 @@ class Predictor:
         more_processes = _num_processes(plan) - _num_processes(self._replay.plan)
         return after - self._base_bytes + PROCESS_BYTES * more_processes
 
-    def _make_change(self, settings: tuple[str, ...]) -> Change:
-        return Change(settings=settings, cost_curves=self._cost_curves)
+    def _make_change(self, settings: tuple[str, ...], speedups: Mapping[str, float] | None = None) -> Change:
+        return Change(settings=settings, cost_curves=self._cost_curves, speedups=dict(speedups or {}))
 
 
 def size(plan: Plan, accounts: Mapping[str, StageAccount] | None = None) -> float:

@@ -181,7 +181,7 @@ class _Builder:
         model = self._base.model_of(stage.task, stage.name)
         if self._limits.has_model_threads and THREADS not in self.values and not self._base.models:
             threads = model.threads or max(1, self._limits.cores // (plan.workers or 1))
-            self._axis(THREADS, _add_base(_few(self._limits.cores), threads), threads)
+            self._axis(THREADS, _add_base(thread_counts(self._limits.cores), threads), threads)
 
     def _executors(self, stage: Stage, plan: StagePlan, before: Stage | None) -> tuple[Value, ...]:
         base = plan.executor or "thread"
@@ -246,6 +246,11 @@ def _product(point: Point, keys: Iterable[str]) -> int:
     workers = max((value for key in keys if isinstance(value := point.get(key), int)), default=1)
     threads = point.get(THREADS)
     return workers * (threads if isinstance(threads, int) else 1)
+
+
+def thread_counts(cores: int) -> tuple[int, ...]:
+    """Return the numbers of threads inside a call of the model that are tried on so many cores."""
+    return _few(cores)
 
 
 def _few(most: int) -> tuple[int, ...]:

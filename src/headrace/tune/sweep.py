@@ -15,7 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import Plan
@@ -53,6 +53,10 @@ class BatchCosts:
     """The smallest batch for which there was no memory."""
     ended: str = ""
     """Why no larger batch was tried; empty if all were."""
+
+
+#: {threads inside a call: {device stage: what its batches cost with them}}.
+ThreadCosts: TypeAlias = Mapping[int, Mapping[str, BatchCosts]]
 
 
 def sweep_batches(
@@ -207,6 +211,17 @@ def sweep_points(costs: BatchCosts, predicted: Mapping[int, tuple[float, float |
             )
         )
     return tuple(points)
+
+
+def speed_by_threads(costs: ThreadCosts, stage: str, base: int) -> dict[int, float]:
+    """Return {threads: how many times as fast a stage's calls are as with those of the base}, in the median over batches."""
+    before = costs[base][stage].seconds if base in costs else {}
+    found = {}
+    for threads, by_stage in costs.items():
+        common = before.keys() & by_stage[stage].seconds.keys()
+        if common:
+            found[threads] = statistics.median(before[size] / by_stage[stage].seconds[size] for size in common)
+    return found
 
 
 def scale_to_run(seconds: Mapping[int, float], in_run: Mapping[int, float]) -> dict[int, float]:

@@ -19,11 +19,14 @@ from headrace.pipeline.thread_budget import usable_cores
 from headrace.profiler.profile import profile
 from headrace.runs.reader import Run, read_run
 from headrace.sources.finite import FiniteSource
-from headrace.tune.sweep import BatchCosts, device_stages, sweep_batches
+from headrace.tune.space import thread_counts
+from headrace.tune.sweep import BatchCosts, ThreadCosts, device_stages, sweep_batches
 
 _PILOT_SECONDS = 0.5
 _FEWEST_PROFILED = 60
 _MOST_PROFILED = 50_000
+#: Batches up to this tell what threads gain.
+_THREADS_BATCH = 4
 
 
 class TuningRuns:
@@ -58,6 +61,7 @@ class TuningRuns:
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", pipeline.name).strip("-") or "pipeline"
         self._folder = runs / f"tune-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         self._num_profiles = 0
+        self._thread_costs: dict[int, dict[str, BatchCosts]] = {}
 
     def resolve(self, settings: Sequence[str] = ()) -> Plan:
         """Return the base Plan with settings replaced and everything filled in; raises SettingsError."""
@@ -97,6 +101,24 @@ class TuningRuns:
             self.seconds += time.monotonic() - began
             self.num_runs += 1
         return found
+
+    def sweep_threads(self) -> ThreadCosts:
+        """Return what calls cost with each number of threads inside them that may be tried; measured once.
+
+        How much a small model gains by threads, or loses, no run with one number of them tells.
+        """
+        if not self._thread_costs:
+            began = time.monotonic()
+            self.say("threads inside calls of the model: short runs")
+            for threads in thread_counts(self.cores):
+                plan = self.resolve([f"model.threads={threads}"])
+                self._thread_costs[threads] = {
+                    stage: sweep_batches(self.pipeline, plan, stage, self.items, largest=_THREADS_BATCH)
+                    for stage in device_stages(self.pipeline.stages)
+                }
+            self.seconds += time.monotonic() - began
+            self.num_runs += len(self._thread_costs)
+        return self._thread_costs
 
     def profile(self, settings: Sequence[str], rate: float, seconds: float) -> Run:
         """Profile a Plan and return its run folder, a new one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -10,8 +11,18 @@ from tuning_fakes import Numbers
 import headrace as hr
 from headrace.base.errors import EngineError
 from headrace.base.plan import Plan, resolve
+from headrace.diagnose.replay.costs import Spread
 from headrace.tune.out_of_memory import is_out_of_memory
-from headrace.tune.sweep import BatchCosts, explain_stop, scale_to_run, sweep_batches, sweep_points, sweet_spot
+from headrace.tune.predictions import _find_speedups
+from headrace.tune.sweep import (
+    BatchCosts,
+    explain_stop,
+    scale_to_run,
+    speed_by_threads,
+    sweep_batches,
+    sweep_points,
+    sweet_spot,
+)
 
 
 def rates(launch: float, item: float, sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)) -> dict[int, float]:
@@ -131,3 +142,37 @@ def test_points_say_where_they_come_from() -> None:
     assert points[1].memory_bytes == pytest.approx(2e6)
     assert points[2].throughput is None
     assert [point.batch for point in points if point.is_sweet_spot] == [2]
+
+
+def costs_of(stage: str, **seconds: float) -> BatchCosts:
+    """Return costs of batches: `one=` for a batch of 1, `two=` of 2."""
+    sizes = {"one": 1, "two": 2, "four": 4}
+    return BatchCosts(stage, seconds={sizes[name]: value for name, value in seconds.items()})
+
+
+def test_what_threads_gain_is_the_median_over_batches() -> None:
+    """Of sizes that both were measured with; a stage that was not measured with the base's threads tells nothing."""
+    costs = {
+        1: {"process": costs_of("process", one=0.001, two=0.002, four=0.004)},
+        2: {"process": costs_of("process", one=0.002, two=0.002)},
+        3: {"process": costs_of("process")},
+    }
+    assert speed_by_threads(costs, "process", 2) == {1: 1.5, 2: 1.0}
+    assert speed_by_threads(costs, "process", 3) == {}
+    assert speed_by_threads(costs, "process", 8) == {}
+
+
+@dataclasses.dataclass
+class Spreads:
+    """A replay of which the spread over threads is all that matters."""
+
+    spreads: dict[str, Spread]
+
+
+def test_a_model_that_loses_by_threads_is_predicted_faster_without() -> None:
+    """Two threads kept 1.6 cores busy, which the simulator takes for work: one would take 1.6 times as long. Measured: 0.8."""
+    costs = {1: {"process": costs_of("process", one=0.8)}, 2: {"process": costs_of("process", one=1.0)}}
+    found = _find_speedups(costs, 2, Spreads({"process": Spread(2, 1.6)}))
+    assert found == {1: {"process": pytest.approx(1.25 * 1.6)}}
+    assert _find_speedups(costs, 4, Spreads({"process": Spread(4, 1.6)})) == {}
+    assert _find_speedups(costs, 2, object()) == {}
