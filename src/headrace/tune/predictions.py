@@ -19,7 +19,7 @@ from headrace.tune.predictor import MeasuredRun, Predictor, ReplayedRun, estimat
 from headrace.tune.rounds import Entrant
 from headrace.tune.search import FoundPoint, search
 from headrace.tune.space import THREADS, Limits, Point, Value, build_space
-from headrace.tune.sweep import BatchCosts, ThreadCosts, scale_to_run, speed_by_threads
+from headrace.tune.sweep import BatchCosts, ThreadCosts, scale_to_run, slowdowns_by_threads
 from headrace.tune.tuning_runs import TuningRuns
 
 #: A search with fewer predictions than the first may take the second times as long.
@@ -159,7 +159,7 @@ def look(
         },
         goal=objective.slo,
         arrival_rate=objective.rate if objective.is_open else None,
-        speedups=_find_speedups(thread_costs, space.base.get(THREADS), replay),
+        thread_curves=_curves_by_threads(thread_costs, space.base.get(THREADS), curves, replay),
     )
     view = Predictions(base_settings, replay, document, predictor, objective)
     began = time.monotonic()
@@ -206,15 +206,24 @@ def _find_known_batches(stage: str, replay: Any) -> set[int]:
     return set() if cost is None else set(range(1, int(cost.largest) + 1))
 
 
-def _find_speedups(costs: ThreadCosts, base: Value, replay: Any) -> dict[Value, dict[str, float]]:
-    """Return how many times as fast stages are as the simulator takes them to be, which spreads their work evenly."""
-    found: dict[Value, dict[str, float]] = {}
+def _curves_by_threads(
+    costs: ThreadCosts, base: Value, curves: Mapping[str, Mapping[int, float]], replay: Any
+) -> dict[Value, dict[str, dict[int, float]]]:
+    """Return {threads: {device stage: its cost curve}} as the simulator takes one: it spreads the work of a call evenly."""
+    found: dict[Value, dict[str, dict[int, float]]] = {}
     for stage, spread in getattr(replay, "spreads", {}).items():
-        if not isinstance(base, int) or base not in costs or stage not in costs[base]:
+        if not isinstance(base, int) or stage not in costs.get(base, {}) or not curves.get(stage):
             continue
-        for threads, times in speed_by_threads(costs, stage, base).items():
-            if threads != base:
-                found.setdefault(threads, {})[stage] = times * spread.at(base) / spread.at(threads)
+        for threads, times in slowdowns_by_threads(costs, stage, base).items():
+            if threads != base and times:
+                evenly = spread.at(threads) / spread.at(base)
+                # Beyond the largest that was measured, as there.
+                nearest = {
+                    size: max((one for one in times if one <= size), default=min(times)) for size in curves[stage]
+                }
+                found.setdefault(threads, {})[stage] = {
+                    size: seconds * times[nearest[size]] * evenly for size, seconds in curves[stage].items()
+                }
     return found
 
 

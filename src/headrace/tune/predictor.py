@@ -72,7 +72,7 @@ class Predictor:
         cost_curves: {device stage: {batch size: seconds}} for sizes that the run itself did not see.
         goal: A percentile of the latency that is wanted.
         arrival_rate: Jobs per second that come at random times, for latencies; None: as in the run.
-        speedups: {threads inside calls of the model: {device stage: how many times as fast it is as simulated with them}}.
+        thread_curves: {threads inside calls of the model: cost curves} that go before the others with so many.
 
     Attributes:
         num_predicted: Points that were simulated.
@@ -89,7 +89,7 @@ class Predictor:
         cost_curves: Mapping[str, Mapping[int, float]] | None = None,
         goal: LatencyGoal | None = None,
         arrival_rate: float | None = None,
-        speedups: Mapping[Value, Mapping[str, float]] | None = None,
+        thread_curves: Mapping[Value, Mapping[str, Mapping[int, float]]] | None = None,
     ) -> None:
         self.num_predicted = 0
         self.refused: dict[str, str] = {}
@@ -100,7 +100,7 @@ class Predictor:
         self._cost_curves = {stage: dict(curve) for stage, curve in (cost_curves or {}).items()}
         self._goal = goal
         self._arrival_rate = arrival_rate
-        self._speedups = dict(speedups or {})
+        self._thread_curves = dict(thread_curves or {})
         self._known: dict[tuple[tuple[str, Value], ...], Outlook | None] = {}
         self._base: SimulatedPlan = replay.simulate(self._make_change(()))
         self._base_bytes = estimate_queued_bytes(replay.plan, measured.accounts)
@@ -113,7 +113,7 @@ class Predictor:
     def change(self, point: Point) -> Change:
         """Return a point as a change of the recorded run: every setting that differs once both Plans are resolved."""
         settings = list_changed_settings(self._replay.plan, self._resolve(self.space.settings(point)))
-        return self._make_change(settings, self._speedups.get(point.get(THREADS), {}))
+        return self._make_change(settings, self._thread_curves.get(point.get(THREADS), {}))
 
     def predict(self, point: Point) -> Outlook | None:
         """Return what is predicted of a point; None if it cannot be predicted, or run."""
@@ -172,8 +172,11 @@ class Predictor:
         more_processes = _num_processes(plan) - _num_processes(self._replay.plan)
         return after - self._base_bytes + PROCESS_BYTES * more_processes
 
-    def _make_change(self, settings: tuple[str, ...], speedups: Mapping[str, float] | None = None) -> Change:
-        return Change(settings=settings, cost_curves=self._cost_curves, speedups=dict(speedups or {}))
+    def _make_change(
+        self, settings: tuple[str, ...], curves: Mapping[str, Mapping[int, float]] | None = None
+    ) -> Change:
+        own = {stage: dict(curve) for stage, curve in (curves or {}).items()}
+        return Change(settings=settings, cost_curves={**self._cost_curves, **own})
 
 
 def size(plan: Plan, accounts: Mapping[str, StageAccount] | None = None) -> float:

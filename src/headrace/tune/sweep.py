@@ -213,15 +213,13 @@ def sweep_points(costs: BatchCosts, predicted: Mapping[int, tuple[float, float |
     return tuple(points)
 
 
-def speed_by_threads(costs: ThreadCosts, stage: str, base: int) -> dict[int, float]:
-    """Return {threads: how many times as fast a stage's calls are as with those of the base}, in the median over batches."""
+def slowdowns_by_threads(costs: ThreadCosts, stage: str, base: int) -> dict[int, dict[int, float]]:
+    """Return {threads: {batch size: how many times as long a stage's call takes as with those of the base}}."""
     before = costs[base][stage].seconds if base in costs else {}
-    found = {}
-    for threads, by_stage in costs.items():
-        common = before.keys() & by_stage[stage].seconds.keys()
-        if common:
-            found[threads] = statistics.median(before[size] / by_stage[stage].seconds[size] for size in common)
-    return found
+    return {
+        threads: {size: seconds / before[size] for size, seconds in swept[stage].seconds.items() if size in before}
+        for threads, swept in costs.items()
+    }
 
 
 def scale_to_run(seconds: Mapping[int, float], in_run: Mapping[int, float]) -> dict[int, float]:

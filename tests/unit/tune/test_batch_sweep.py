@@ -13,12 +13,12 @@ from headrace.base.errors import EngineError
 from headrace.base.plan import Plan, resolve
 from headrace.diagnose.replay.costs import Spread
 from headrace.tune.out_of_memory import is_out_of_memory
-from headrace.tune.predictions import _find_speedups
+from headrace.tune.predictions import _curves_by_threads
 from headrace.tune.sweep import (
     BatchCosts,
     explain_stop,
     scale_to_run,
-    speed_by_threads,
+    slowdowns_by_threads,
     sweep_batches,
     sweep_points,
     sweet_spot,
@@ -150,16 +150,16 @@ def costs_of(stage: str, **seconds: float) -> BatchCosts:
     return BatchCosts(stage, seconds={sizes[name]: value for name, value in seconds.items()})
 
 
-def test_what_threads_gain_is_the_median_over_batches() -> None:
+def test_what_threads_cost_by_batch() -> None:
     """Of sizes that both were measured with; a stage that was not measured with the base's threads tells nothing."""
     costs = {
         1: {"process": costs_of("process", one=0.001, two=0.002, four=0.004)},
         2: {"process": costs_of("process", one=0.002, two=0.002)},
         3: {"process": costs_of("process")},
     }
-    assert speed_by_threads(costs, "process", 2) == {1: 1.5, 2: 1.0}
-    assert speed_by_threads(costs, "process", 3) == {}
-    assert speed_by_threads(costs, "process", 8) == {}
+    assert slowdowns_by_threads(costs, "process", 2) == {1: {1: 0.5, 2: 1.0}, 2: {1: 1.0, 2: 1.0}, 3: {}}
+    assert slowdowns_by_threads(costs, "process", 3) == {1: {}, 2: {}, 3: {}}
+    assert slowdowns_by_threads(costs, "process", 8) == {1: {}, 2: {}, 3: {}}
 
 
 @dataclasses.dataclass
@@ -171,8 +171,12 @@ class Spreads:
 
 def test_a_model_that_loses_by_threads_is_predicted_faster_without() -> None:
     """Two threads kept 1.6 cores busy, which the simulator takes for work: one would take 1.6 times as long. Measured: 0.8."""
-    costs = {1: {"process": costs_of("process", one=0.8)}, 2: {"process": costs_of("process", one=1.0)}}
-    found = _find_speedups(costs, 2, Spreads({"process": Spread(2, 1.6)}))
-    assert found == {1: {"process": pytest.approx(1.25 * 1.6)}}
-    assert _find_speedups(costs, 4, Spreads({"process": Spread(4, 1.6)})) == {}
-    assert _find_speedups(costs, 2, object()) == {}
+    costs = {
+        1: {"process": costs_of("process", one=0.8, two=2.0)},
+        2: {"process": costs_of("process", one=1.0, two=2.0)},
+    }
+    curves = {"process": {1: 0.01, 2: 0.02, 8: 0.05}}
+    found = _curves_by_threads(costs, 2, curves, Spreads({"process": Spread(2, 1.6)}))
+    assert found == {1: {"process": pytest.approx({1: 0.008 / 1.6, 2: 0.02 / 1.6, 8: 0.05 / 1.6})}}
+    assert _curves_by_threads(costs, 4, curves, Spreads({"process": Spread(4, 1.6)})) == {}
+    assert _curves_by_threads(costs, 2, curves, object()) == {}
