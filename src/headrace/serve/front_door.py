@@ -96,7 +96,7 @@ class FrontDoor:
             said = "models are being loaded" if self.state is State.STARTING else "it is stopping"
             code = "serve.starting" if self.state is State.STARTING else "serve.stopping"
             return Refused(503, code, f"the service takes no work now: {said}; try again")
-        plan, num, num_bytes = self._plan, self._source.num_open, self._source.num_bytes
+        plan, num, num_bytes = self._plan, self._source.num_inside, self._source.num_bytes
         if num >= plan.max_requests:
             return Refused(429, "serve.busy", f"{num:,} requests are inside, at most {plan.max_requests:,}")
         most = self._most_of_task

@@ -32,7 +32,7 @@ _STOPPED = "serve.stopping"
 class RequestJob(Job):
     """A job that somebody waits for."""
 
-    __slots__ = ("num_bytes", "number", "result", "work")
+    __slots__ = ("is_settled", "num_bytes", "number", "result", "work")
 
     def __init__(
         self, job_id: str, number: int, work: Work, settle: Callable[[Job, Outcome], None], max_attempts: int
@@ -50,6 +50,8 @@ class RequestJob(Job):
         self.number = number
         self.work = work
         self.result: Any = None
+        self.is_settled = False
+        """Neither the run nor a list has it any more."""
         payload = work.payload
         self.num_bytes = len(payload) if isinstance(payload, bytes) else getattr(payload, "nbytes", 0)
 
@@ -84,7 +86,7 @@ class RequestSource(Source):
         self._asked: dict[int, RequestJob] = {}
         self._deadlines: list[tuple[int, int]] = []
         self._numbers = itertools.count()
-        self._bytes = 0
+        self._bytes = self._num_inside = 0
         self._open: dict[tuple[str, int], int] = {}
         self._max_attempts = 1
         self._is_over = False
@@ -109,8 +111,13 @@ class RequestSource(Source):
         return len(self._asked)
 
     @property
+    def num_inside(self) -> int:
+        """The same, with those that nobody waits for any more and the run has not dropped yet."""
+        return self._num_inside
+
+    @property
     def num_bytes(self) -> int:
-        """Bytes of their payloads."""
+        """Bytes of the payloads of all that are inside."""
         return self._bytes
 
     # --- called by the door
@@ -122,6 +129,7 @@ class RequestSource(Source):
         with self._lock:
             self._asked[job.number] = job
             self._bytes += job.num_bytes
+            self._num_inside += 1
             self._count(job, 1)
             if work.deadline_ns is not None:
                 heapq.heappush(self._deadlines, (work.deadline_ns + _LATE_NS, job.number))
@@ -131,7 +139,7 @@ class RequestSource(Source):
                 self._waiting.append(job)
                 self._call_receiver()
         if refused is not None:
-            self._end(job, refused)
+            self._end_unrun(job, refused)
         elif is_first and self._push is not None:
             self.soon(self._push_waiting)
         return job
@@ -196,7 +204,7 @@ class RequestSource(Source):
             self._again.clear()
             self._receivers.call_all()
         for job in left:
-            self._end(job, _stopping(job))
+            self._end_unrun(job, _stopping(job))
 
     def tend(self) -> None:
         """Offer again what is due, and answer those whose time is over."""
@@ -243,14 +251,15 @@ class RequestSource(Source):
     def _settle(self, job: Job, outcome: Outcome) -> None:
         if not isinstance(job, RequestJob):
             raise TypeError(f"expected a job of this source, got {type(job).__name__}")
-        if outcome.kind is OutcomeKind.DELIVERED:
-            self._end(job, Ended(job.id, job.result, plan_id=job.plan_id or self.plan_id))
-        elif outcome.kind is OutcomeKind.RETRY and self._offer_again(job, outcome.delay_seconds):
+        if outcome.kind is OutcomeKind.RETRY and self._offer_again(job, outcome.delay_seconds):
             return
+        if outcome.kind is OutcomeKind.DELIVERED:
+            ended = Ended(job.id, job.result, plan_id=job.plan_id or self.plan_id)
         elif outcome.kind is OutcomeKind.RETURNED and self._is_over:
-            self._end(job, _stopping(job))
+            ended = _stopping(job)
         else:
-            self._end(job, _failed(job, outcome.reason))
+            ended = _failed(job, outcome.reason)
+        self._end_unrun(job, ended)
 
     def _offer_again(self, job: RequestJob, delay_seconds: float) -> bool:
         """Let a job have another try, if it has one left and time for it."""
@@ -266,6 +275,18 @@ class RequestSource(Source):
             self._asked[job.number] = again
             heapq.heappush(self._again, (due, job.number, again))
         return self._enter(again) is None
+
+    def _end_unrun(self, job: RequestJob, ended: Ended) -> None:
+        """End a job that neither the run nor a list has any more: now its memory is free, whoever waited for it."""
+        with self._lock:
+            job.is_settled = True
+            if self._asked.get(job.number) is not job:
+                self._release(job)
+        self._end(job, ended)
+
+    def _release(self, job: RequestJob) -> None:
+        self._bytes -= job.num_bytes
+        self._num_inside -= 1
 
     def _end(self, job: RequestJob, ended: Ended) -> None:
         if self._forget(job):
@@ -285,8 +306,9 @@ class RequestSource(Source):
             if self._asked.get(job.number) is not job:
                 return False
             del self._asked[job.number]
-            self._bytes -= job.num_bytes
             self._count(job, -1)
+            if job.is_settled:
+                self._release(job)
             return True
 
 

@@ -151,8 +151,36 @@ def test_the_door_refuses_what_is_beyond_its_bounds(source: RequestSource, bound
     assert [isinstance(one, Refused) for one in tickets] == [False, False, True]
     assert tickets[2].status == 429
     tickets[0].cancel()
+    assert isinstance(door.submit(heard.work(b"12345")), Refused)  # the run has it still
+    source.receive(1, 0.0)[0].settle(Outcome(OutcomeKind.REJECTED, "client.gone: nobody waits"))
     assert not isinstance(door.submit(heard.work(b"12345")), Refused)
-    assert door.counts == {"in": 3, "serve.busy": 1}
+    assert door.counts == {"in": 3, "serve.busy": 2}
+
+
+def test_what_nobody_waits_for_counts_until_the_run_has_dropped_it(source: RequestSource, clock: FakeClock) -> None:
+    """Behind a device that hangs jobs pass their deadlines, and hold their memory: the door must not let in others for ever."""
+    heard = Heard()
+    for name in "abc":
+        source.put(name, heard.work(deadline_ns=clock.now_ns() + 1_000_000_000))
+    jobs = source.receive(10, 0.0)
+    clock.advance(1.1)
+    source.tend()
+    assert (len(heard.ended), source.num_open, source.num_inside, source.num_bytes) == (3, 0, 3, 15)
+    for job in jobs:
+        job.settle(Outcome(OutcomeKind.REJECTED, "deadline.passed: late"))
+    assert (len(heard.ended), source.num_inside, source.num_bytes) == (3, 0, 0)
+
+
+def test_a_job_that_is_tried_again_counts_once(source: RequestSource, clock: FakeClock) -> None:
+    """Its second try is the same job, and its end makes room."""
+    source.open(SourcePlan(max_receives=2))
+    heard = Heard()
+    source.put("a", heard.work())
+    received(source).settle(Outcome(OutcomeKind.RETRY, "failed", 0.0))
+    source.tend()
+    assert (source.num_open, source.num_inside, source.num_bytes) == (1, 1, 5)
+    received(source).settle(DELIVERED)
+    assert (len(heard.ended), source.num_inside, source.num_bytes) == (1, 0, 0)
 
 
 def test_the_door_gives_work_the_default_deadline(source: RequestSource, clock: FakeClock) -> None:
