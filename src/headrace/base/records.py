@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from headrace.base.error_origin import Origin
+from headrace.base.passage import Passage
 
 #: What a job may carry: an address, a path, bytes already at hand, or an array.
 Payload = str | bytes | Path | np.ndarray
@@ -80,6 +81,7 @@ class Job:
         max_attempts: The delivery after which a failure is final; None where the source never gives up.
         sent_at: When it was sent, Unix seconds by the queue's clock; set by sources that know it, None elsewhere.
         plan_id: Of the Plan that works on it; set by the runtime.
+        passages: Takes a note of each passage through a stage; None, the usual case: nobody asked.
         on_work: Called with 1 when a stage begins to work on it and with -1 when the stage ends; None: not called.
         kept: A result that an earlier delivery of the job could not deliver; empty for none. Set by sources that keep it.
         keeps_results: Whether the source keeps a result that comes with an outcome, and counts no delivery for it.
@@ -104,6 +106,7 @@ class Job:
         "max_attempts",
         "may_wait",
         "on_work",
+        "passages",
         "payload",
         "plan_id",
         "priority",
@@ -140,6 +143,7 @@ class Job:
         self.priority = 1
         self.sent_at: float | None = None
         self.plan_id = ""
+        self.passages: list[Passage] | None = None
         self.on_work: Callable[[int], None] | None = None
         self.kept = b""
         self.keeps_results = False

@@ -23,6 +23,7 @@ from headrace.base.deadline import late
 from headrace.base.errors import ClientGone, ItemError, ItemFailed
 from headrace.base.handoff import handoff_cost
 from headrace.base.parking import Bell
+from headrace.base.passage import Passage
 from headrace.base.policies.batching import BatchingPolicy, ReleaseReason
 from headrace.base.policies.retry import RetryPolicy
 from headrace.base.policies.shares import Call
@@ -456,8 +457,13 @@ class Station:
         # Taken before the items move on: after that the next worker may already be changing them.
         timings = [item.timings for item in items]
         for item in items:
+            if item.job.passages is not None:
+                item.job.passages += self._passages(item)
             item.timings = []
         return timings, self._links.hand_on(items, self, has_room)
+
+    def _passages(self, item: Item) -> list[Passage]:
+        return [Passage(self.stages[one.stage].name, one.started, one.ended, one.batch_size) for one in item.timings]
 
     def drop(self, items: Sequence[Item]) -> None:
         """Note that no more is done with items, whose jobs others have ended."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from headrace.base.passage import Passage
+
 
 @dataclass(frozen=True, slots=True)
 class Ended:
@@ -53,6 +55,8 @@ class Work:
     """On the host's monotonic clock; None: the Plan's default."""
     priority: int = 1
     """0: before all others; 1: normal."""
+    passages: list[Passage] | None = None
+    """Takes a note of each passage through a stage; None: nobody asked."""
 
 
 class Ticket(Protocol):

@@ -2,6 +2,7 @@
 
 POST /v1/jobs                      the bytes of an image, a form with a file, or the JSON of a job in a queue
 POST /v1/jobs?wait=2s              answers 202 with the job's id if the result is not there in time
+POST /v1/jobs?timings=1             says in `Server-Timing` how long each stage took, and in how large a batch
 POST /v1/jobs?priority=0           lets the job go before those of priority 1, the usual one
 POST /v1/jobs  Prefer: respond-async   answers 202 at once; so does a job that names a callback
 GET  /v1/jobs/ID                   how it stands with a job that was answered 202
@@ -17,6 +18,7 @@ import msgspec
 
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import BadMessage, HeadraceError
+from headrace.base.passage import Passage
 from headrace.base.records import Job, Message
 from headrace.base.units import parse_duration
 from headrace.delivery.encoding import encode
@@ -26,10 +28,16 @@ from headrace.serve.http.request import Answer, Request, error_answer, json_answ
 from headrace.serve.http.routes import Routes
 from headrace.serve.ids import make_id
 from headrace.serve.kept_answers import KeptAnswers
+from headrace.serve.server_timing import tell_timing
 from headrace.serve.timeouts import read_deadline
 from headrace.sources.jobs import decode_message
 
 _JSON, _FORM = "application/json", "multipart/form-data"
+#: What stands behind the question mark and is 0 or 1, and what each of these means.
+_FLAGS = {
+    "priority": {"0": "0, before all others", "1": "1, the usual one"},
+    "timings": {"0": "0, the usual one", "1": "1, to be told how long each stage took"},
+}
 #: Calls a function after so many seconds, in the front's thread.
 CallLater = Callable[[float, Callable[[], object]], object]
 
@@ -62,8 +70,9 @@ class JobsApi:
             job = read_job(request, self._clock)
             came_ns = request.received_ns or self._clock.now_ns()
             job.deadline_ns = _earlier(job.deadline_ns, read_deadline(request.headers, came_ns))
-            job.priority = _read_priority(request)
+            job.priority = _read_flag(request, "priority", "1")
             wait_seconds = _read_wait(request, is_called_back="callback" in job.attributes)
+            passages: list[Passage] | None = [] if _read_flag(request, "timings", "0") else None
         except BadMessage as error:
             return error_answer(413 if error.code == "message.size" else 400, error.code, error.reason)
         if "callback" in job.attributes and not self._calls_back:
@@ -72,7 +81,7 @@ class JobsApi:
                 "message.callback",
                 "this service calls nobody back; leave `callback` out, or give its pipeline delivery=headrace.callback()",
             )
-        return self._submit(request, job, wait_seconds)
+        return self._submit(request, job, wait_seconds, passages)
 
     def get(self, request: Request, job_id: str) -> Answer:
         """Return how it stands with a job that was answered 202."""
@@ -83,19 +92,22 @@ class JobsApi:
             )
         return json_answer(200, {"id": job_id, "state": "working"}) if found.ended is None else _answer(found.ended)
 
-    def _submit(self, request: Request, job: Job, wait_seconds: float | None) -> Answer | None:
+    def _submit(
+        self, request: Request, job: Job, wait_seconds: float | None, passages: list[Passage] | None
+    ) -> Answer | None:
         kept = None if wait_seconds is None else self._kept.open(job.id)
         if kept is not None and not kept.is_new:
             return _accepted(job.id)  # a second try of the same request
         work = Work(
             payload=job.payload,
-            on_end=partial(self._ended, request, job.id, is_kept=kept is not None),
+            on_end=partial(self._ended, request, job.id, passages, is_kept=kept is not None),
             prepare=encode,
             id=job.id,
             task=job.task,
             attributes=job.attributes,
             deadline_ns=job.deadline_ns,
             priority=job.priority,
+            passages=passages,
         )
         ticket = self._door.submit(work)
         if isinstance(ticket, Refused):
@@ -110,10 +122,15 @@ class JobsApi:
             _cancel_if_gone(request, ticket)
         return None
 
-    def _ended(self, request: Request, job_id: str, ended: Ended, *, is_kept: bool) -> None:
+    def _ended(
+        self, request: Request, job_id: str, passages: list[Passage] | None, ended: Ended, *, is_kept: bool
+    ) -> None:
         if is_kept:
             self._kept.close(job_id, ended, len(ended.result or b""))
-        request.answer(_answer(ended))
+        if passages is None:
+            request.answer(_answer(ended))
+        else:
+            request.answer(_answer(ended, tell_timing(passages, self._clock.now_ns() - request.received_ns)))
 
 
 def refusal(refused: Refused) -> Answer:
@@ -158,10 +175,10 @@ def _read_wait(request: Request, *, is_called_back: bool) -> float | None:
     return 0.0 if is_async or is_called_back else None
 
 
-def _read_priority(request: Request) -> int:
-    text = request.query.get("priority", "1")
-    if text not in ("0", "1"):
-        raise BadMessage(f"message.priority: priority={text!r:.40}; expected 0, before all others, or 1")
+def _read_flag(request: Request, name: str, usual: str) -> int:
+    text = request.query.get(name, usual)
+    if text not in _FLAGS[name]:
+        raise BadMessage(f"message.{name}: {name}={text!r:.40}; expected {' or '.join(_FLAGS[name].values())}")
     return int(text)
 
 
@@ -180,8 +197,9 @@ def _accepted(job_id: str) -> Answer:
     return json_answer(202, {"id": job_id, "state": "working"}, ("Location", place))
 
 
-def _answer(ended: Ended) -> Answer:
-    plan = (("X-Headrace-Plan", ended.plan_id),) if ended.plan_id else ()
+def _answer(ended: Ended, *headers: tuple[str, str]) -> Answer:
+    if ended.plan_id:
+        headers = (("X-Headrace-Plan", ended.plan_id), *headers)
     if ended.code:
-        return error_answer(ended.status, ended.code, ended.reason, *plan)
-    return json_answer(200, {"id": ended.id, "result": msgspec.Raw(ended.result)}, *plan)
+        return error_answer(ended.status, ended.code, ended.reason, *headers)
+    return json_answer(200, {"id": ended.id, "result": msgspec.Raw(ended.result)}, *headers)

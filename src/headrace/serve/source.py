@@ -47,6 +47,7 @@ class RequestJob(Job):
             settle=settle,
         )
         self.priority = work.priority
+        self.passages = work.passages
         self.number = number
         self.work = work
         self.result: Any = None

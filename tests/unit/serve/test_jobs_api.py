@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from headrace.base.passage import Passage
 from headrace.serve.door import Ended, Refused, Work
 from headrace.serve.http.request import Answer
 from headrace.serve.http.routes import Routes
@@ -219,3 +220,24 @@ def test_a_wish_that_cannot_be_read_is_refused(target: str, headers: dict[str, s
     answer = routes_of(door).answer(Asker().request("POST", target, b"image", **headers))
     assert answer is not None
     assert (answer.status, body_of(answer)["code"], door.works) == (400, code, [])
+
+
+def test_timings_are_told_to_who_asks() -> None:
+    """`?timings=1` has passages noted, and told with the answer; otherwise nobody takes notes."""
+    door, asker = Door(), Asker()
+    routes = routes_of(door)
+    routes.answer(asker.request("POST", "/v1/jobs", b"x"))
+    assert door.works[0].passages is None
+    routes.answer(asker.request("POST", "/v1/jobs?timings=1", b"x"))
+    door.works[1].passages.append(Passage("process", 0, 3_000_000, 2))
+    door.end(1)
+    told = dict(asker.answers[0].headers)["Server-Timing"]
+    assert told.startswith('process;dur=3.000;desc="batch of 2", total;dur=')
+
+
+@pytest.mark.parametrize("query", ["priority=2", "timings=yes"])
+def test_flags_are_0_or_1(query: str) -> None:
+    """Anything else is refused with what was expected."""
+    answer = routes_of(Door()).answer(Asker().request("POST", f"/v1/jobs?{query}", b"x"))
+    assert (answer.status, body_of(answer)["code"]) == (400, f"message.{query.partition('=')[0]}")
+    assert "expected 0" in body_of(answer)["error"]

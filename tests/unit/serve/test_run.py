@@ -2,10 +2,12 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import pytest
 
 import headrace as hr
+from headrace.base.passage import Passage
 from headrace.base.plan import Plan
 from headrace.pipeline.execute import Result, run
 from headrace.serve.door import Ended, Refused, Work
@@ -55,7 +57,7 @@ class Served:
         self._thread.start()
         assert is_open.wait(30)
 
-    def ask(self, payload: bytes) -> Ended:
+    def ask(self, payload: bytes, passages: list[Passage] | None = None) -> Ended:
         """Return how a job ended."""
         done, ended = threading.Event(), []
 
@@ -64,7 +66,7 @@ class Served:
             ended.append(one)
             done.set()
 
-        ticket = self.door.submit(Work(payload=payload, on_end=note))
+        ticket = self.door.submit(Work(payload=payload, on_end=note, passages=passages))
         assert not isinstance(ticket, Refused)
         assert done.wait(30)
         assert len(ended) == 1
@@ -133,3 +135,16 @@ def test_the_end_refuses_and_answers_all(served: Served) -> None:
     assert served.door.state is State.DRAINING
     assert isinstance(served.door.submit(Work(payload=b"x", on_end=print)), Refused)
     assert served.source.num_open == 0
+
+
+def test_passages_are_noted_before_the_answer(served: Served) -> None:
+    """Each stage of a job that asked, the delivery too, is there when its end is told, whether it failed or not."""
+    passages: list[Passage] = []
+    assert served.ask(b"xyz", passages).result == 3
+    stages = [one.stage for one in passages]
+    assert stages[-2:] == ["process", "deliver"]
+    assert passages[-2].batch_size == 1
+    assert all(before.ended <= after.started for before, after in pairwise(passages))
+    failed: list[Passage] = []
+    assert served.ask(b"", failed).code
+    assert [one.stage for one in failed] == stages[:-1]
