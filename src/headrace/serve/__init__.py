@@ -9,6 +9,8 @@
     server_timing.py  where the time of an answer went, for clients that ask
     oip/          the Open Inference Protocol, version 2
     feedback_api.py  /v1/feedback: what users say of answers
+    openapi/      /openapi.json: what routes there are
+    page/         the page at /, on which people try it
     health.py     /livez and /readyz
     service.py    joins all of it
     asgi.py       the same inside an application of the user's own

@@ -20,6 +20,7 @@ from headrace.base.records import Job
 from headrace.serve.http.request import Answer, Request, error_answer, json_answer
 from headrace.serve.http.routes import Routes
 from headrace.serve.jobs_api import read_job
+from headrace.serve.openapi.document import add_openapi
 from headrace.serve.service import ServeSettings, make_front
 from headrace.sources.addresses import open_queue
 from headrace.sources.jobs import encode_job
@@ -130,6 +131,7 @@ def serve_queue(address: str, settings: ServeSettings, max_requests: int, *, tel
     try:
         with QueueApi(queue, max_requests) as api:
             api.add_to(routes)
+            add_openapi(routes, (), has_token=settings.token is not None)
             front.start()
             tell(front.url)
             is_over.wait()

@@ -24,6 +24,8 @@ from headrace.serve.http.routes import Routes
 from headrace.serve.jobs_api import CallLater, JobsApi
 from headrace.serve.oip.inference import Inference
 from headrace.serve.oip.routes import OipRoutes
+from headrace.serve.openapi.document import add_openapi
+from headrace.serve.page.trial_page import add_page
 from headrace.serve.reply import Reply, ReplyOrCall
 from headrace.serve.shared_source import SharedRequestSource
 from headrace.serve.source import RequestSource
@@ -98,7 +100,7 @@ def serve(
     settings = settings or ServeSettings()
     service = Service(pipeline, settings.probes, is_shared=slot is not None)
     front = make_front(service.routes, settings)
-    service.begin(front.call_soon, front.call_later)
+    service.begin(front.call_soon, front.call_later, has_token=settings.token is not None)
     servers: list[_Server] = [front, *_grpc_fronts(settings, service.inference, service.health)]
     service.source.may_leave = _Leaving(servers, service.door, settings.leave_seconds).may_leave
 
@@ -144,13 +146,15 @@ class Service:
         self.health, self.routes = Health(self.door, probes), Routes()
         self.inference = Inference(self._pipeline, self.door)
 
-    def begin(self, call_soon: CallSoon, call_later: CallLater) -> None:
+    def begin(self, call_soon: CallSoon, call_later: CallLater, *, has_token: bool = False) -> None:
         """Add the routes; both calls are of the loop in whose thread handlers are called, and may be made by any thread."""
         self.source.soon = call_soon
         self.health.add_to(self.routes)
         FeedbackApi(lambda: self._run.arms if self._run else None).add_to(self.routes)
         JobsApi(self.door, call_later, calls_back=self._callback is not None).add_to(self.routes)
         OipRoutes(self.inference, self.health).add_to(self.routes)
+        add_page(self.routes)
+        add_openapi(self.routes, [one.outline() for one in self.inference.models.values()], has_token=has_token)
 
     def run(self, plan: Plan | str | Path | None, *, watch: Watch | None = None, **options: Any) -> Result:
         """Run the pipeline until a signal or `stop`; see `headrace.run`."""

@@ -72,9 +72,9 @@ class Chromium:
         return result
 
     def open(
-        self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True
+        self, page: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True
     ) -> None:
-        """Load a file and wait until it is loaded, and drawn where scripts run."""
+        """Load a file, or what is at an address, and wait until it is loaded, and drawn where scripts run."""
         self.complaints.clear()
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
@@ -83,7 +83,7 @@ class Chromium:
         self.call("Emulation.setEmulatedMedia", media="", features=[scheme])
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
         self._loaded = False
-        self.call("Page.navigate", url=page.as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while not self._loaded:
             self._next()
         if script:

@@ -42,7 +42,7 @@ class Front:
         port: 0: the system chooses one, see `address`.
         limits: What clients may take up; None: the defaults.
         tls: Files of certificate and key; None: no TLS.
-        token: What clients send as `Authorization: Bearer TOKEN`, except to `/livez` and `/readyz`; None: no token.
+        token: What clients send as `Authorization: Bearer TOKEN`, except to `/`, `/livez` and `/readyz`; None: no token.
         reuse_port: Several processes may listen on the port, and the system shares connections among them.
         listening: A listening socket to take over instead of `host` and `port`; `close` closes it.
         clock: None: the host's.

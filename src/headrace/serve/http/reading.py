@@ -22,8 +22,8 @@ logger = logging.getLogger("headrace")
 #: The body of a refused request is read up to here, so that the connection can go on; behind a longer one it ends.
 _SKIPPED_BYTES = 1024 * 1024
 _END_OF_HEAD = b"\r\n\r\n"
-#: Probes have no token.
-_OPEN_PATHS = {"/livez", "/readyz"}
+#: Probes have no token, and a browser sends none for the page on which it is typed.
+_OPEN_PATHS = {"/", "/livez", "/readyz"}
 
 
 class RequestReader:

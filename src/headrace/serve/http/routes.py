@@ -62,6 +62,11 @@ class Routes:
             return error_answer(405, "http.method", f"{path:.200} takes {allowed}, got {method}", ("Allow", allowed))
         return Found(found.handler, places, found.gate) if places else found
 
+    def listed(self) -> list[tuple[str, str]]:
+        """Return method and path of each handler."""
+        every = {**self._fixed, **{route.path: route.methods for route in self._routes}}
+        return [(method, path) for path, methods in every.items() for method in methods]
+
     def answer(self, request: Request) -> Answer | None:
         """Call the handler of a request, whose body is there; answers 404 and 405 itself."""
         found = self.find(request.method, request.path)

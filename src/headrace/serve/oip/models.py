@@ -97,6 +97,12 @@ class ServedModel:
                 with self._lock:
                     self._outputs = {**self._outputs, tensor.name: merged}
 
+    def outline(self) -> dict[str, Any]:
+        """Return what a page has to know to ask it; `takes` is image, text, bytes or array."""
+        takes = self.input.name if self.input.datatype == BYTES else "array"
+        wanted = {"name": self.input.name, "datatype": self.input.datatype}
+        return {"task": self.task, "model": self.name, "takes": takes, "input": wanted}
+
     def describe(self) -> dict[str, Any]:
         """Return its metadata, as JSON has it."""
         return {
