@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +37,7 @@ PAUSE = 3000
 #: Wide margins: what is tested is what is done, not how soon it is known.
 WIDE = {"max_more_failures": 0.1, "max_disagreement": 0.1, "max_slowdown": 3.0}
 HALF = CanaryPolicy(shares=(0.5, 1.0), **WIDE)  # type: ignore[arg-type]
+HALF_AND_HOLD = CanaryPolicy(shares=(0.5, 1.0), max_more_failures=1e-6)
 ALL_STEPS = CanaryPolicy(shares=(0.0, 0.1, 0.5, 1.0), **WIDE)  # type: ignore[arg-type]
 
 
@@ -297,3 +300,23 @@ def test_a_rollback_by_hand_is_taken_up(live: Live, tmp_path: Path) -> None:
     assert_none_lost(live)
     spans = [span for span in read_run(result.run_folder or "").spans().to_pylist() if span["stage"] == "process"]
     assert {span["plan_id"] for span in spans[-50:]} == {state.stable_plan_id}
+
+
+def test_a_worker_that_dies_in_a_call_of_the_canary_takes_it_back(live: Live, tmp_path: Path) -> None:
+    """Another process marks a call, as a worker does, and is killed: all workers go back to the stable model."""
+    start(live, save(tmp_path / "same.onnx", 1.0), HALF_AND_HOLD)
+    live.wait_for(lambda state: bool(state.plan_id))
+    program = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from headrace.runs.canary_folder import CallMark, CanaryFolder\n"
+        "with CallMark(CanaryFolder(Path(sys.argv[1]))):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(live.folder.path)], check=False)
+    state = live.wait_for_end()
+    live.wait_for_more(50)
+    finish(live)
+    assert state.status == "rolled back"
+    assert state.reason.startswith("death: ")
+    assert_none_lost(live)
