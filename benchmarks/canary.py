@@ -133,6 +133,7 @@ class Canary:
                 self._num_jobs += 1
                 name = f"{self._seed}-{self._num_jobs}"
                 canary = split.is_canary(name)
+                self._watch.note_drawn(share, canary=canary)
                 fails = min(1.0, look.failing[key] * (self._world.times if canary else 1.0))
                 if random.random() * worst[key] < fails:
                     self._watch.note_failed(share, name, canary=canary, why="simulated")
@@ -145,6 +146,7 @@ class Canary:
         after = min(stable, int(self._random.geometric(share)) - 1) if canary else stable  # since the canary's last one
         for is_canary, count in ((False, stable - after), (True, canary), (False, after)):
             if count:
+                self._watch.note_drawn(share, canary=is_canary, num=count)
                 self._watch.note_good(share, canary=is_canary, num=count)
 
     def _compare(self) -> None:

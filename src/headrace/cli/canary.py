@@ -23,6 +23,7 @@ Exit status of `status`: 0 promoted or still running; 1 rolled back; 4 it was wa
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -32,12 +33,13 @@ from headrace.base.units import format_duration
 from headrace.cli import EXIT_DONE, EXIT_NEGATIVE
 from headrace.cli.canary_place import find_ledger, record_step
 from headrace.cli.pipeline_arguments import points, seconds
-from headrace.cli.terminal import write, write_json
+from headrace.cli.terminal import speaker, write, write_json
 
 if TYPE_CHECKING:
     from headrace.runs.canary_folder import CanaryFolder
     from headrace.runs.formats.canary import CanaryState
 
+_say = speaker("canary")
 #: Nobody can tell yet.
 EXIT_INCONCLUSIVE = 4
 _POLL_SECONDS = 0.1
@@ -110,7 +112,10 @@ def _start(folder: CanaryFolder, args: argparse.Namespace) -> CanaryState:
         "max_slowdown": args.max_slowdown, "alpha": args.alpha,
     }  # fmt: skip
     policy = CanaryPolicy(**{key: value for key, value in given.items() if value is not None})
-    return folder.start(Plan.load(args.plan), policy, why=args.why)
+    plan = Plan.load(args.plan)
+    if dataclasses.replace(plan, model=Plan().model, models={}) != Plan():
+        _say(f"only [model] and [models] of {args.plan} count; the rest stays as the run has it")
+    return folder.start(plan, policy, why=args.why)
 
 
 def _read(folder: CanaryFolder) -> CanaryState:

@@ -16,8 +16,8 @@ from headrace.base.policies.arms import Split
 from headrace.base.policies.canary_watch import CanaryWatch
 from headrace.base.records import Job, Outcome, OutcomeKind
 
-#: Answered jobs that are remembered for what users say of them.
-_NUM_REMEMBERED = 50_000
+#: Drawn jobs that are remembered, since an id that comes again counts once; and answered ones, for what users say of them.
+_NUM_DRAWN, _NUM_ANSWERED = 20_000, 50_000
 
 
 class Arm:
@@ -58,29 +58,39 @@ class Arms:
         plan_id: Of the stable Plan.
 
     Attributes:
-        watch: Sees the ends of the present canary's jobs.
+        watch: Sees the draws and the ends of the present canary's jobs.
+        num_rescued: Items that the canary failed and the stable model answered.
     """
 
     def __init__(self, plan_id: str) -> None:
         self.watch = CanaryWatch()
+        self.num_rescued = 0
         self._stable_id = plan_id
         self._rescued = Arm(plan_id, 0.0, is_canary=False, counts=False)
         self._canaries: list[Arm] = []
-        self._drawn: tuple[Split, Arm, Arm] | None = None
+        self._split: Split | None = None
+        self._present: dict[tuple[bool, bool], Arm] = {}
+        self._known: OrderedDict[str, None] = OrderedDict()
         self._answered: OrderedDict[str, tuple[float, bool]] = OrderedDict()
         self._lock = threading.Lock()
 
     def begin(self, salt: str, plan_id: str, share: float) -> None:
         """Send a share of the jobs that come from now on to a canary; call again for another share of the same one."""
-        counts = 0 < share < 1
-        canary = Arm(plan_id, share, is_canary=True, counts=counts)
-        stable = Arm(self._stable_id, share, is_canary=False, counts=counts)
-        self._canaries.append(canary)
-        self._drawn = Split(salt=salt, share=share), stable, canary
+        is_evidence = 0 < share < 1
+        present = {
+            (is_canary, counts): Arm(
+                plan_id if is_canary else self._stable_id, share, is_canary=is_canary, counts=counts and is_evidence
+            )
+            for is_canary in (False, True)
+            for counts in (False, True)
+        }
+        self._canaries += [arm for arm in present.values() if arm.is_canary]
+        self._present = present
+        self._split = Split(salt=salt, share=share)
 
     def end(self) -> None:
         """Take the canary back: its jobs, received and to come, are the stable model's."""
-        self._drawn = None
+        self._split = None
         with self._lock:
             self._answered.clear()
         for arm in self._canaries:
@@ -90,22 +100,26 @@ class Arms:
 
     def draw(self, job: Job) -> Arm | None:
         """Return the arm of a job; None while there is no canary."""
-        drawn = self._drawn
-        if drawn is None:
+        split, present = self._split, self._present
+        if split is None:
             return None
-        split, stable, canary = drawn
-        return canary if split.is_canary(job.id) else stable
+        is_canary = split.is_canary(job.id)
+        arm = present[is_canary, job.attempt == 1 and self._is_new(job.id)]
+        if arm.counts:
+            self.watch.note_drawn(arm.share, canary=is_canary)
+        return arm
 
     def rescue(self, item: Ending) -> None:
         """Give an item that the canary failed to the stable model; its end says nothing more."""
+        self.num_rescued += 1
         item.arm = self._rescued
         item.job.plan_id = self._stable_id
 
     def note_end(self, item: Ending, outcome: Outcome) -> None:
         """Note how a job ended that a model has answered."""
         arm, job = item.arm, item.job
-        if arm is None or not arm.counts or job.attempt > 1 or outcome.kind is OutcomeKind.RETURNED:
-            return  # a job that comes again would count again
+        if arm is None or not arm.counts or outcome.kind is OutcomeKind.RETURNED:
+            return
         if outcome.kind is OutcomeKind.DELIVERED or outcome.undelivered:
             self.watch.note_good(arm.share, canary=arm.is_canary)
             self._remember(job.id, arm)
@@ -121,8 +135,18 @@ class Arms:
             self.watch.note_feedback(share, canary=is_canary, bad=bad)
         return arm is not None
 
+    def _is_new(self, job_id: str) -> bool:
+        """Return whether an id comes for the first time: the same one always falls to the same arm, which is no draw."""
+        with self._lock:
+            if job_id in self._known:
+                return False
+            self._known[job_id] = None
+            if len(self._known) > _NUM_DRAWN:
+                self._known.popitem(last=False)
+            return True
+
     def _remember(self, job_id: str, arm: Arm) -> None:
         with self._lock:
             self._answered[job_id] = arm.share, arm.is_canary
-            if len(self._answered) > _NUM_REMEMBERED:
+            if len(self._answered) > _NUM_ANSWERED:
                 self._answered.popitem(last=False)

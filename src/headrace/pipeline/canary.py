@@ -80,6 +80,7 @@ class CanaryRunner:
         self._state: CanaryState | None = None
         self._twins = contextlib.ExitStack()
         self._written = 0.0
+        self._trouble = ""
         self._wake = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="canary", daemon=True)
@@ -101,8 +102,10 @@ class CanaryRunner:
         while not self._ended:
             try:
                 self.look()
-            except Exception:  # a canary must not end the run beside which it lives
-                logger.exception("the canary of %s cannot be looked after", self._folder.path)
+            except Exception as error:  # a canary must not end the run beside which it lives
+                if str(error) != self._trouble:  # once: it is looked at many times a second
+                    logger.exception("the canary of %s cannot be looked after", self._folder.path)
+                self._trouble = str(error)
             self._wake.wait(LOOK_SECONDS)
             self._wake.clear()
 

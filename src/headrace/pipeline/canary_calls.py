@@ -118,7 +118,7 @@ class CanaryCalls:
     def _note_failed(self, items: Sequence[Item], why: str) -> None:
         for item in items:
             arm = item.arm
-            if arm is not None and arm.counts and item.job.attempt == 1:
+            if arm is not None and arm.counts:
                 self._arms.watch.note_failed(arm.share, item.job.id, canary=True, why=why)
             self._arms.rescue(item.root)
         if self._arms.watch.has_tripped:

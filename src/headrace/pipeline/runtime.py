@@ -289,6 +289,8 @@ class Runtime:
         total = {**(source.notes() if isinstance(source, TakesNotes) else {}), **self._delivery_counts}
         total.update(self._tasks.counts if self._tasks is not None else {})
         total.update(self._failing.counts())
+        if self.context.arms is not None and self.context.arms.num_rescued:
+            total["canary.rescued"] = self.context.arms.num_rescued
         for station in self.stations:
             for counts in list(station.counts):
                 for name, number in list(counts.items()):

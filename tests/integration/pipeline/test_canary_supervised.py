@@ -62,7 +62,7 @@ def save(path: Path) -> Path:
 
 def wait_for(folder: CanaryFolder, condition: Callable[[CanaryState], bool]) -> CanaryState:
     """Return the canary's state once it is so."""
-    give_up_at = time.monotonic() + 100
+    give_up_at = time.monotonic() + 240
     while (state := folder.read()) is None or not condition(state):
         assert time.monotonic() < give_up_at, state
         time.sleep(0.02)

@@ -42,7 +42,7 @@ def plan_of(service: Service, job_id: str) -> str:
 
 def wait_for(folder: CanaryFolder, condition: Callable[[CanaryState], bool]) -> CanaryState:
     """Return the canary's state once it is so."""
-    give_up_at = time.monotonic() + 60
+    give_up_at = time.monotonic() + 240
     while (state := folder.read()) is None or not condition(state):
         assert time.monotonic() < give_up_at, state
         time.sleep(0.02)

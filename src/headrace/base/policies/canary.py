@@ -74,6 +74,8 @@ class CanaryPolicy:
 class Seen(msgspec.Struct):
     """All that was seen of a canary; what several workers saw is added up."""
 
+    drawn: dict[float, Counts] = {}
+    """{share of the canary: jobs by arm, as they came}: what comes later says less of the split, as one arm may take longer."""
     jobs: dict[float, Counts] = {}
     """{share of the canary: jobs, and those that failed}."""
     feedback: dict[float, Counts] = {}
@@ -90,6 +92,7 @@ class Seen(msgspec.Struct):
     def plus(self, other: Seen) -> Seen:
         """Return what both saw."""
         return Seen(
+            drawn=_sum(self.drawn, other.drawn),
             jobs=_sum(self.jobs, other.jobs),
             feedback=_sum(self.feedback, other.feedback),
             num_slower=self.num_slower + other.num_slower,
@@ -154,7 +157,7 @@ def judge(policy: CanaryPolicy, seen: Seen, step: int, seconds: float) -> Decisi
     findings = tuple(_find(policy, question, seconds) for question in asked)
     if seen.trips:
         return Decision(action="roll back", reason=seen.trips[0], findings=findings)
-    if bet_split().log_e(seen.jobs) >= -math.log(_SPLIT_ALPHA):
+    if bet_split().log_e(seen.drawn) >= -math.log(_SPLIT_ALPHA):
         return Decision(action="roll back", reason=_split_says(seen), findings=findings)
     for found in findings:
         if found.verdict == "worse":
@@ -232,7 +235,7 @@ def _split_says(seen: Seen) -> str:
     shares = "; ".join(
         f"{counts.canary / (counts.canary + counts.stable):.2%} of {counts.canary + counts.stable:,.0f} jobs fell to the "
         f"canary instead of {share:.2%}"
-        for share, counts in seen.jobs.items()
+        for share, counts in seen.drawn.items()
         if counts.canary + counts.stable
     )
     return f"split: {shares}: jobs do not go where they should, so no other figure can be believed"

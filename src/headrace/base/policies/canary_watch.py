@@ -33,6 +33,15 @@ class CanaryWatch:
         with self._lock:
             return copy.deepcopy(self._seen)
 
+    def note_drawn(self, share: float, *, canary: bool, num: int = 1) -> None:
+        """Note to which arm jobs fell."""
+        with self._lock:
+            counts = self._seen.drawn.setdefault(share, Counts())
+            if canary:
+                counts.canary += num
+            else:
+                counts.stable += num
+
     def note_good(self, share: float, *, canary: bool, num: int = 1) -> None:
         """Note jobs that ended well, at first delivery, while the canary had this share."""
         with self._lock:

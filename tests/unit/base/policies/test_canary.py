@@ -85,7 +85,7 @@ def test_worse_in_one_metric_rolls_it_back(metric: str, more: dict[str, object])
 def test_a_wrong_split_comes_before_all_other_figures() -> None:
     """A third of the jobs instead of a tenth: whatever fails, nothing can be believed."""
     seen = good(0.1, 1000)
-    seen.jobs[0.1] = Counts(stable=667, canary=333)
+    seen.drawn[0.1] = Counts(stable=667, canary=333)
     decision = judge(POLICY, seen, TENTH, 60.0)
     assert decision.action == "roll back"
     assert decision.reason.startswith("split: 33.30% of 1,000 jobs fell to the canary instead of 10.00%")
