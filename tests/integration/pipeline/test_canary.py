@@ -31,7 +31,7 @@ from headrace.sources.finite import Entry, FiniteSource
 from headrace.validate.canary import make_judges
 
 #: More than any of these tests needs; the runs are stopped.
-MOST = 200_000
+MOST = 10_000_000
 #: Where the numbers pause until somebody opens the gate.
 PAUSE = 3000
 #: Wide margins: what is tested is what is done, not how soon it is known.
