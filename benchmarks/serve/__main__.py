@@ -25,24 +25,53 @@ OPEN_SHARE = 0.8
 PARTS = ("front", "emulated", "real", "overload", "hostile", "canary")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Size:
-    """How much is run."""
+    """How much is run; seconds of each window."""
 
     rounds: int
-    seconds: float
+    warm_seconds: float
+    emulated_seconds: float
     real_seconds: float
+    open_seconds: float
     overload_seconds: float
     vanishing: int
+    """Times that 64 clients vanish."""
     idle: int
     dripping: int
     slow_seconds: float
     peers: tuple[str, ...]
-    tunes: bool
+    is_quick: bool = False
+    """Nothing is tuned, and no canary is simulated."""
 
 
-FULL = Size(6, 5.0, 8.0, 60.0, 100, 10_000, 1_000, 10.0, tuple(peer.program for peer in PEERS), True)
-QUICK = Size(1, 1.5, 3.0, 3.0, 3, 200, 50, 2.0, ("mosec",), False)
+FULL = Size(
+    rounds=6,
+    warm_seconds=1.0,
+    emulated_seconds=5.0,
+    real_seconds=8.0,
+    open_seconds=15.0,
+    overload_seconds=60.0,
+    vanishing=100,
+    idle=10_000,
+    dripping=1_000,
+    slow_seconds=10.0,
+    peers=tuple(peer.program for peer in PEERS),
+)
+QUICK = Size(
+    rounds=1,
+    warm_seconds=0.4,
+    emulated_seconds=1.0,
+    real_seconds=1.5,
+    open_seconds=2.0,
+    overload_seconds=2.0,
+    vanishing=3,
+    idle=200,
+    dripping=50,
+    slow_seconds=1.0,
+    peers=("mosec",),
+    is_quick=True,
+)
 
 
 @dataclass(frozen=True)
@@ -73,12 +102,12 @@ class Bench:
     def _front(self) -> dict[str, Any]:
         from benchmarks import serve_front
 
-        return serve_front.measure_all(quick=not self.size.tunes, peer=None)["front_us"]
+        return serve_front.measure_all(quick=self.size.is_quick, peer=None)["front_us"]
 
     def _emulated(self) -> dict[str, Any]:
         workload = workloads.emulated(self.folder)
         contestants, skipped = self._contestants(workload)
-        loads = {f"c{count}": {"connections": count, "seconds": self.size.seconds} for count in (1, 8, 64)}
+        loads = {f"c{count}": self._load(count, self.size.emulated_seconds) for count in (1, 8, 64)}
         found = self._rounds(workload, contestants, loads)
         rates = {load: found.median(OURS.name, load) for load in loads}
         limit = workload.limit_per_second(BATCH)
@@ -92,7 +121,7 @@ class Bench:
     def _real(self) -> dict[str, Any]:
         workload = workloads.real(self.folder)
         contestants, skipped = self._contestants(workload)
-        closed = self._rounds(workload, contestants, {"c64": {"connections": 64, "seconds": self.size.real_seconds}})
+        closed = self._rounds(workload, contestants, {"c64": self._load(64, self.size.real_seconds)})
         result = {
             "c64": closed.median(OURS.name, "c64"),
             **_compared(closed, "c64"),
@@ -102,7 +131,7 @@ class Bench:
             return result | {"open_loop_p99_ratio": None}
         rate = OPEN_SHARE * closed.median(result["best_peer"], "c64")
         left = {one: knobs for one, knobs in contestants.items() if one.name in closed.figures}
-        load = {"connections": 128, "seconds": 2 * self.size.real_seconds, "rate": rate}
+        load = self._load(128, self.size.open_seconds) | {"rate": rate}
         opened = self._rounds(workload, left, {"open": load})
         calmest = opened.best(opened.peers(), "open", "p99_ms", min)
         ratio = opened.ratio(calmest, "open", "p99_ms")
@@ -118,7 +147,11 @@ class Bench:
 
     def _overload(self) -> dict[str, Any]:
         rows = overload.measure_overload(
-            workloads.emulated(self.folder), self.size.overload_seconds, self.environments, _say
+            workloads.emulated(self.folder),
+            self.size.overload_seconds,
+            self.size.warm_seconds,
+            self.environments,
+            _say,
         )
         return {
             "goodput_share": min(row["goodput_share"] for row in rows.values()),
@@ -140,7 +173,7 @@ class Bench:
     def _canary(self) -> dict[str, Any]:
         from benchmarks import canary
 
-        return canary.measure_all(not self.size.tunes)["canary"]
+        return {"false_rollbacks": None, "runs": 0} if self.size.is_quick else canary.measure_all(False)["canary"]
 
     def _contestants(self, workload: Workload) -> tuple[dict[Contestant, Knobs], dict[str, str]]:
         """Return who takes part with which settings, and why others do not."""
@@ -153,7 +186,7 @@ class Bench:
                 skipped[peer.name] = str(error)
                 continue
             taking[peer] = knobs
-            if workload.decodes:  # what is best for the one is for the other
+            if workload.decodes and not self.size.is_quick:  # what is best for the one is for the other
                 taking[replace(peer, decode="scaled")] = knobs
         for name, why in skipped.items():
             _say(f"{name}: {why}")
@@ -165,9 +198,12 @@ class Bench:
             raise RuntimeError("left out of the smoke run")
         if not environments.is_ready(peer.program, self.environments):
             raise RuntimeError(f"not installed: python -m benchmarks.serve.environments {peer.program}")
-        if self.size.tunes:
-            return best_settings(peer, workload, self.environments, _say)
-        return peer.grids[workload.name][0]
+        if self.size.is_quick:
+            return peer.grids[workload.name][0]
+        return best_settings(peer, workload, self.environments, _say)
+
+    def _load(self, connections: int, seconds: float) -> dict[str, Any]:
+        return {"connections": connections, "seconds": seconds, "warm_seconds": self.size.warm_seconds}
 
     def _rounds(self, workload: Workload, contestants: Mapping[Contestant, Knobs], loads: Any) -> Rounds:
         found = run_rounds(workload, contestants, loads, self.size.rounds, self.environments, _say)
@@ -212,7 +248,7 @@ def measure_all(size: Size, parts: list[str], peers_folder: Path) -> dict[str, A
         "peers": peers,
         "foreign_cores": window.foreign_cores,
         "rounds": size.rounds,
-        "quick": size is QUICK,
+        "quick": size.is_quick,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +17,23 @@ _CONNECTIONS = 1_000
 
 
 def measure_overload(
-    workload: Workload, seconds: float, folder: Path, say: Callable[[str], object]
+    workload: Workload, seconds: float, warm_seconds: float, folder: Path, say: Callable[[str], object]
 ) -> dict[str, dict[str, Any]]:
     """Return {"2x": ..., "3x": ...}: goodput of the peak, p99 of what was accepted, and items computed for nobody."""
     found = {}
     with Server(OURS, workload, {"settings": [f"serve.deadline_seconds={DEADLINE_MS / 1e3}"]}, folder) as server:
         for factor in FACTORS:
-            peak = server.offered(connections=64, seconds=min(5.0, seconds))["rate"]
-            found[f"{factor}x"] = _overloaded(server, workload, peak, factor, seconds)
+            peak = server.offered(connections=64, seconds=min(5.0, seconds), warm_seconds=warm_seconds)["rate"]
+            load = {"seconds": seconds, "warm_seconds": warm_seconds, "rate": factor * peak}
+            found[f"{factor}x"] = _overloaded(server, workload, peak, load)
             say(f"{factor}x overload: {found[f'{factor}x']}")
     return found
 
 
-def _overloaded(server: Server, workload: Workload, peak: float, factor: int, seconds: float) -> dict[str, Any]:
+def _overloaded(server: Server, workload: Workload, peak: float, settings: Mapping[str, float]) -> dict[str, Any]:
     counts = Path(f"{workload.settings['lock']}.counts")
     before = read_counts(counts)[1]
-    load = server.offered(
-        connections=_CONNECTIONS, seconds=seconds, rate=factor * peak, deadline_ms=DEADLINE_MS, warm_seconds=1.0
-    )
+    load = server.offered(connections=_CONNECTIONS, deadline_ms=DEADLINE_MS, **settings)
     computed = read_counts(counts)[1] - before
     answered = load["answered"]
     return {

@@ -27,7 +27,7 @@ def as_text(result: Mapping[str, Any]) -> str:
         lines += ["", *_overload(result["overload"])]
     if "hostile" in result:
         lines += ["", *_hostile(result["hostile"])]
-    if "canary" in result:
+    if result.get("canary", {}).get("runs"):
         lines += [
             "",
             f"Canary: {result['canary']['false_rollbacks']} of {result['canary']['runs']} identical ones rolled back.",

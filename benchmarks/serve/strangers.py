@@ -21,8 +21,8 @@ _CLIENTS = 64
 #: Vanishing clients go after so many seconds at most: some before their request is read, some while it is on the device.
 _LONGEST_STAY = 0.024
 #: Seconds after which this service cuts off whoever is slow, and how much later it may be at most.
-LIMIT_SECONDS, GRACE_SECONDS = 5.0, 1.0
-_GOOD = {"connections": 8, "rate": 200.0}
+LIMIT_SECONDS, GRACE_SECONDS = 4.0, 1.0
+_GOOD = {"connections": 8, "rate": 200.0, "warm_seconds": 0.4}
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -33,7 +33,7 @@ def vanish(workload: Workload, times: int, folder: Path, say: Callable[[str], ob
     with Server(OURS, workload, {}, folder) as server:
         for _ in range(times):
             _vanish_once(server.port, request, chance.uniform(0, _LONGEST_STAY))
-        after = server.offered(connections=_CLIENTS, seconds=3.0, warm_seconds=0.0)
+        after = server.offered(connections=_CLIENTS, seconds=2.0, warm_seconds=0.0)
         found = {
             "vanished": times * _CLIENTS,
             "crashes": int(not server.is_alive()),
