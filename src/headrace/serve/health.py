@@ -48,6 +48,8 @@ class Health:
     probes: Mapping[str, Any]
     on_ready: Callable[[], object] = lambda: None
     """Called once, by the thread that probes, when the service can answer for the first time."""
+    on_proof: Callable[[str, Any], object] = lambda task, result: None
+    """Called with the result of each probe; must not block."""
     _run: RunInProgress | None = None
     _proofs: dict[str, _Proof] = field(default_factory=dict)
     _is_over: threading.Event = field(default_factory=threading.Event)
@@ -102,6 +104,7 @@ class Health:
             proof.failure = f"the probe failed: {ended.reason}"
         else:
             proof.succeeded_at, proof.failure = time.monotonic(), "nothing has gone through the pipeline of late"
+            self.on_proof(task, ended.result)
 
     def _answer_live(self, request: Request) -> Answer:
         return _say(self.why_not_live(), "live")

@@ -153,6 +153,7 @@ class Service:
         FeedbackApi(lambda: self._run.arms if self._run else None).add_to(self.routes)
         JobsApi(self.door, call_later, calls_back=self._callback is not None).add_to(self.routes)
         OipRoutes(self.inference, self.health).add_to(self.routes)
+        self.health.on_proof = self.inference.learn
         add_page(self.routes)
         add_openapi(self.routes, [one.outline() for one in self.inference.models.values()], has_token=has_token)
 

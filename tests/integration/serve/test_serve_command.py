@@ -98,7 +98,9 @@ def test_photographs_are_named_for_clients_of_triton(service: Service) -> None:
     service.wait_until_ready()
     images = [photograph.path.read_bytes() for photograph in PHOTOGRAPHS[:2]]
     behind = b"".join(len(image).to_bytes(4, "little") + image for image in images)
-    said = service.ask("/v2/models/pipeline")[1]["inputs"][0]
+    model = service.ask("/v2/models/pipeline")[1]
+    assert model["outputs"] == [{"name": "result", "datatype": "INT64", "shape": [-1, 1]}]  # seen when it tried itself
+    said = model["inputs"][0]
     head = json.dumps({"inputs": [{**said, "shape": [2, 1], "parameters": {"binary_data_size": len(behind)}}]}).encode()
     results = [service.ask("/v1/jobs", image)[1]["result"] for image in images]
     length = {"Inference-Header-Content-Length": str(len(head))}

@@ -15,6 +15,7 @@ from typing import Any
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import MissingExtra, SettingsError
 from headrace.serve.http.limits import Limits
+from headrace.serve.http.listening import tls_context
 from headrace.serve.oip.about import SaysWhyNot, describe_server, list_models
 from headrace.serve.oip.failure import OipError
 from headrace.serve.oip.grpc_codec import read_grpc_request, write_grpc_response
@@ -275,7 +276,5 @@ def _code_of(status: int) -> Any:
 
 
 def _read_credentials(certificate: str, key: str) -> Any:
-    try:
-        return grpc.ssl_server_credentials([(Path(key).read_bytes(), Path(certificate).read_bytes())])
-    except OSError as error:
-        raise SettingsError(f"grpc.tls: the certificate or its key cannot be read: {error}") from error
+    tls_context(certificate, key)  # says what is wrong with them, which gRPC does not
+    return grpc.ssl_server_credentials([(Path(key).read_bytes(), Path(certificate).read_bytes())])

@@ -7,12 +7,15 @@ Whoever ends the request does so once; what its jobs say after that is not heard
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from headrace.base.clock import Clock, SystemClock
+from headrace.base.errors import DeliveryRejected
 from headrace.base.records import Payload
 from headrace.pipeline.definition import Pipeline
 from headrace.serve.door import Door, Ended, Refused, Ticket, Work
@@ -65,6 +68,14 @@ class Inference:
                 404,
             )
         return model
+
+    def learn(self, task: str, result: Any) -> None:
+        """Note what a task's module returned for an item of the service's own, so that clients are told before their first."""
+        model = next(model for model in self.models.values() if model.task == task)
+        with contextlib.suppress(
+            DeliveryRejected, OipError
+        ):  # whoever asks for such a result is told why there is none
+            model.learn_outputs(outputs_of([read_row(result)], ()))
 
     def start(
         self,
@@ -180,7 +191,8 @@ class RunningRequest:
         except Exception as error:
             logger.exception("the results of model %s could not be put together", self._model.name)
             return OipError("oip.internal", f"the results could not be put together: {error}", 500)
-        self._model.learn(self._request.inputs[0], outputs)
+        self._model.learn_input(self._request.inputs[0])
+        self._model.learn_outputs(outputs)
         return InferResponse(
             model=self._model.name, version=VERSION, id=self._request.id, outputs=outputs, plan_id=plan_id
         )

@@ -84,12 +84,15 @@ class ServedModel:
                 f"{said} has shape {list(shape)}; model {self.name} takes {[-1, *expected]}, -1 for any length",
             )
 
-    def learn(self, given: Tensor, answered: Iterable[Tensor]) -> None:
-        """Note what a request held that was answered, and the response."""
+    def learn_input(self, given: Tensor) -> None:
+        """Note what a request held that was answered."""
         if not self.is_declared:
             learned = _merge(self.input, given)
             if learned is not self.input:
                 self.input = learned
+
+    def learn_outputs(self, answered: Iterable[Tensor]) -> None:
+        """Note what a response holds."""
         for tensor in answered:
             known = self._outputs.get(tensor.name)
             merged = _merge(known, tensor)

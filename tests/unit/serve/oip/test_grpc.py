@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.serve.oip.inference import Inference
+from tests.unit.serve.http.test_front import certificate
 from tests.unit.serve.oip.answering import AnsweringDoor, Ready, answering
 from tests.unit.serve.oip.sums import Sums
 
@@ -204,6 +206,53 @@ def test_a_message_beyond_the_limit_is_refused() -> None:
     for client in serving(Sums.add_up, limits=Limits(body_bytes=1_000)):
         status, _ = client.refusal("ModelInfer", b"\0" * 100_000)
         assert status == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_draining_answers_what_is_inside() -> None:
+    """And lets nobody else in."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    def wait(item: np.ndarray) -> float:
+        begun.set()
+        assert may_end.wait(30)
+        return 7.0
+
+    for client in serving(wait):
+        call = client._channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        inside = call.future(asked([[1, 2]]).SerializeToString())
+        assert begun.wait(30)
+        drain = threading.Thread(target=client.front.drain, args=(30,))
+        drain.start()
+        with grpc.insecure_channel("{}:{}".format(*client.front.address)) as other, pytest.raises(grpc.RpcError):
+            keep_calling(other)  # until the other thread has closed the port
+        may_end.set()
+        said = MESSAGES["ModelInferResponse"].FromString(inside.result(30))
+        assert np.frombuffer(said.raw_output_contents[0]).tolist() == [7]
+        drain.join()
+
+
+def keep_calling(channel: Any) -> None:
+    """Call until that fails."""
+    while True:
+        channel.unary_unary("/inference.GRPCInferenceService/ServerLive")(b"", timeout=30)
+
+
+def test_calls_are_encrypted(tmp_path: Path) -> None:
+    """With the certificate and key of the service."""
+    files = certificate(tmp_path)
+    for client in serving(Sums.add_up, tls=files):
+        assert client.front.url.startswith("grpcs://")
+        trusted = grpc.ssl_channel_credentials(Path(files[0]).read_bytes())
+        with grpc.secure_channel(f"localhost:{client.front.address[1]}", trusted) as channel:
+            raw = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")(b"", timeout=30)
+        assert MESSAGES["ServerLiveResponse"].FromString(raw).live
+        assert client.refusal("ServerLive", None)[0] == grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_certificate_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """Before anything is served."""
+    with pytest.raises(SettingsError, match=r"http\.tls"):
+        next(serving(Sums.add_up, tls=(str(tmp_path / "none"), str(tmp_path / "none"))))
 
 
 def test_a_port_in_use_is_said_to_be(client: Client) -> None:

@@ -105,7 +105,8 @@ def test_what_is_not_declared_is_learned() -> None:
     for length in (4, 4, 5):
         array = np.zeros((1, 3, length), "u1")
         tensor = Tensor("input", "UINT8", array.shape, array)
-        model.learn(tensor, [Tensor("result", "UINT8", array.shape, array)])
+        model.learn_input(tensor)
+        model.learn_outputs([Tensor("result", "UINT8", array.shape, array)])
         said = model.describe()
     assert said["inputs"] == [{"name": "input", "datatype": "UINT8", "shape": [-1, 3, -1]}]
     assert said["outputs"] == [{"name": "result", "datatype": "UINT8", "shape": [-1, 3, -1]}]
