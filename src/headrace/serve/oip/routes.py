@@ -37,7 +37,8 @@ class OipRoutes:
 
     def add_to(self, routes: Routes) -> None:
         """Add the routes."""
-        routes.add("GET", "/v2", lambda request: json_answer(200, describe_server()))
+        for root in ("/v2", "/v2/"):  # the protocol's text has the one, its OpenAPI the other
+            routes.add("GET", root, lambda request: json_answer(200, describe_server()))
         routes.add("GET", "/v2/health/live", lambda request: _say(self._health.why_not_live(), "live", {"live": True}))
         routes.add("GET", "/v2/health/ready", lambda request: self._say_ready({"ready": True}))
         routes.add("GET", "/v2/models/stats", self._tell_statistics)

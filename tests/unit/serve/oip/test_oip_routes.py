@@ -172,7 +172,8 @@ def test_a_compressed_body_is_refused(service: Service) -> None:
 def test_the_service_and_its_model_describe_themselves(service: Service) -> None:
     """Server, health, model, configuration, index; with and without a version."""
     service.infer([[1, 2]])
-    assert service.ask("GET", "/v2")[1]["extensions"][0] == "binary_tensor_data"
+    for root in ("/v2", "/v2/"):
+        assert service.ask("GET", root)[1]["extensions"][0] == "binary_tensor_data"
     assert service.ask("GET", "/v2/health/live") == (200, {"live": True})
     assert service.ask("GET", "/v2/health/ready") == (200, {"ready": True})
     for place in ("/v2/models/sums", "/v2/models/sums/versions/1"):
