@@ -64,6 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate (PEM), with those that signed it")
     parser.add_argument("--tls-key", metavar="FILE", help="its private key (PEM)")
     parser.add_argument(
+        "--hide-failures", action="store_true",
+        help="tell no client what failed in the pipeline, for a service behind a proxy (with another --host it is never told)",
+    )  # fmt: skip
+    parser.add_argument(
         "--deadline", metavar="TIME", help="of requests that name none, such as 500ms (default: the Plan's, 30s)"
     )
     parser.add_argument(
@@ -173,6 +177,7 @@ def _settings(args: argparse.Namespace, probes: dict[str, Any]) -> ServeSettings
         port=args.port,
         grpc_port=args.grpc_port,
         token=_read_token(args.token_file),
+        tells_failures=False if args.hide_failures else None,
         tls=(args.tls_cert, args.tls_key) if args.tls_cert else None,
         probes=probes,
         listening=getattr(args, "listening", None),

@@ -45,6 +45,7 @@ class App:
         plan: How.
         limits: Of a request's body; connections and headers are the server's.
         probes: {task: payload} with which the service tries itself; see `headrace.serve.health`.
+        tells_failures: Whether a 500 says what failed, with files and lines of this machine. The log always says it.
         clock: None: the host's.
     """
 
@@ -55,12 +56,14 @@ class App:
         *,
         limits: Limits | None = None,
         probes: Mapping[str, Any] | None = None,
+        tells_failures: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._plan = plan
         self._limits = limits or Limits()
         self._probes = probes or {}
+        self._tells_failures = tells_failures
         self._clock = clock or SystemClock()
         self._service: Service | None = None
         self._num_bytes = 0
@@ -74,6 +77,7 @@ class App:
         """
         loop = asyncio.get_running_loop()
         service, stop = Service(self._pipeline, self._probes), threading.Event()
+        service.source.tells_failures = self._tells_failures
         service.begin(loop.call_soon_threadsafe, lambda seconds, call: _call_later(loop, seconds, call))
         running = loop.run_in_executor(None, lambda: service.run(self._plan, stop=stop))
         self._service = service

@@ -21,7 +21,7 @@ from headrace.serve.http.request import Answer, Request, error_answer, json_answ
 from headrace.serve.http.routes import Routes
 from headrace.serve.jobs_api import read_job
 from headrace.serve.openapi.document import add_openapi
-from headrace.serve.service import ServeSettings, make_front
+from headrace.serve.service import ServeSettings, make_front, tells_failures
 from headrace.sources.addresses import open_queue
 from headrace.sources.jobs import encode_job
 
@@ -37,11 +37,13 @@ class QueueApi:
     Args:
         queue: Where jobs go.
         most_waiting: Jobs that wait to be stored; more are refused.
+        tells_failures: Whether clients are told why the queue takes no job, with its address; the log always says it.
     """
 
-    def __init__(self, queue: Queue, most_waiting: int) -> None:
+    def __init__(self, queue: Queue, most_waiting: int, *, tells_failures: bool = True) -> None:
         self._queue = queue
         self._most_waiting = most_waiting
+        self._tells_failures = tells_failures
         self._waiting: waiting.SimpleQueue[tuple[Request, str, bytes] | None] = waiting.SimpleQueue()
         self._trouble = ""
         self._thread = threading.Thread(target=self._store_all, name="sender", daemon=True)
@@ -95,9 +97,10 @@ class QueueApi:
         try:
             self._queue.send([body for _, _, body in taken])
         except Exception as error:  # whatever it is, those who wait must hear of it
-            if not isinstance(error, QueueUnavailable | SourceError):
-                logger.exception("the queue raised %s", type(error).__name__)
-            self._trouble = f"the queue took no job: {error}"
+            is_known = isinstance(error, QueueUnavailable | SourceError)
+            logger.error("the queue took no job: %s", error, exc_info=None if is_known else error)
+            why = str(error) if self._tells_failures else "the server's log says why"
+            self._trouble = f"the queue took no job: {why}"
             answer = error_answer(503, "queue.unavailable", self._trouble, ("Retry-After", "5"))
             for request, _, _ in taken:
                 request.answer(answer)
@@ -129,7 +132,7 @@ def serve_queue(address: str, settings: ServeSettings, max_requests: int, *, tel
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with QueueApi(queue, max_requests) as api:
+        with QueueApi(queue, max_requests, tells_failures=tells_failures(settings)) as api:
             api.add_to(routes)
             add_openapi(routes, (), has_token=settings.token is not None)
             front.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -55,6 +56,9 @@ class ServeSettings:
     """How long clients are told to go elsewhere before the service ends; it ends sooner once all have gone."""
     listening: socket.socket | None = None
     """A socket to listen on instead, for processes that share one."""
+    tells_failures: bool | None = None
+    """Whether a 500 says what failed, with files and lines of this machine; None: only where it listens on loopback. The log
+    always says it."""
     grpc_port: int | None = None
     """Where the Open Inference Protocol is spoken over gRPC as well; 0: any free one; None: nowhere."""
 
@@ -99,6 +103,7 @@ def serve(
     """
     settings = settings or ServeSettings()
     service = Service(pipeline, settings.probes, is_shared=slot is not None)
+    service.source.tells_failures = tells_failures(settings)
     front = make_front(service.routes, settings)
     service.begin(front.call_soon, front.call_later, has_token=settings.token is not None)
     servers: list[_Server] = [front, *_grpc_fronts(settings, service.inference, service.health)]
@@ -170,6 +175,16 @@ class Service:
         self.door.follow(run_in_progress.plan.serve, len(self._pipeline.routes))
         self._judge.watch(run_in_progress)
         return self.health.watch(run_in_progress)
+
+
+def tells_failures(settings: ServeSettings) -> bool:
+    """Return whether clients are told what fails on this machine."""
+    if settings.tells_failures is not None:
+        return settings.tells_failures
+    try:
+        return ipaddress.ip_address(settings.host).is_loopback
+    except ValueError:  # a name
+        return settings.host == "localhost"
 
 
 def make_front(routes: Routes, settings: ServeSettings) -> Front:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import re
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,13 +19,14 @@ from headrace.base.parking import Parking
 from headrace.base.plan import SourcePlan
 from headrace.base.protocols import Source
 from headrace.base.records import Job, Outcome, OutcomeKind, QueueStatistics
+from headrace.pipeline.reasons import parse_reason
 from headrace.serve.door import Ended, Work
 from headrace.serve.statuses import status_of
 
 #: How long after its deadline a job is given up whose stage still works on it: the stage's own end says more.
 _LATE_NS = 20_000_000
-_CODE = re.compile(r"\b([a-z]+\.[a-z_]+): ")
 _STOPPED = "serve.stopping"
+_OUR_FAULT = 500
 
 
 class RequestJob(Job):
@@ -68,6 +68,7 @@ class RequestSource(Source):
         on_stopping: Called when it will ask for no more.
         may_leave: Says whether the run may end now that it was asked to.
         plan_id: Of the Plan in use; named in answers.
+        tells_failures: Whether clients are told what failed in the pipeline, with files and lines of this machine.
         soon: Calls a function when all requests that are there by now have been read, so that their jobs go in together.
     """
 
@@ -78,6 +79,7 @@ class RequestSource(Source):
         self.on_stopping: Callable[[], object] = lambda: None
         self.may_leave: Callable[[], bool] = lambda: True
         self.plan_id = ""
+        self.tells_failures = True
         self.soon: Callable[[Callable[[], object]], object] = lambda call: call()
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
@@ -220,7 +222,9 @@ class RequestSource(Source):
         self._push_waiting()
         for job in late:
             if job is not None:
-                self._end(job, _failed(job, "deadline.passed: the request's deadline passed before it was answered"))
+                self._end(
+                    job, self._failed(job, "deadline.passed: the request's deadline passed before it was answered")
+                )
 
     def backlog(self) -> QueueStatistics:
         """Return how much waits and is in flight."""
@@ -259,8 +263,16 @@ class RequestSource(Source):
         elif outcome.kind is OutcomeKind.RETURNED and self._is_over:
             ended = _stopping(job)
         else:
-            ended = _failed(job, outcome.reason)
+            ended = self._failed(job, outcome.reason)
         self._end_unrun(job, ended)
+
+    def _failed(self, job: Job, reason: str) -> Ended:
+        code, _ = parse_reason(reason, job.id)
+        code = code if "." in code else "serve.failed"
+        status = status_of(code)
+        if status == _OUR_FAULT and not self.tells_failures:
+            reason = f"the pipeline failed at this item; the server's log says why (job {job.id})"
+        return Ended(job.id, code=code, reason=reason, status=status)
 
     def _offer_again(self, job: RequestJob, delay_seconds: float) -> bool:
         """Let a job have another try, if it has one left and time for it."""
@@ -311,12 +323,6 @@ class RequestSource(Source):
             if job.is_settled:
                 self._release(job)
             return True
-
-
-def _failed(job: Job, reason: str) -> Ended:
-    found = _CODE.search(reason)
-    code = found[1] if found else "serve.failed"
-    return Ended(job.id, code=code, reason=reason, status=status_of(code))
 
 
 def _stopping(job: Job) -> Ended:

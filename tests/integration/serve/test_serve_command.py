@@ -133,3 +133,20 @@ def test_jobs_go_into_a_queue(folder: Path) -> None:
     )
     assert "order-7" in shown.stdout
     assert "http://example.com/done" in shown.stdout
+
+
+def test_a_proxys_clients_learn_no_lines_of_the_server(folder: Path) -> None:
+    """With `--hide-failures` the answer names the job, and the terminal says what happened to it."""
+    (folder / "broken.py").write_text(
+        "import headrace as hr\n\n"
+        "class Broken(hr.Module):\n    input = hr.BytesInput()\n\n"
+        "    def process(self, batch):\n        raise ValueError('no row 7')\n\n"
+        "pipeline = hr.Pipeline(source=hr.items([]), module=Broken())\n"
+    )
+    service = Service(folder, "broken.py:pipeline", "--hide-failures")
+    service.wait_until_ready()
+    status, answer = service.ask("/v1/jobs?id=seven", b"x")
+    _, _, said = service.end()
+    assert (status, answer["code"]) == (500, "serve.failed")
+    assert answer["error"] == "the pipeline failed at this item; the server's log says why (job seven)"
+    assert "item seven: ValueError: no row 7 (broken.py:7)" in said

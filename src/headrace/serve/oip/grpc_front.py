@@ -194,9 +194,9 @@ class _Calls:
             return await handle(self._read(f"{name}Request", raw), context)
         except OipError as error:
             failure = error
-        except Exception as error:
+        except Exception:
             logger.exception("a call of %s failed", name)
-            failure = OipError("oip.internal", f"the call could not be answered: {error}", 500)
+            failure = OipError("oip.internal", "the call could not be answered; the server's log says why", 500)
         trailing = [("headrace-code", failure.code)]
         if failure.retry_after_seconds is not None:
             trailing.append(("retry-after", str(max(1, round(failure.retry_after_seconds)))))

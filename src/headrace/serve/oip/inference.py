@@ -188,9 +188,9 @@ class RunningRequest:
             outputs = outputs_of([row for row in self._rows if row is not None], self._request.outputs)
         except OipError as error:
             return error
-        except Exception as error:
+        except Exception:
             logger.exception("the results of model %s could not be put together", self._model.name)
-            return OipError("oip.internal", f"the results could not be put together: {error}", 500)
+            return OipError("oip.internal", "the results could not be put together; the server's log says why", 500)
         self._model.learn_input(self._request.inputs[0])
         self._model.learn_outputs(outputs)
         return InferResponse(

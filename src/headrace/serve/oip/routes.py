@@ -108,9 +108,9 @@ def _answer(outcome: InferResponse | OipError, request: InferRequest) -> Answer:
         return write_http_response(outcome, request)
     except OipError as error:
         return refuse(error)
-    except Exception as error:  # called by the run: it must hear of nothing, and the client of something
+    except Exception:  # called by the run: it must hear of nothing, and the client of something
         logger.exception("a response of model %s could not be written", outcome.model)
-        return error_answer(500, "oip.internal", f"the response could not be written: {error}")
+        return error_answer(500, "oip.internal", "the response could not be written; the server's log says why")
 
 
 def _refuse_encodings(request: Request) -> None:
