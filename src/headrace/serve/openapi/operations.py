@@ -101,5 +101,5 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
 
 
 def find_operation(method: str, path: str) -> Operation | None:
-    """Return the row of a route; one that names a model's version has that of the route without it."""
-    return OPERATIONS.get((method, path.replace("/versions/{version}", "")))
+    """Return the row of a route; one that names a model's version, or ends in a slash, has that of the route without it."""
+    return OPERATIONS.get((method, path.replace("/versions/{version}", "").rstrip("/") or "/"))
