@@ -52,7 +52,9 @@ class Work:
     task: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     deadline_ns: int | None = None
-    """On the host's monotonic clock; None: the Plan's default."""
+    """On the host's monotonic clock; None: the Plan's default, counted from `received_ns`."""
+    received_ns: int = 0
+    """When the first byte of its request came, on the same clock; 0: now."""
     priority: int = 1
     """0: before all others; 1: normal."""
     passages: list[Passage] | None = None

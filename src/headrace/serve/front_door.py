@@ -83,7 +83,7 @@ class FrontDoor:
     def submit(self, work: Work) -> Ticket | Refused:
         """Let work in, or say why not; see `Door`."""
         if work.deadline_ns is None and self._plan.deadline_seconds:
-            work.deadline_ns = self._clock.now_ns() + round(self._plan.deadline_seconds * 1e9)
+            work.deadline_ns = (work.received_ns or self._clock.now_ns()) + round(self._plan.deadline_seconds * 1e9)
         refused = self._refuse(work)
         if refused is not None:
             self._count(refused.code)

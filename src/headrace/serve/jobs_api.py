@@ -106,6 +106,7 @@ class JobsApi:
             task=job.task,
             attributes=job.attributes,
             deadline_ns=job.deadline_ns,
+            received_ns=request.received_ns,
             priority=job.priority,
             passages=passages,
         )

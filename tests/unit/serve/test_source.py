@@ -184,11 +184,13 @@ def test_a_job_that_is_tried_again_counts_once(source: RequestSource, clock: Fak
 
 
 def test_the_door_gives_work_the_default_deadline(source: RequestSource, clock: FakeClock) -> None:
-    """The door gives work the default deadline."""
+    """It counts from the first byte of the request; one of its own counts alone."""
     door, heard = FrontDoor(source, ServePlan(deadline_seconds=2.0), clock=clock), Heard()
     source.receive(1, 0.0)
     work = heard.work()
+    slow_upload = replace(work, received_ns=clock.now_ns() - 500_000_000)
     door.submit(work)
     door.submit(replace(work, deadline_ns=clock.now_ns() + 5))
+    door.submit(slow_upload)
     deadlines = [job.deadline_ns - clock.now_ns() for job in source.receive(10, 0.0)]
-    assert deadlines == [2_000_000_000, 5]
+    assert deadlines == [2_000_000_000, 5, 1_500_000_000]

@@ -106,7 +106,7 @@ class Inference:
         running = RunningRequest(
             model, request, len(payloads), partial(self._count, model, received_ns, len(payloads), done)
         )
-        running.submit(self._door, payloads, deadline_ns)
+        running.submit(self._door, payloads, received_ns, deadline_ns)
         return running
 
     def _count(
@@ -138,7 +138,7 @@ class RunningRequest:
         self._is_over = False
         self._lock = threading.Lock()
 
-    def submit(self, door: Door, payloads: Sequence[Payload], deadline_ns: int | None) -> None:
+    def submit(self, door: Door, payloads: Sequence[Payload], received_ns: int, deadline_ns: int | None) -> None:
         """Let the items in, until one is refused or has failed."""
         whole = any(one.name == RESULT for one in self._request.outputs)
         for index, payload in enumerate(payloads):
@@ -150,6 +150,7 @@ class RunningRequest:
                 prepare=partial(read_row, whole=whole),
                 task=self._model.task,
                 deadline_ns=deadline_ns,
+                received_ns=received_ns,
                 priority=0 if self._request.is_urgent else 1,
             )
             ticket = door.submit(work)
