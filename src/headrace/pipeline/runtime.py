@@ -197,9 +197,9 @@ class Runtime:
                 for call in self.before_receiving:
                     call()
                 with calm_garbage_collector():
+                    self._let_push()
                     for thread in (*helpers, *receivers):
                         start_thread(thread, "lower source.receivers and the workers of the stages")
-                    self._let_push()
                     self._wait()
                     for call in self.before_closing:
                         call()
