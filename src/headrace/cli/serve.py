@@ -5,10 +5,12 @@
     curl -F image=@photo.jpg 'http://127.0.0.1:8000/v1/jobs?wait=2s'
     curl --json '{"url": "https://example.com/1.jpg"}' http://127.0.0.1:8000/v1/jobs
     headrace serve jobs.py:pipeline --plan plan.toml --port 9000 --deadline 500ms -o runs/served
+    headrace serve jobs.py:pipeline --profile -o runs/served
     headrace serve --queue sqlite:///jobs.db
 
-The same module, Plan and spans as `headrace run`: with -o, `headrace diagnose` says what limits it. Requests share batches: an
-idle device begins at once, and batches grow while it is busy. What cannot be answered in time is refused (429, 503).
+The same module, Plan and spans as `headrace run`: with --profile -o RUN, `headrace diagnose` says what limits it. Requests
+share batches: an idle device begins at once, and batches grow while it is busy. What cannot be answered in time is refused
+(429, 503).
 
 Clients of Triton and KServe are answered as well, by the Open Inference Protocol at /v2, and over gRPC with --grpc-port.
 
@@ -87,6 +89,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --canary: the ledger that keeps what becomes of canaries (default: $HEADRACE_LEDGER, else none)",
     )  # fmt: skip
     parser.add_argument("-o", "--output", metavar="RUN", help="write a run folder: spans, errors, plan, environment")
+    parser.add_argument(
+        "--profile", action="store_true", help="measure what stages cost, as headrace profile does; with -o"
+    )
     parser.add_argument("--force", action="store_true", help="replace what an earlier run left in that folder")
     parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.run/1)")
 
@@ -99,6 +104,8 @@ def run(args: argparse.Namespace) -> int:
         raise SettingsError("name a pipeline, such as jobs.py:pipeline, or a queue with --queue: one of the two")
     args.settings += [f'serve.deadline_seconds="{args.deadline}"'] if args.deadline else []
     args.settings += [f"serve.max_requests={args.max_requests}"] if args.max_requests else []
+    if args.profile and (args.output is None or args.supervise):
+        raise SettingsError("--profile needs a run folder, -o RUN, and one process: leave --supervise out")
     if args.queue is not None:
         return _serve_queue(args)
     return _serve_by_several(args) if args.supervise else _serve_pipeline(args)
@@ -118,10 +125,14 @@ def _execute(args: argparse.Namespace, **options: Any) -> Result:
     from headrace.cli.loading import load_pipeline
     from headrace.serve.service import serve
 
-    pipeline = load_pipeline(args.pipeline)
+    pipeline, plan = load_pipeline(args.pipeline), open_plan(args)
     settings = _settings(args, _probes(args, pipeline))
+    if args.profile:
+        from headrace.profiler.profile import profiling_options
+
+        options.update(profiling_options(pipeline, plan, watch=options.get("watch")))
     return serve(
-        *(pipeline, open_plan(args), settings),
+        *(pipeline, plan, settings),
         tell=_tell,
         output=args.output,
         force=args.force,

@@ -181,19 +181,28 @@ def forced_flow(evidence: Evidence) -> Check:
 
     What goes well in one stage is what the next one gets: all of it ends well or failed there, or was given up on the way (the
     run stopped, a lease or a deadline ran out, a sibling failed). Between a fan-out and its join the number of children is
-    free, but the join gets what the fan-out let through. Jobs whose
-    results were kept by a run before go straight to the delivery.
+    free, but the join gets what the fan-out let through. Jobs whose results were kept by a run before go straight to the
+    delivery, and jobs that bring their bytes go past the downloads.
     """
     if evidence.info.summary is None or not evidence.stages:
         return not_measured("forced_flow", "the run did not live to write its counters", FORCED_FLOW)
     worst, worst_says = 0, "each stage got what the one before it let through"
     edges = _edges(evidence.stages)
     given_up, taken_up = _count_given_up(evidence), _count_taken_up(evidence, edges)
+    downloads = {stage.name for stage in evidence.info.stages or () if stage.work == "download"}
+    past_fetch: int | None = None  # not known of a route: how many jobs take it is not counted
     for edge in edges:
         sent = edge.sent
         if not edge.before:
             sent = evidence.info.counters.received - taken_up
         stage = edge.stage
+        if stage.name in downloads and not edge.before:
+            past_fetch = max(0, sent - stage.items)
+            sent -= past_fetch
+        elif any(one.name in downloads for one in edge.before):
+            if past_fetch is None:
+                continue
+            sent += past_fetch
         if edge.before and stage.role == "deliver":
             sent += taken_up
         excess = stage.items - stage.failed - sent

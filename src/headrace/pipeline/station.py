@@ -271,7 +271,12 @@ class Station:
 
     @property
     def most_workers(self) -> int:
-        """Workers that it had at most: those of the Plan, and those in the places of others that waited for a slow call."""
+        """Workers that it had at most: those of the Plan, and those in the places of others that waited for a slow call.
+
+        One that runs in place has as many as threads brought items.
+        """
+        if self.runs_in_place:
+            return max(1, len(self.workers))
         return self.num_workers if self._bulkheads is None else self._bulkheads.num_threads
 
     @property

@@ -117,9 +117,6 @@ def profile(
         settings: What is measured.
         stop: Ends the run once it is set, as in `headrace.run`.
     """
-    settings = settings or ProfileSettings()
-    gpu = gpu_instruments(has_processes=_has_processes(pipeline, plan))
-    permission = Permission()
     return run(
         pipeline,
         plan,
@@ -127,14 +124,31 @@ def profile(
         limit=limit,
         force=force,
         observers=observers,
-        watch=watch_together(lambda run: _watch(run, settings, gpu, permission), *([watch] if watch else ())),
-        instruments=(*instruments, *gpu.instruments, permission),
-        measuring=Measuring(
-            curve_batch=settings.curve_batch, curve_repeats=_CURVE_REPEATS if settings.curve_batch else 1
-        ),
         stop=stop,
         checkpoint=False,  # it measures: the next one is to measure the same again
+        **profiling_options(pipeline, plan, settings, watch=watch, instruments=instruments),
     )
+
+
+def profiling_options(
+    pipeline: Pipeline,
+    plan: Plan | str | Path | None = None,
+    settings: ProfileSettings | None = None,
+    *,
+    watch: Watch | None = None,
+    instruments: Sequence[Instrument] = (),
+) -> dict[str, Any]:
+    """Return the options with which `headrace.run`, and a service, measure what stages cost; see `profile`."""
+    settings = settings or ProfileSettings()
+    gpu = gpu_instruments(has_processes=_has_processes(pipeline, plan))
+    permission = Permission()
+    return {
+        "watch": watch_together(lambda run: _watch(run, settings, gpu, permission), *([watch] if watch else ())),
+        "instruments": (*instruments, *gpu.instruments, permission),
+        "measuring": Measuring(
+            curve_batch=settings.curve_batch, curve_repeats=_CURVE_REPEATS if settings.curve_batch else 1
+        ),
+    }
 
 
 def _has_processes(pipeline: Pipeline, plan: Plan | str | Path | None) -> bool:

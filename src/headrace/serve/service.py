@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 import socket
 import threading
@@ -165,9 +166,10 @@ class Service:
     def run(self, plan: Plan | str | Path | None, *, watch: Watch | None = None, **options: Any) -> Result:
         """Run the pipeline until a signal or `stop`; see `headrace.run`."""
         together = self._watch if watch is None else watch_together(self._watch, watch)
+        options["measuring"] = dataclasses.replace(options.get("measuring", Measuring()), brakes=False)
         options["observers"] = [*options.get("observers", ()), self.inference.statistics]
         # No brake: nothing is lost by a failure, since its client hears of it at once.
-        return run(self._pipeline, plan, watch=together, measuring=Measuring(brakes=False), **options)
+        return run(self._pipeline, plan, watch=together, **options)
 
     def _watch(self, run_in_progress: RunInProgress) -> Health:
         self._run = run_in_progress

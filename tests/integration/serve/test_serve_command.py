@@ -4,12 +4,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import headrace as hr
 from headrace.cli.loading import load_pipeline
+from headrace.diagnose import profile_document
+from headrace.runs.reader import read_run
 from headrace.samples.catalogue import PHOTOGRAPHS, SCENES_MODEL_PATH
 from tests.integration.serve.service import Service
 
@@ -150,3 +153,19 @@ def test_a_proxys_clients_learn_no_lines_of_the_server(folder: Path) -> None:
     assert (status, answer["code"]) == (500, "serve.failed")
     assert answer["error"] == "the pipeline failed at this item; the server's log says why (job seven)"
     assert "item seven: ValueError: no row 7 (broken.py:7)" in said
+
+
+def test_a_profiled_service_is_diagnosed(folder: Path) -> None:
+    """Images that come with their request go past the downloads, and answers leave from several threads: both are trusted."""
+    service = Service(folder, "jobs.py:pipeline", "--profile", "-o", "served")
+    service.wait_until_ready()
+    with ThreadPoolExecutor(8) as clients:
+        statuses = list(
+            clients.map(lambda one: service.ask("/v1/jobs", PHOTOGRAPHS[one % 4].path.read_bytes())[0], range(96))
+        )
+    service.end()
+    assert statuses == [200] * 96
+    checks = {one.name: one for one in profile_document(read_run(folder / "served")).checks}
+    for name in ("forced_flow", "flow_balance", "exact_counters"):
+        assert checks[name].status == "ok", checks[name]
+    assert checks["forced_flow"].says
