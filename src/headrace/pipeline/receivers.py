@@ -177,7 +177,7 @@ class Receivers:
                 self._settling.judge(item, verdict, Fault.JOB)
         elif not item.route:
             known = ", ".join(self._routes)
-            error = UnknownTask(f"no module takes task {item.job.task!r}; this pipeline has: {known}")
+            error = UnknownTask(f"route.task: no module takes task {item.job.task!r}; this pipeline has: {known}")
             self._settling.fail(item, error, "route")
         else:
             return True

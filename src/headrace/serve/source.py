@@ -263,13 +263,14 @@ class RequestSource(Source):
         elif outcome.kind is OutcomeKind.RETURNED and self._is_over:
             ended = _stopping(job)
         else:
-            ended = self._failed(job, outcome.reason)
+            rejected = outcome.kind is OutcomeKind.REJECTED
+            ended = self._failed(job, outcome.reason, 422 if rejected else _OUR_FAULT)
         self._end_unrun(job, ended)
 
-    def _failed(self, job: Job, reason: str) -> Ended:
+    def _failed(self, job: Job, reason: str, otherwise: int = _OUR_FAULT) -> Ended:
         code, _ = parse_reason(reason, job.id)
         code = code if "." in code else "serve.failed"
-        status = status_of(code)
+        status = status_of(code, otherwise)
         if status == _OUR_FAULT and not self.tells_failures:
             reason = f"the pipeline failed at this item; the server's log says why (job {job.id})"
         return Ended(job.id, code=code, reason=reason, status=status)

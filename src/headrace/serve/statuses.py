@@ -21,9 +21,16 @@ _GROUPS = {
     "brake": 503,
     "shortage": 503,
     "route": 404,
+    "result": 500,
 }
 
 
-def status_of(code: str) -> int:
-    """Return the status of an error's code; 500 where it is nobody's fault but ours."""
-    return _EXACT.get(code) or _GROUPS.get(code.partition(".")[0], 500)
+def status_of(code: str, otherwise: int = 500) -> int:
+    """Return the status of an error's code.
+
+    Args:
+        code: Such as `decode.corrupt`.
+        otherwise: For codes that are not ours: 422 where the item was rejected, by the module for what it holds, and 500
+            where it is nobody's fault but ours.
+    """
+    return _EXACT.get(code) or _GROUPS.get(code.partition(".")[0], otherwise)

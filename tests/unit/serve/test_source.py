@@ -55,19 +55,25 @@ def test_a_result_ends_a_job_once(source: RequestSource) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "code", "status"),
+    ("kind", "reason", "code", "status"),
     [
-        ("decode: item a: decode.corrupt: no image", "decode.corrupt", 422),
-        ("fetch: item a: ssrf.address: 10.0.0.1 is private", "ssrf.address", 422),
-        ("fetch: item a: http.status: 404", "http.status", 424),
-        ("process: item a: ValueError: no", "serve.failed", 500),
+        (OutcomeKind.REJECTED, "decode: item a: decode.corrupt: no image", "decode.corrupt", 422),
+        (OutcomeKind.REJECTED, "fetch: item a: ssrf.address: 10.0.0.1 is private", "ssrf.address", 422),
+        (OutcomeKind.REJECTED, "fetch: item a: http.status: 404", "http.status", 424),
+        (OutcomeKind.REJECTED, "route: item a: route.task: no module takes it", "route.task", 404),
+        (OutcomeKind.REJECTED, "process: item a: order.empty: no photo in it", "order.empty", 422),
+        (OutcomeKind.REJECTED, "deliver: item a: result.type: it holds an object", "result.type", 500),
+        (OutcomeKind.DEAD_LETTERED, "process: item a: order.empty: no photo in it", "order.empty", 500),
+        (OutcomeKind.DEAD_LETTERED, "process: item a: ValueError: no", "serve.failed", 500),
     ],
 )
-def test_an_error_ends_a_job_with_its_code(source: RequestSource, reason: str, code: str, status: int) -> None:
+def test_an_error_ends_a_job_with_its_code(
+    source: RequestSource, kind: OutcomeKind, reason: str, code: str, status: int
+) -> None:
     """An error ends a job with its code."""
     heard = Heard()
     source.put("a", heard.work())
-    received(source).settle(Outcome(OutcomeKind.REJECTED, reason))
+    received(source).settle(Outcome(kind, reason))
     assert [(one.code, one.status, one.reason) for one in heard.ended] == [(code, status, reason)]
 
 
