@@ -24,7 +24,9 @@ It listens on this machine alone unless --host says otherwise; then give --token
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -154,7 +156,15 @@ def _serve_by_several(args: argparse.Namespace) -> int:
     host, port = args.listening.getsockname()[:2]
     scheme = "https" if args.tls_cert else "http"
     _tell(f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}")
-    return supervise(args, _run_worker, command="serve", has_queue=False)
+    return supervise(
+        args, _run_worker, command="serve", has_queue=False, stopping=lambda: _refuse_clients(args.listening)
+    )
+
+
+def _refuse_clients(listening: socket.socket) -> None:
+    """Let nobody connect any more, in whichever process: who did not come in would wait for an answer in vain."""
+    with contextlib.suppress(OSError):
+        listening.shutdown(socket.SHUT_RDWR)
 
 
 def _run_worker(args: argparse.Namespace, slot: WorkerSlot) -> Ended:

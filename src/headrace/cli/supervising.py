@@ -26,6 +26,7 @@ def supervise(
     *,
     command: str = "run",
     has_queue: bool = True,
+    stopping: Callable[[], object] = lambda: None,
 ) -> int:
     """Run the command's workers and return the exit status.
 
@@ -35,6 +36,7 @@ def supervise(
         command: That was given, for what is said.
         has_queue: Whether what workers have in flight comes back, and can be told apart, after the supervisor's own death; if
             not, SIGHUP restarts the workers one after the other.
+        stopping: Called when the workers are asked to stop.
     """
     import msgspec
 
@@ -80,6 +82,7 @@ def supervise(
             note=functools.partial(_write, args),
             recovery=RecoveryFolder.create() if has_queue else None,
             renews=not has_queue,
+            stopping=stopping,
         )
         result = supervisor.run()
     if result.reason:

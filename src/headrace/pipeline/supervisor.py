@@ -54,6 +54,8 @@ _POLL_SECONDS = 0.05
 _PROGRESS_SECONDS = 10.0
 #: Before a worker that could not be started is tried again, at least.
 _LEAST_PAUSE_SECONDS = 0.1
+#: Deaths before any worker has begun after which none will.
+_MOST_FIRST_DEATHS = 5
 #: Deaths that are kept for the summary.
 _MOST_DEATHS = 100
 #: A pipe holds 200 KB or so; this is a fifth.
@@ -153,6 +155,7 @@ class Supervisor:
         note: Takes what came of it so far: at the beginning, after each death, and now and then.
         progress: Takes a line now and then: how many workers run, and how jobs ended so far.
         renews: SIGHUP restarts the workers one after the other, while the others work; else it ends the supervisor.
+        stopping: Called when workers are asked to stop.
         recovery: Where what is known outlives this process; None: nowhere.
         clock: For tests.
     """
@@ -171,9 +174,11 @@ class Supervisor:
         progress: Callable[[str], object] = lambda text: None,
         recovery: RecoveryFolder | None = None,
         renews: bool = False,
+        stopping: Callable[[], object] = lambda: None,
         clock: Clock | None = None,
     ) -> None:
         self.result = Supervised()
+        self._tell_stopping = stopping
         self._heard = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if renews else []))
         self._work = work
         self._say = say
@@ -495,7 +500,11 @@ class Supervisor:
         if self._stopping:
             self._is_drained = False
             return
-        if self._restarts.is_storm(self._now()):
+        if not self._has_begun and self.result.num_deaths >= _MOST_FIRST_DEATHS:
+            self._end_all(
+                _DEFECT, f"the first worker died {_MOST_FIRST_DEATHS} times before it began; the causes stand above"
+            )
+        elif self._restarts.is_storm(self._now()):
             self._end_in_storm()
         else:
             self._again(post, worker, delivered)
@@ -571,6 +580,7 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._stopping = True
+        self._tell_stopping()
         for post in self._posts:
             post.start_at = None
         self._kill_at = self._now() + self._grace_seconds + self._leave_seconds

@@ -14,7 +14,9 @@ from headrace.runs.hardware import Hardware
 from headrace.runs.run_folder import headrace_version
 
 #: Every table of a Plan as it is when nothing is written.
-_TABLES: Mapping[str, Any] = {name: getattr(Plan(), name) for name in ("decode", "model", "source", "network", "run", "serve")}
+_TABLES: Mapping[str, Any] = {
+    name: getattr(Plan(), name) for name in ("decode", "model", "source", "network", "run", "serve")
+}
 
 
 def plan_text(

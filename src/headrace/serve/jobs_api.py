@@ -10,6 +10,7 @@ GET  /v1/jobs/ID                   how it stands with a job that was answered 20
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from urllib.parse import quote
@@ -38,6 +39,8 @@ _FLAGS = {
     "priority": {"0": "0, before all others", "1": "1, the usual one"},
     "timings": {"0": "0, the usual one", "1": "1, to be told how long each stage took"},
 }
+#: A timer is kept for as long, whenever the answer comes.
+_LONGEST_WAIT_SECONDS = 60.0
 #: Calls a function after so many seconds, in the front's thread.
 CallLater = Callable[[float, Callable[[], object]], object]
 
@@ -118,7 +121,7 @@ class JobsApi:
         if wait_seconds == 0:
             return _accepted(ticket.id)
         if wait_seconds is not None:
-            self._call_later(wait_seconds, partial(request.answer, _accepted(ticket.id)))
+            self._call_later(wait_seconds, partial(_say_accepted, weakref.ref(request), ticket.id))
         else:
             _cancel_if_gone(request, ticket)
         return None
@@ -127,11 +130,18 @@ class JobsApi:
         self, request: Request, job_id: str, passages: list[Passage] | None, ended: Ended, *, is_kept: bool
     ) -> None:
         if is_kept:
-            self._kept.close(job_id, ended, len(ended.result or b""))
+            self._kept.close(job_id, ended)
         if passages is None:
             request.answer(_answer(ended))
         else:
             request.answer(_answer(ended, tell_timing(passages, self._clock.now_ns() - request.received_ns)))
+
+
+def _say_accepted(waiting: weakref.ref[Request], job_id: str) -> None:
+    """Answer a request that waited long enough, if it was not answered and forgotten since."""
+    request = waiting()
+    if request is not None:
+        request.answer(_accepted(job_id))
 
 
 def refusal(refused: Refused) -> Answer:
@@ -169,9 +179,14 @@ def _read_wait(request: Request, *, is_called_back: bool) -> float | None:
     text = request.query.get("wait")
     if text is not None:
         try:
-            return parse_duration(text)
+            seconds = parse_duration(text)
         except (HeadraceError, ValueError) as error:
             raise BadMessage(f"message.wait: wait={text!r:.40} is no duration, such as 2s or 500ms: {error}") from error
+        if seconds > _LONGEST_WAIT_SECONDS:
+            raise BadMessage(
+                f"message.wait: wait={text!r:.40} is more than {_LONGEST_WAIT_SECONDS:.0f}s; leave it out to wait to the end"
+            )
+        return seconds
     is_async = "respond-async" in request.header("prefer")
     return 0.0 if is_async or is_called_back else None
 
@@ -194,7 +209,7 @@ def _cancel_if_gone(request: Request, ticket: Ticket) -> None:
 
 
 def _accepted(job_id: str) -> Answer:
-    place = f"/v1/jobs/{quote(job_id, safe='')}"
+    place = f"jobs/{quote(job_id, safe='')}"  # beside /v1/jobs, wherever an application has mounted that
     return json_answer(202, {"id": job_id, "state": "working"}, ("Location", place))
 
 

@@ -48,9 +48,9 @@ class KeptAnswers:
         with self._lock:
             self._working.pop(job_id, None)
 
-    def close(self, job_id: str, ended: Ended, num_bytes: int) -> None:
+    def close(self, job_id: str, ended: Ended) -> None:
         """Keep a job's answer."""
-        now = time.monotonic()
+        now, num_bytes = time.monotonic(), len(ended.result or b"") + len(ended.reason)
         with self._lock:
             kept = self._working.pop(job_id, None) or KeptAnswer()
             kept.ended, kept.num_bytes, kept.until = ended, num_bytes, now + _SECONDS

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Sequence
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any
 
 from headrace.base.clock import Clock
@@ -23,8 +23,6 @@ from headrace.serve.source import RequestJob, RequestSource
 from headrace.serve.statuses import status_of
 from headrace.sources.quarantine import Quarantine
 
-#: Bytes of a payload from its beginning, its middle and its end that tell it from others: digesting all would cost more.
-_NUM_DIGESTED = 512
 #: More deliveries than a record has deaths: fewer would mean that somebody redrove it, and nobody redrives a request.
 _DELIVERIES = 10**9
 _KILLER = "serve.killer"
@@ -61,7 +59,7 @@ class SharedRequestSource(RequestSource):
     def _enter(self, job: RequestJob) -> Ended | None:
         if self._slot is None:
             return None
-        key = digest(job.payload)
+        key = digest(job.task, job.payload)
         record = self._slot.record(key, _DELIVERIES)
         if record is not None and record.blamed:
             return _refuse(job, record)
@@ -83,16 +81,14 @@ class SharedRequestSource(RequestSource):
         return free
 
 
-def digest(payload: Any) -> str:
-    """Return what tells a payload from others."""
+def digest(task: str, payload: Any) -> str:
+    """Return what tells a task and its payload from others."""
     if isinstance(payload, str):
         payload = payload.encode("utf-8", "surrogatepass")
     if not isinstance(payload, bytes):
-        payload = memoryview(payload).cast("B") if hasattr(payload, "__buffer__") else repr(payload).encode()
-    size, middle = len(payload), len(payload) // 2
-    found = blake2b(str(size).encode(), digest_size=16)
-    for part in (payload[:_NUM_DIGESTED], payload[middle : middle + _NUM_DIGESTED], payload[-_NUM_DIGESTED:]):
-        found.update(part)
+        payload = payload.tobytes() if hasattr(payload, "tobytes") else repr(payload).encode()
+    found = sha256(task.encode("utf-8", "surrogatepass") + b"\0")
+    found.update(payload)
     return found.hexdigest()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,7 +22,10 @@ from headrace.base.protocols import Source
 from headrace.base.records import Job, Outcome, OutcomeKind, QueueStatistics
 from headrace.pipeline.reasons import parse_reason
 from headrace.serve.door import Ended, Work
+from headrace.serve.http.request import LONGEST_REASON
 from headrace.serve.statuses import status_of
+
+logger = logging.getLogger("headrace")
 
 #: How long after its deadline a job is given up whose stage still works on it: the stage's own end says more.
 _LATE_NS = 20_000_000
@@ -260,7 +264,7 @@ class RequestSource(Source):
             return
         if outcome.kind is OutcomeKind.DELIVERED:
             ended = Ended(job.id, job.result, plan_id=job.plan_id or self.plan_id)
-        elif outcome.kind is OutcomeKind.RETURNED and self._is_over:
+        elif outcome.kind is OutcomeKind.RETURNED:
             ended = _stopping(job)
         else:
             rejected = outcome.kind is OutcomeKind.REJECTED
@@ -273,7 +277,7 @@ class RequestSource(Source):
         status = status_of(code, otherwise)
         if status == _OUR_FAULT and not self.tells_failures:
             reason = f"the pipeline failed at this item; the server's log says why (job {job.id})"
-        return Ended(job.id, code=code, reason=reason, status=status)
+        return Ended(job.id, code=code, reason=reason[:LONGEST_REASON], status=status)
 
     def _offer_again(self, job: RequestJob, delay_seconds: float) -> bool:
         """Let a job have another try, if it has one left and time for it."""
@@ -303,8 +307,12 @@ class RequestSource(Source):
         self._num_inside -= 1
 
     def _end(self, job: RequestJob, ended: Ended) -> None:
-        if self._forget(job):
+        if not self._forget(job):
+            return
+        try:
             job.work.on_end(ended)
+        except Exception:  # of one answer: the run and all other answers go on
+            logger.exception("the answer to job %s could not be made", job.id)
 
     def _count(self, job: RequestJob, change: int) -> None:
         key = (job.task, job.priority)

@@ -150,7 +150,7 @@ def test_who_does_not_wait_gets_an_id_and_asks_for_the_result(how: str) -> None:
         body = b'{"url": "http://x/1", "id": "a/1", "callback": "http://y/"}'
         request = asker.request("POST", "/v1/jobs", body, content_type="application/json")
     accepted = routes.answer(request)
-    assert (accepted.status, dict(accepted.headers)["Location"]) == (202, "/v1/jobs/a%2F1")
+    assert (accepted.status, dict(accepted.headers)["Location"]) == (202, "jobs/a%2F1")
     assert body_of(get(routes, "a/1")) == {"id": "a/1", "state": "working"}
     door.end([1, 2])
     assert body_of(get(routes, "a/1"))["result"] == [1, 2]
@@ -241,3 +241,20 @@ def test_flags_are_0_or_1(query: str) -> None:
     answer = routes_of(Door()).answer(Asker().request("POST", f"/v1/jobs?{query}", b"x"))
     assert (answer.status, body_of(answer)["code"]) == (400, f"message.{query.partition('=')[0]}")
     assert "expected 0" in body_of(answer)["error"]
+
+
+def test_a_reason_that_is_no_unicode_or_long_is_told_all_the_same() -> None:
+    """Whatever a user's exception says, its request is answered, in so many characters."""
+    door, asker = Door(), Asker()
+    routes_of(door).answer(asker.request("POST", "/v1/jobs", b"x"))
+    work = door.works[-1]
+    work.on_end(Ended(work.id, None, "serve.failed", "a\ud800b" + "x" * 5_000_000, 500))
+    assert asker.answers[0].status == 500
+    assert str(body_of(asker.answers[0])["error"]).startswith("a\\ud800bxxx")
+    assert len(asker.answers[0].body) < 10_000
+
+
+def test_nobody_waits_for_days() -> None:
+    """Each wait keeps a timer, so there is a bound."""
+    answer = routes_of(Door()).answer(Asker().request("POST", "/v1/jobs?wait=48h", b"x"))
+    assert (answer.status, body_of(answer)["code"]) == (400, "message.wait")

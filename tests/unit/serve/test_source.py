@@ -200,3 +200,26 @@ def test_the_door_gives_work_the_default_deadline(source: RequestSource, clock: 
     door.submit(slow_upload)
     deadlines = [job.deadline_ns - clock.now_ns() for job in source.receive(10, 0.0)]
     assert deadlines == [2_000_000_000, 5, 1_500_000_000]
+
+
+def test_an_answer_that_cannot_be_made_ends_nothing_else(source: RequestSource) -> None:
+    """What fails while one request is answered is logged, and the next one is answered."""
+    heard = Heard()
+
+    def fail(ended: Ended) -> None:
+        raise UnicodeError("no answer")
+
+    source.put("a", Work(payload=b"1", on_end=fail))
+    source.put("b", heard.work())
+    for job in source.receive(10, 0.0):
+        job.settle(DELIVERED)
+    assert [one.id for one in heard.ended] == ["b"]
+    assert source.num_open == 0
+
+
+def test_what_a_stopping_run_gives_back_is_no_failure_of_the_module(source: RequestSource) -> None:
+    """Its client may try again: 503, and not 500."""
+    heard = Heard()
+    source.put("a", heard.work())
+    received(source).settle(Outcome(OutcomeKind.RETURNED, "the run was stopped before the job was done"))
+    assert [(one.code, one.status) for one in heard.ended] == [("serve.stopping", 503)]

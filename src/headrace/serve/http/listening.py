@@ -127,7 +127,10 @@ class Acceptor:
         except ConnectionError:
             return True
         except OSError as error:
-            self._pause(error)
+            if error.errno == errno.EINVAL:  # a process that shares the socket has shut it: nobody comes any more
+                self._loop.remove_reader(self._listener)
+            else:
+                self._pause(error)
             return False
         self._is_short = False
         shared = self._shared

@@ -11,6 +11,9 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+#: Characters of an error's reason that are told.
+LONGEST_REASON = 2_000
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -32,9 +35,16 @@ def json_answer(status: int, value: object, *headers: tuple[str, str]) -> Answer
 def error_answer(status: int, code: str, reason: str, *headers: tuple[str, str]) -> Answer:
     """Return an error as every route gives it: `{"error": "reason", "code": "code"}`.
 
-    `error` is a text because the clients of the Open Inference Protocol expect one.
+    `error` is a text because the clients of the Open Inference Protocol expect one. A reason may come from anybody's exception:
+    what is no Unicode is escaped, and what is long is cut.
     """
-    return json_answer(status, {"error": reason or HTTPStatus(status).phrase, "code": code}, *headers)
+    said = (reason or HTTPStatus(status).phrase)[:LONGEST_REASON]
+    return json_answer(status, {"error": as_unicode(said), "code": as_unicode(code)}, *headers)
+
+
+def as_unicode(text: str) -> str:
+    """Return a text with escapes in the places of halves of characters, which JSON and UTF-8 cannot hold."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class Sends(Protocol):
@@ -59,8 +69,20 @@ class Request:
         on_gone: Called once in the front's thread when that happens before the answer; must not block.
     """
 
-    __slots__ = ("_is_answered", "_lock", "_query", "_sends", "body", "headers", "is_gone", "method", "on_gone", "path",
-                 "received_ns")  # fmt: skip
+    __slots__ = (
+        "__weakref__",
+        "_is_answered",
+        "_lock",
+        "_query",
+        "_sends",
+        "body",
+        "headers",
+        "is_gone",
+        "method",
+        "on_gone",
+        "path",
+        "received_ns",
+    )
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ _BF16: Final = "BF16"
 MAX_RANK = 32
 _NUM_LENGTH_BYTES = 4
 _MAX_LENGTH = 2**63 - 1
+_MOST_BESIDE_EMPTY = 2**56
 
 #: NumPy's type of each.
 NUMPY_TYPES: Final = {
@@ -65,6 +66,11 @@ def count_elements(shape: Sequence[int], tensor: str) -> int:
             raise OipError(
                 "oip.shape", f"axis {axis} of {tensor} is {str(length)[:20]} long; expected 0 to {_MAX_LENGTH}"
             )
+    # NumPy counts the other axes' bytes even where one axis is empty, and takes none that it could not count.
+    if 0 in shape and math.prod(length for length in shape if length) > _MOST_BESIDE_EMPTY:
+        raise OipError(
+            "oip.shape", f"{tensor} is empty and has shape {list(shape)}; expected shorter axes beside the 0"
+        )
     return math.prod(shape)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from headrace.pipeline.definition import Pipeline
+from headrace.serve.http.request import as_unicode
 from headrace.serve.oip.datatypes import BYTES, check_datatype, count_elements, name_of
 from headrace.serve.oip.failure import OipError
 from headrace.serve.oip.messages import PRIORITY_LEVELS, Tensor
@@ -94,6 +95,8 @@ class ServedModel:
     def learn_outputs(self, answered: Iterable[Tensor]) -> None:
         """Note what a response holds."""
         for tensor in answered:
+            if as_unicode(tensor.name) != tensor.name:
+                continue  # no client could be told
             known = self._outputs.get(tensor.name)
             merged = _merge(known, tensor)
             if merged is not known:
