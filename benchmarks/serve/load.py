@@ -110,9 +110,22 @@ class Client:
         self._in_flight = 0
         self._is_over = False
         self._connecting: set[asyncio.Future[None]] = set()
+        self._open: set[_Connection] = set()
 
     async def run(self) -> dict[str, Any]:
         """Send everything, wait for the answers, and return the figures."""
+        try:
+            return await self._run()
+        finally:
+            self._is_over = True
+            for task in self._connecting:
+                task.cancel()
+            for connection in list(self._open):
+                connection.abort()
+            while self._open:
+                await asyncio.sleep(0)
+
+    async def _run(self) -> dict[str, Any]:
         for _ in range(self._order.connections):
             self._idle.append(await self._connect())
         began, cpu = time.perf_counter(), time.process_time()
@@ -137,8 +150,9 @@ class Client:
         if not connection.is_closed:
             self._take(connection)
 
-    def lost(self) -> None:
+    def lost(self, connection: "_Connection") -> None:
         """Open another connection in place of one that ended."""
+        self._open.discard(connection)
         if not self._is_over:
             task = asyncio.ensure_future(self._connect_again())
             self._connecting.add(task)
@@ -174,7 +188,11 @@ class Client:
 
     async def _connect(self) -> "_Connection":
         make = partial(_Connection, self)
-        return (await asyncio.get_running_loop().create_connection(make, self._order.host, self._order.port))[1]
+        loop = asyncio.get_running_loop()
+        connection = (await loop.create_connection(make, self._order.host, self._order.port))[1]
+        if not connection.is_lost:
+            self._open.add(connection)
+        return connection
 
     async def _connect_again(self) -> None:
         while not self._is_over:
@@ -206,13 +224,17 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, client: Client) -> None:
         self.intended = self.sent = 0.0
-        self.is_closed = False
+        self.is_closed = self.is_lost = False
         self._client = client
         self._waits = False
         self._received = b""
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+
+    def abort(self) -> None:
+        """Close without waiting for anything."""
+        self._transport.abort()
 
     def write(self, request: bytes, intended: float) -> None:
         """Send a request that was meant to be sent at a time."""
@@ -236,9 +258,9 @@ class _Connection(asyncio.Protocol):
         self._end(status)
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.is_closed = True
+        self.is_closed = self.is_lost = True
         self._end(0)
-        self._client.lost()
+        self._client.lost(self)
 
     def _end(self, status: int) -> None:
         if self._waits:

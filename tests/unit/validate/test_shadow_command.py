@@ -157,7 +157,7 @@ def test_a_ledger_that_could_not_be_written_is_told_before_the_run(
 ) -> None:
     """Without a candidate there is nothing to keep; a folder is no ledger."""
     with pytest.raises(error, match=r"--shadow MODEL|ledger"):
-        open_candidate(argparse.Namespace(shadow=shadow, max_disagreement=0.01, ledger=ledger), Plan())
+        open_candidate(argparse.Namespace(shadow=shadow, canary=None, max_disagreement=0.01, ledger=ledger), Plan())
     assert not (folder / "new.sqlite").exists()
 
 
