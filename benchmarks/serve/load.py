@@ -121,7 +121,7 @@ class Client:
             for task in self._connecting:
                 task.cancel()
             for connection in list(self._open):
-                connection.abort()
+                connection.close()
             while self._open:
                 await asyncio.sleep(0)
 
@@ -232,9 +232,9 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
 
-    def abort(self) -> None:
-        """Close without waiting for anything."""
-        self._transport.abort()
+    def close(self) -> None:
+        """Close without waiting for an answer."""
+        self._transport.close()
 
     def write(self, request: bytes, intended: float) -> None:
         """Send a request that was meant to be sent at a time."""

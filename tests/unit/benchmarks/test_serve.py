@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +157,7 @@ def _server(answer: Callable[[int], bytes]) -> Iterator[int]:
     numbers = iter(range(1_000_000))
 
     def serve(connection: socket.socket) -> None:
-        with connection, connection.makefile("rb") as received:
+        with suppress(ConnectionError), connection, connection.makefile("rb") as received:
             while any(line == b"\r\n" for line in iter(received.readline, b"")):
                 received.read(100)
                 status = answer(next(numbers))
