@@ -276,7 +276,7 @@ class _World:
         opened: Any = FetchStage("fetch").open(_context("fetch", plan or self._plan))
         if not self._carried:
             return cast("Callable[[str], object]", opened)
-        fetch = _Carried(opened.carried.call)
+        fetch = _Carried(opened.carried)
         return lambda url: fetch(Job("1", b""), url)
 
     def _forget_and_fetch(self, url: str) -> object:
