@@ -71,8 +71,6 @@ class JobsApi:
         """Let a job in, and answer when it has ended or when the client wants to wait no longer."""
         try:
             job = read_job(request, self._clock)
-            came_ns = request.received_ns or self._clock.now_ns()
-            job.deadline_ns = _earlier(job.deadline_ns, read_deadline(request.headers, came_ns))
             job.priority = _read_flag(request, "priority", "1")
             wait_seconds = _read_wait(request, is_called_back="callback" in job.attributes)
             passages: list[Passage] | None = [] if _read_flag(request, "timings", "0") else None
@@ -151,11 +149,17 @@ def refusal(refused: Refused) -> Answer:
 
 
 def read_job(request: Request, clock: Clock) -> Job:
-    """Return the job that a request carries, with an id of its own unless it names one.
+    """Return the job that a request carries, with an id of its own unless it names one, and the deadline that its client has.
 
     Raises:
         BadMessage: If it is none.
     """
+    job = _read_body(request, clock)
+    job.deadline_ns = _earlier(job.deadline_ns, read_deadline(request.headers, request.received_ns or clock.now_ns()))
+    return job
+
+
+def _read_body(request: Request, clock: Clock) -> Job:
     kind = request.header("content-type").partition(";")[0].strip().lower()
     query = request.query
     named = request.header("idempotency-key")

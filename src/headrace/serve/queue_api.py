@@ -28,6 +28,8 @@ from headrace.sources.jobs import encode_job
 logger = logging.getLogger("headrace")
 
 _MOST_AT_ONCE = 100
+#: How often an idle service asks the queue how it is.
+_LOOK_SECONDS = 5.0
 _CLOCK = SystemClock()
 
 
@@ -83,7 +85,14 @@ class QueueApi:
         return json_answer(200, {"status": "ready"})
 
     def _store_all(self) -> None:
-        while (first := self._waiting.get()) is not None:
+        while True:
+            try:
+                first = self._waiting.get(timeout=_LOOK_SECONDS)
+            except waiting.Empty:
+                self._look()
+                continue
+            if first is None:
+                return
             taken = [first]
             while len(taken) < _MOST_AT_ONCE and not self._waiting.empty():
                 one = self._waiting.get()
@@ -92,6 +101,14 @@ class QueueApi:
                     break
                 taken.append(one)
             self._store(taken)
+
+    def _look(self) -> None:
+        """See whether the queue answers: who heeds `/readyz` sends nothing by which it would show."""
+        try:
+            self._queue.statistics()
+            self._trouble = ""
+        except SourceError as error:
+            self._trouble = f"the queue does not answer: {error}"
 
     def _store(self, taken: list[tuple[Request, str, bytes]]) -> None:
         try:

@@ -21,7 +21,7 @@ from headrace.serve.feedback_api import FeedbackApi
 from headrace.serve.front_door import FrontDoor
 from headrace.serve.health import Health
 from headrace.serve.http.front import Front
-from headrace.serve.http.limits import Limits
+from headrace.serve.http.limits import Limits, fit_to_files
 from headrace.serve.http.routes import Routes
 from headrace.serve.jobs_api import CallLater, JobsApi
 from headrace.serve.oip.inference import Inference
@@ -195,7 +195,7 @@ def make_front(routes: Routes, settings: ServeSettings) -> Front:
         routes,
         host=settings.host,
         port=settings.port,
-        limits=settings.limits,
+        limits=fit_to_files(settings.limits),
         tls=settings.tls,
         token=settings.token,
         listening=settings.listening,

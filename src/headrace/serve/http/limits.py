@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+import resource
+from dataclasses import dataclass, replace
+
+#: Files that are left to the run: models, spans, downloads.
+_OTHER_FILES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,3 +28,17 @@ class Limits:
     total_bytes: int = 256 * 1024 * 1024
     """Bodies of all requests that are being read or answered."""
     connections: int = 10_000
+
+
+def fit_to_files(limits: Limits) -> Limits:
+    """Return limits with no more connections than this process may open files for, beside those that the run needs.
+
+    What the system lets a process have at most is asked for first.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    if soft == resource.RLIM_INFINITY:
+        return limits
+    return replace(limits, connections=max(1, min(limits.connections, max(soft - _OTHER_FILES, soft // 2))))
