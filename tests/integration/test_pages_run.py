@@ -124,6 +124,9 @@ MARKS = [
         "elsewhere",
         "tests/unit/test_guides_run.py runs them, and looks at the results",
     ),
+    Mark(
+        "docs/guides/serving.md", "headrace", "elsewhere", "tests/integration/serve asks services of its own, likewise"
+    ),
     Mark("docs/guides/simulator.md", "python -m benchmarks", "elsewhere", "it takes an hour"),
     Mark("docs/guides/supervising.md", "headrace run", "endless", "it serves a queue"),
     Mark("docs/guides/tuning.md", "headrace tune", "minutes", "some Plans are measured in turn"),
