@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,6 +34,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         gc.unfreeze()
         gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _forget_modules(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Forget the modules that a test wrote into its own folder: another test's `jobs.py` is another module."""
+    folder = f"{request.getfixturevalue('tmp_path')}{os.sep}" if "tmp_path" in request.fixturenames else None
+    yield
+    if folder is None:
+        return
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(folder):
+            del sys.modules[name]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -171,6 +171,7 @@ class Theirs:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.close()  # the parser asks it for futures alone
         self._protocol = BaseProtocol(self._loop)
 
     def read(self, data: bytes) -> tuple[list[Taken], str]:

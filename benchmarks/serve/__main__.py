@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
-from benchmarks.serve import environments, overload, report, strangers, workloads
+from benchmarks.serve import environments, overload, report, restart, strangers, workloads
 from benchmarks.serve.contestants import OURS, PEERS, Contestant, Knobs
 from benchmarks.serve.speed import Rounds, as_rows, ratio_record, run_rounds
 from benchmarks.serve.tuning import best_settings
@@ -22,7 +22,7 @@ from benchmarks.serve.workloads import Workload
 #: Of headrace's Plan for the emulated device.
 BATCH = 32
 OPEN_SHARE = 0.8
-PARTS = ("front", "emulated", "real", "overload", "hostile", "canary")
+PARTS = ("front", "emulated", "real", "overload", "hostile", "canary", "restart")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,8 @@ class Size:
     idle: int
     dripping: int
     slow_seconds: float
+    restart_requests: int
+    """While workers are replaced again and again."""
     peers: tuple[str, ...]
     is_quick: bool = False
     """Nothing is tuned, and no canary is simulated."""
@@ -56,6 +58,7 @@ FULL = Size(
     idle=10_000,
     dripping=1_000,
     slow_seconds=10.0,
+    restart_requests=100_000,
     peers=tuple(peer.program for peer in PEERS),
 )
 QUICK = Size(
@@ -69,6 +72,7 @@ QUICK = Size(
     idle=200,
     dripping=50,
     slow_seconds=1.0,
+    restart_requests=2_000,
     peers=("mosec",),
     is_quick=True,
 )
@@ -96,6 +100,7 @@ class Bench:
             "overload": self._overload,
             "hostile": self._hostile,
             "canary": self._canary,
+            "restart": lambda: restart.measure_restarts(self.size.restart_requests, self.folder, _say),
         }
         return measures[part]()
 
@@ -146,18 +151,24 @@ class Bench:
         }
 
     def _overload(self) -> dict[str, Any]:
+        fast, slow = (self._overload_of(overload.DEVICES[name]) for name in ("fast", "slow"))
+        return {**fast, "slow_device": slow}
+
+    def _overload_of(self, device: overload.Device) -> dict[str, Any]:
         rows = overload.measure_overload(
             workloads.emulated(self.folder),
+            device,
             self.size.overload_seconds,
             self.size.warm_seconds,
             self.environments,
             _say,
         )
         return {
+            "title": device.title,
             "goodput_share": min(row["goodput_share"] for row in rows.values()),
-            "p99_within_deadline": all((row["p99_ms"] or math.inf) <= overload.DEADLINE_MS for row in rows.values()),
+            "p99_within_deadline": all((row["p99_ms"] or math.inf) <= device.deadline_ms for row in rows.values()),
             "computed_for_nobody": sum(row["computed_for_nobody"] for row in rows.values()),
-            "deadline_ms": overload.DEADLINE_MS,
+            "deadline_ms": device.deadline_ms,
             "rows": rows,
         }
 

@@ -3,37 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.serve.contestants import OURS, Server
 from benchmarks.serve.ours import read_counts
-from benchmarks.serve.workloads import Workload
+from benchmarks.serve.workloads import ITEM_SECONDS, LAUNCH_SECONDS, Workload
 
-DEADLINE_MS = 100.0
 FACTORS = (2, 3)
+
+
+@dataclass(frozen=True)
+class Device:
+    """An emulated one, and the deadline of its clients."""
+
+    launch_seconds: float
+    item_seconds: float
+    deadline_ms: float
+
+    @property
+    def title(self) -> str:
+        """For readers."""
+        cost = f"{self.launch_seconds * 1e3:g} + {self.item_seconds * 1e3:g} n ms"
+        return f"a device of {cost}, deadline {self.deadline_ms:.0f} ms"
+
+
+#: The first asks for all that the front can do on two cores; the second tells what admission is worth where the cores are not
+#: what is short, such as beside other programs.
+DEVICES = {"fast": Device(LAUNCH_SECONDS, ITEM_SECONDS, 100.0), "slow": Device(0.02, 0.002, 300.0)}
 #: As many requests as may be under way in the client; beyond it they wait there, and their deadline passes.
 _CONNECTIONS = 1_000
 
 
 def measure_overload(
-    workload: Workload, seconds: float, warm_seconds: float, folder: Path, say: Callable[[str], object]
+    workload: Workload, device: Device, seconds: float, warm_seconds: float, folder: Path, say: Callable[[str], object]
 ) -> dict[str, dict[str, Any]]:
     """Return {"2x": ..., "3x": ...}: goodput of the peak, p99 of what was accepted, and items computed for nobody."""
     found = {}
-    with Server(OURS, workload, {"settings": [f"serve.deadline_seconds={DEADLINE_MS / 1e3}"]}, folder) as server:
+    told = {"launch_seconds": device.launch_seconds, "item_seconds": device.item_seconds}
+    workload = replace(workload, settings={**workload.settings, **told})
+    with Server(OURS, workload, {"settings": [f"serve.deadline_seconds={device.deadline_ms / 1e3}"]}, folder) as server:
         for factor in FACTORS:
             peak = server.offered(connections=64, seconds=min(5.0, seconds), warm_seconds=warm_seconds)["rate"]
-            load = {"seconds": seconds, "warm_seconds": warm_seconds, "rate": factor * peak}
+            load = {
+                "seconds": seconds,
+                "warm_seconds": warm_seconds,
+                "rate": factor * peak,
+                "deadline_ms": device.deadline_ms,
+            }
             found[f"{factor}x"] = _overloaded(server, workload, peak, load)
-            say(f"{factor}x overload: {found[f'{factor}x']}")
+            say(f"{device.title}, {factor}x overload: {found[f'{factor}x']}")
     return found
 
 
 def _overloaded(server: Server, workload: Workload, peak: float, settings: Mapping[str, float]) -> dict[str, Any]:
     counts = Path(f"{workload.settings['lock']}.counts")
     before = read_counts(counts)[1]
-    load = server.offered(connections=_CONNECTIONS, deadline_ms=DEADLINE_MS, **settings)
+    load = server.offered(connections=_CONNECTIONS, **settings)
     computed = read_counts(counts)[1] - before
     answered = load["answered"]
     return {

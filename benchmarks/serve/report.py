@@ -24,7 +24,7 @@ def as_text(result: Mapping[str, Any]) -> str:
     for part, rows in result["peers"].items():
         lines += ["", f"## {_TITLES[part]}", "", *_table(rows), *_said(result[part])]
     if "overload" in result:
-        lines += ["", *_overload(result["overload"])]
+        lines += ["", *_overload(result["overload"]), "", *_overload(result["overload"]["slow_device"])]
     if "hostile" in result:
         lines += ["", *_hostile(result["hostile"])]
     if result.get("canary", {}).get("runs"):
@@ -32,6 +32,10 @@ def as_text(result: Mapping[str, Any]) -> str:
             "",
             f"Canary: {result['canary']['false_rollbacks']} of {result['canary']['runs']} identical ones rolled back.",
         ]
+    if "restart" in result:
+        part = result["restart"]
+        failed = f"{part['failures']} of {part['requests']:,} requests failed during {part['restarts']} restarts"
+        lines += ["", f"Rolling restarts of {part['workers']} workers: {failed}, at {part['rate']:.0f}/s."]
     return "\n".join(lines)
 
 
@@ -76,7 +80,7 @@ def _ratio(one: Mapping[str, Any]) -> str:
 
 
 def _overload(part: Mapping[str, Any]) -> list[str]:
-    lines = [f"## Overload, with a deadline of {part['deadline_ms']:.0f} ms", ""]
+    lines = [f"## Overload: {part['title']}", ""]
     lines += [
         "| offered | goodput of the peak | p99, ms | refused after, p99 ms | computed for nobody | statuses |",
         "|---|---|---|---|---|---|",

@@ -85,6 +85,9 @@ MARKS = [
         "elsewhere",
         "`python -m benchmarks.canary_story` types what the page shows",
     ),
+    Mark(
+        "docs/guides/comparing.md", "headrace gate", "elsewhere", "tests/integration/monitor/test_gate.py has checkouts"
+    ),
     Mark("docs/guides/comparing.md", "headrace compare", "minutes", "20 pairs of blocks and more"),
     Mark("docs/guides/comparing.md", "from jobs import", "minutes", "24 pairs of blocks"),
     Mark("docs/guides/deploying.md", "make image", "elsewhere", "it needs docker, podman or buildah"),
@@ -116,6 +119,8 @@ MARKS = [
     Mark("docs/guides/hot-spots.md", "from headrace.profiler.nvtx", "elsewhere", "it needs a GPU"),
     Mark("docs/guides/isolation.md", "headrace profile", "minutes", "each stage runs at each setting"),
     Mark("docs/guides/isolation.md", "from jobs import", "minutes", "each stage runs at each setting"),
+    Mark("docs/guides/loop.md", "headrace loop", "minutes", "a search, with its proof"),
+    Mark("docs/guides/loop.md", "headrace ledger", "minutes", "of what the loop wrote"),
     Mark("docs/guides/ladder.md", "headrace ladder", "minutes", "some Plans are measured in turn"),
     Mark("docs/guides/ladder.md", "from jobs import", "minutes", "some Plans are measured in turn"),
     Mark(
@@ -124,8 +129,50 @@ MARKS = [
         "elsewhere",
         "tests/unit/test_guides_run.py runs them, and looks at the results",
     ),
+    Mark("docs/guides/board.md", "headrace board runs/", "elsewhere", "monitor/test_board.py opens it in a browser"),
+    Mark("docs/guides/reviewing.md", "headrace review reviews --port", "elsewhere", "it serves a page until Ctrl-C"),
     Mark(
         "docs/guides/serving.md", "headrace", "elsewhere", "tests/integration/serve asks services of its own, likewise"
+    ),
+    Mark(
+        "docs/guides/monitoring.md",
+        "headrace run",
+        "elsewhere",
+        "it goes on for ever; tests/integration/monitor/test_metrics.py runs the like",
+    ),
+    Mark("docs/guides/monitoring.md", "headrace serve", "elsewhere", "like the one before"),
+    Mark(
+        "docs/guides/monitoring.md",
+        "headrace monitor check",
+        "elsewhere",
+        "monitor/test_rules_on_prometheus.py does it",
+    ),
+    Mark("docs/guides/monitoring.md", "pip install", "elsewhere", "it installs, in a network"),
+    Mark(
+        "docs/guides/monitoring.md",
+        "opentelemetry-instrument",
+        "elsewhere",
+        "of what was installed; tests/integration/monitor/test_otlp.py runs the like",
+    ),
+    Mark("docs/guides/monitoring.md", "curl", "elsewhere", "of those that go on for ever"),
+    Mark("docs/guides/incidents.md", "headrace run", "endless", "it serves a queue"),
+    Mark(
+        "docs/guides/drift.md",
+        "headrace run",
+        "elsewhere",
+        "it needs 40 windows of what a queue serves; tests/integration/monitor/test_drift.py does the like",
+    ),
+    Mark(
+        "docs/guides/drift.md",
+        "headrace monitor drift learn watch/",
+        "elsewhere",
+        "it needs 40 windows of what a queue serves; tests/integration/monitor/test_drift.py does the like",
+    ),
+    Mark(
+        "docs/guides/drift.md",
+        "headrace monitor drift show",
+        "elsewhere",
+        "it needs 40 windows of what a queue serves; tests/integration/monitor/test_drift.py does the like",
     ),
     Mark("docs/guides/simulator.md", "python -m benchmarks", "elsewhere", "it takes an hour"),
     Mark("docs/guides/supervising.md", "headrace run", "endless", "it serves a queue"),
@@ -142,6 +189,8 @@ _MAY_END = {
     "capacity": {1, 4},
     "compare": {1, 4},
     "diagnose": {1, 4},
+    "doctor": {1},
+    "loop": {1, 4},
     "optimize": {4},
     "tune": {4},
     "validate": {1, 4},

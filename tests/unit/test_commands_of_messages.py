@@ -33,11 +33,10 @@ def texts(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def parser_of(name: str, words: list[str]) -> tuple[argparse.ArgumentParser, list[str]]:
-    """Return the parser of a command, or of the action of it that the words name, and the words left."""
+    """Return the parser of a command, or of the action, and the action of that, which the words name, and the words left."""
     parser = _choices(_parser_with(name))[name]
-    actions = _choices(parser)
-    if actions and words and words[0] in actions:
-        return actions[words[0]], words[1:]
+    while words and words[0] in (actions := _choices(parser)):
+        parser, words = actions[words[0]], words[1:]
     return parser, words
 
 

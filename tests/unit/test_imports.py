@@ -37,8 +37,8 @@ ALLOWED = {
     "headrace": f"{_ALL} testing",  # the package itself: its public names
 }
 HEAVY = {
-    "boto3", "cv2", "httptools", "numpy", "onnx", "onnxruntime", "openvino", "perfetto", "PIL", "psutil", "pyarrow", "pycurl",
-    "pynvml", "redis", "rich",
+    "boto3", "cv2", "httptools", "numpy", "onnx", "onnxruntime", "opentelemetry", "openvino", "perfetto", "PIL", "psutil",
+    "pyarrow", "pycurl", "pynvml", "redis", "rich",
     "simplejpeg", "torch",
 }  # fmt: skip
 

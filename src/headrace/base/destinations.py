@@ -16,13 +16,18 @@ name any number of addresses, so only the latest are remembered: forgetting one 
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from headrace.base.http_error import strip_secrets
+from headrace.base.log_events import event_fields
 from headrace.base.policies.breaker import Breaker, BreakerPolicy, BreakerState, RetryBudget
+
+logger = logging.getLogger("headrace")
 
 T = TypeVar("T")
 
@@ -53,10 +58,10 @@ class _Place:
             self._failing.clear()
         return self.breaker.num_opened > before
 
-    def note_success(self) -> None:
-        """Note that something below it answered as one does that works."""
+    def note_success(self) -> bool:
+        """Note that something below it answered as one does that works; return whether that closed its breaker."""
         self._failing.clear()
-        self.breaker.note_success()
+        return self.breaker.note_success()
 
 
 class Destination:
@@ -92,8 +97,10 @@ class Destination:
     def note_answer(self) -> None:
         """Note that it answered as one does that works."""
         with self._known.lock:
-            for place in self._places():
-                place.note_success()
+            closed = [place.note_success() for place in self._places()]
+        if any(closed):
+            event = event_fields("breaker_closed")
+            logger.info("%s answers again and is called as usual", strip_secrets(self._url), extra=event)
 
     def was_not_called(self) -> None:
         """Note that a call that was admitted did not take place."""
@@ -111,11 +118,17 @@ class Destination:
         """
         with self._known.lock:
             if whole_host:
-                return self._known.make(self._levels[0]).note_failure(now, how)
-            opened = self._known.make(self._levels[-1]).note_failure(now, how)
-            for above, part in zip(self._levels[-2::-1], self._levels[:0:-1], strict=True):
-                opened |= self._known.make(above).note_failure(now, how, part)
-            return opened
+                opened = self._known.make(self._levels[0]).note_failure(now, how)
+            else:
+                opened = self._known.make(self._levels[-1]).note_failure(now, how)
+                for above, part in zip(self._levels[-2::-1], self._levels[:0:-1], strict=True):
+                    opened |= self._known.make(above).note_failure(now, how, part)
+        if opened:
+            event = event_fields("breaker_open")
+            logger.info(
+                "%s failed too often (%s) and is left alone for a while", strip_secrets(self._url), how, extra=event
+            )
+        return opened
 
     def retry_in(self, now: float) -> float | None:
         """Return None if a retry may follow at once, which takes a token, or else seconds for which it is left alone."""
@@ -156,6 +169,11 @@ class Destinations:
     def find(self, url: str) -> Destination:
         """Return the destination of an address."""
         return Destination(self, url)
+
+    def count_open(self, now: float) -> int:
+        """Return how many places are not called, because they failed several times in a row."""
+        with self.lock:
+            return sum(place.breaker.state(now) is not BreakerState.CLOSED for place in self._places.values())
 
     @property
     def has_places(self) -> bool:

@@ -194,13 +194,18 @@ class InFlightTable:
         _SLOT.pack_into(self._memory, at, works, delivered, len(message_id), len(kept), lent_at)
 
 
-def read_regular(file: Path, most_bytes: int) -> bytes:
-    """Return what is in a file of memory that outlives processes.
+def read_regular(file: Path, most_bytes: int, *, follow: bool = False) -> bytes:
+    """Return what is in a file that anybody may have put there; never waits, as reading a named pipe does.
+
+    Args:
+        file: Such as one of memory that outlives processes.
+        most_bytes: That it may have.
+        follow: Take the file that a link leads to.
 
     Raises:
         OSError: If it cannot be read, is a link or no regular file, or has more than most_bytes.
     """
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
     with open(descriptor, "rb") as opened:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:

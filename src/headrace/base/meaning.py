@@ -14,6 +14,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+@dataclass(frozen=True, slots=True)
+class Gist:
+    """What an answer comes to in few words, for those who count and show answers."""
+
+    kind: Hashable = None
+    """The class that it names, of several the surest; None: it names none."""
+    certainty: float | None = None
+    """From 0 to 1; None: the answer does not say."""
+    boxes: Sequence[tuple[Hashable, float, Sequence[float]]] = ()
+    """Class, score, and x1, y1, x2, y2 in pixels of the model's input, of each object that it found."""
+
+
 class Meaning(abc.ABC):
     """What the answers of a model mean: named by `Module.output`, or found from the model's file and the answers' shapes.
 
@@ -45,6 +57,10 @@ class Meaning(abc.ABC):
     @abc.abstractmethod
     def same(self, a: Any, b: Any) -> float:
         """Return how far two answers agree, from 0 to 1."""
+
+    def gist(self, answer: Any) -> Gist:
+        """Return what one answer, as `read` returns it, comes to; the default: nothing is known."""
+        return Gist()
 
     def parts(self, a: Any, b: Any) -> Iterable[tuple[Hashable, float]]:
         """Give (kind, agreement from 0 to 1) of each part of two answers: a box by its class, a character, a region.

@@ -90,6 +90,8 @@ class Job:
         verdict: Outcome of a job that may reach no stage; set by the source. None: it is worked on.
         lost: Set by the source when another worker may have the job by now (its lease ran out); work on it is dropped.
         cancelled: Set by the source when nobody waits for the answer any more; work on it is dropped.
+        twin: How far the answer of a model that runs beside (a shadow, a canary) differs from 0 to 1, once that is known; None:
+            not comparable. An empty list: it is being asked. None: no such model was asked.
     """
 
     __slots__ = (
@@ -114,6 +116,7 @@ class Job:
         "sequence",
         "stream",
         "task",
+        "twin",
         "verdict",
     )
 
@@ -150,6 +153,7 @@ class Job:
         self.is_leftover = self.may_wait = False
         self.lost = self.cancelled = False
         self.verdict: Outcome | None = None
+        self.twin: list[float | None] | None = None
         self._settle = settle or _ignore
 
     def settle(self, outcome: Outcome) -> None:

@@ -8,6 +8,7 @@ negative answer to a goal that the user stated, or nothing came of the work; 2 m
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import errno
 import importlib
@@ -15,6 +16,7 @@ import logging
 import os
 import re
 import sys
+import termios
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
@@ -33,16 +35,24 @@ COMMANDS = {
     "serve": "answer HTTP requests with a pipeline, or put them into a queue",
     "profile": "run a pipeline and measure where every millisecond goes",
     "report": "make one HTML page of a run",
+    "snapshot": "write the last minutes of a run, and say why it is or was slow",
     "diagnose": "say what limits a recorded run, why, and what fixing it would buy",
     "explain": "explain a verdict: what it means, how it is recognised, and what to do about it",
     "whatif": "predict what a change would do to a recorded run",
     "tune": "find a better Plan, and prove it by measuring",
+    "loop": "make a pipeline faster unattended: profile, diagnose, tune or optimize, validate",
     "ladder": "show what each step from a sequential run to a Plan gives, together and alone",
     "capacity": "say how many machines a rate needs, what they cost, and what each improvement saves",
     "compare": "say whether one Plan, pipeline or run is really faster than another",
+    "gate": "fail a build if a change makes a pipeline slower",
     "validate": "say whether one variant of a model may stand in for another",
     "optimize": "make a model cheaper, prove it, and write a Plan that uses the better variant",
+    "review": "review a sample of a run's answers, and learn how accurate production is",
+    "history": "show what became of runs over time, and which stages got slower",
     "ledger": "compare predictions with measurements; roll back a decision",
+    "board": "show runs, incidents, decisions and what to do next on one page",
+    "doctor": "say whether this machine is what a Plan, a run or another machine was proved on",
+    "monitor": "look at what watches a pipeline: drift of its input, alert rules, a dashboard",
     "submit": "put jobs into a queue",
     "queue": "look into a queue and its dead letters",
     "samples": "make labelled sample images",
@@ -59,10 +69,11 @@ EXIT_INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    return run_reporting(lambda: _run(arguments))
+    with contextlib.ExitStack() as log:
+        return run_reporting(lambda: _run(arguments, log))
 
 
-def _run(arguments: Sequence[str] | None) -> int:
+def _run(arguments: Sequence[str] | None, log: contextlib.ExitStack) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not sys.stdout:  # closed by the shell (`>&-`): nobody reads it, and no other file may get its number
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -73,12 +84,21 @@ def _run(arguments: Sequence[str] | None) -> int:
         args.items += rest  # argparse gives up on a list of names once an option has come before it
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}{_suggest(rest[0], _options(parser, argv))}")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_ShowableFormatter("headrace: %(message)s"))
-    level = logging.INFO if args.verbose else logging.ERROR if args.quiet else logging.WARNING
-    logging.basicConfig(level=level, handlers=[handler])
+    _open_log(args, log)
     status: int = args.run(args)
     return status
+
+
+def _open_log(args: argparse.Namespace, log: contextlib.ExitStack) -> None:
+    """Say where log lines go, and which; commands that watch a run may have options of their own for that."""
+    level = logging.INFO if args.verbose else logging.ERROR if args.quiet else logging.WARNING
+    if hasattr(args, "log_format"):
+        from headrace.cli.logs import open_log
+
+        level = log.enter_context(open_log(args, level))
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_ShowableFormatter("headrace: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
 
 
 def run_reporting(command: Callable[[], int]) -> int:
@@ -88,16 +108,32 @@ def run_reporting(command: Callable[[], int]) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # The reader (head, less) has seen enough; Python would complain again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_DONE
+        return _go_on_unread()
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         if isinstance(error, SystemExit) and not is_of_user(error):
             raise  # argparse has said what there is to say
         if _is_ctrl_c(error) and not isinstance(error, Interrupted):
             say("headrace: interrupted")
             return EXIT_INTERRUPTED
+        if isinstance(error, OSError) and error.errno == errno.EIO and _is_terminal_gone():
+            return _go_on_unread()
         return _report_error(error)
+
+
+def _go_on_unread() -> int:
+    """End as usual: the reader (head, less) has seen enough, or is a closed terminal; Python would complain again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_DONE
+
+
+def _is_terminal_gone() -> bool:
+    try:
+        termios.tcgetattr(sys.stdout.fileno())
+    except termios.error as error:
+        return bool(error.args[0] == errno.EIO)
+    except (OSError, ValueError):  # something else stands for stdout
+        return False
+    return False
 
 
 def _is_ctrl_c(error: BaseException | None) -> bool:
@@ -118,11 +154,11 @@ def _report_error(error: BaseException) -> int:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return _report_failure(error, EXIT_MISSING)
     if is_of_user(error):
-        traceback.print_exc()
+        say(traceback.format_exc(), end="")
         say("headrace: the run was ended by code of yours, see the lines above")
         return EXIT_MISSING
     # Not Python's own 1: that would read as the answer to a goal.
-    traceback.print_exc()
+    say(traceback.format_exc(), end="")
     say("headrace: this is a defect of headrace; please report it with the lines above")
     return EXIT_DEFECT
 

@@ -135,10 +135,15 @@ def _wait(folder: CanaryFolder, seconds: float) -> CanaryState:
 
 
 def _change(folder: CanaryFolder, act: Literal["promoted", "rolled back"], why: str) -> CanaryState:
-    from headrace.base.errors import SettingsError
+    from headrace.base.errors import RunFolderError, SettingsError
 
     with folder.locked():
-        state = _read(folder)
+        try:
+            state = _read(folder)
+        except RunFolderError:
+            if act == "promoted":
+                raise
+            return folder.replace_damaged(why or "by hand; its state was damaged")
         if state.status in ("rolled back", act):
             raise SettingsError(f"canary {state.id} is {state.status} already: {state.reason}")
         if act == "promoted" and not state.plan_id:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.base.errors import SettingsError
+
 if TYPE_CHECKING:
     from headrace.pipeline.canary import CanaryPlace
     from headrace.runs.formats.canary import CanaryState
@@ -24,10 +26,15 @@ def make_canary_place(args: argparse.Namespace, say: Callable[[object], None]) -
     """Return where canaries are started; None without `--canary`.
 
     Raises:
+        SettingsError: If a ledger is named and nothing would be written there.
         RunFolderError: If the folder cannot be made.
         LedgerError: If the ledger that was named cannot be used: when a canary has ended it would be too late to say so.
     """
     if not args.canary:
+        if getattr(args, "ledger", None) and not getattr(args, "shadow", None):
+            raise SettingsError(
+                f"--ledger {args.ledger} keeps what becomes of a candidate, and none can be tried: give --canary DIR too"
+            )
         return None
     from headrace.pipeline.canary import CanaryPlace
     from headrace.runs.canary_folder import CanaryFolder

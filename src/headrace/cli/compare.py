@@ -34,7 +34,6 @@ from headrace.cli.terminal import as_json, open_console, speaker, write_machine_
 
 if TYPE_CHECKING:
     from headrace.compare.blocks import Contender
-    from headrace.compare.comparison import Question
     from headrace.compare.contenders import Blocks
     from headrace.pipeline.definition import Pipeline
     from headrace.runs.formats.comparison import ComparisonDocument
@@ -65,9 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metric", choices=("throughput", "latency", "cpu"), default="throughput", help="what is compared"
     )
     parser.add_argument(
-        "--margin", type=_share, metavar="SHARE", help="differences below it count as none (default 2%%)"
+        "--margin", type=share, metavar="SHARE", help="differences below it count as none (default 2%%)"
     )
-    parser.add_argument("--budget", type=_share, metavar="SHARE", help="the largest loss that is accepted, such as 3%%")
+    parser.add_argument("--budget", type=share, metavar="SHARE", help="the largest loss that is accepted, such as 3%%")
     parser.add_argument("--blocks", type=int, metavar="N", help="pairs of blocks (default 24)")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--seconds", type=seconds, metavar="TIME", help="length of a block (default 1s)")
@@ -89,12 +88,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare, and print the verdict."""
-    from headrace.compare.comparison import METRICS, Question
-
     check_output(args.output, force=args.force)
-    question = Question(metric=METRICS[args.metric], margin=args.margin, budget=args.budget)
     with stdout_kept(args.json):
-        document = _compare(args, question)
+        document = compare_sides(args)
     encoded = as_json(document, indented=True)
     if args.output:
         write_output(Path(args.output), encoded)
@@ -113,10 +109,12 @@ def _status(document: ComparisonDocument) -> int:
     return EXIT_INCONCLUSIVE if document.budget is not None and document.budget_met is None else EXIT_DONE
 
 
-def _compare(args: argparse.Namespace, question: Question) -> ComparisonDocument:
-    from headrace.compare.comparison import compare_pipelines, compare_runs
+def compare_sides(args: argparse.Namespace) -> ComparisonDocument:
+    """Return what the two sides came to."""
+    from headrace.compare.comparison import METRICS, Question, compare_pipelines, compare_runs
     from headrace.runs.reader import read_run
 
+    question = Question(metric=METRICS[args.metric], margin=args.margin, budget=args.budget)
     runs = [read_run(text) if Path(text).is_dir() else None for text in (args.a, args.b)]
     if runs[0] and runs[1] and not args.measure:
         _refuse_measuring(args)
@@ -232,7 +230,7 @@ def _print(document: ComparisonDocument) -> None:
         table.add_column(heading, justify="right" if heading else "left")
     sides = (document.a, document.b)
     table.add_row("", *(side.name for side in sides))
-    table.add_row("plan", *(side.plan_id for side in sides))
+    table.add_row("plan", *("\n".join(side.plan_ids) for side in sides))
     table.add_row(f"{document.metric}, median, {document.unit}", *(_number(side.median) for side in sides))
     for stage in dict.fromkeys((*document.a.stages, *document.b.stages)):
         table.add_row(f"{stage}, per item", *(format_duration(side.stages.get(stage)) for side in sides))
@@ -245,7 +243,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _share(text: str) -> float:
+def share(text: str) -> float:
     """Return a share from `2%`, `2 %` or `0.02`."""
     number = text.strip().removesuffix("%").strip()
     try:

@@ -9,6 +9,8 @@ The verdict comes first, in words; then the evidence for and against it, the rem
 the next bottleneck once the first is fixed, and upper bounds that can be checked by hand. Every class of verdict has a page in
 the documentation. If the run does not answer a question, it says why, and names the command that would.
 
+Of an incident (`headrace snapshot`) it says first what had changed.
+
 Exit status: 0 done; 1 a given goal is missed; 2 misuse; 4 inconclusive.
 """
 
@@ -53,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.diagnose.analysis import Analysis
     from headrace.diagnose.budget import Budget
     from headrace.diagnose.diagnosis import diagnosis_document
+    from headrace.runs.incident_file import read_incident
     from headrace.runs.reader import read_run
 
     goals = find_goals(args)
@@ -61,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         write_json(document)
     else:
+        if incident := read_incident(args.run_folder):
+            write(f"incident {incident.id}: {incident.says}\n")
         write(as_text(document), end="")
     return _status(document)
 

@@ -27,7 +27,7 @@ def try_out(args: argparse.Namespace) -> int:
     from headrace.cli.pipeline_arguments import open_pipeline, stdout_kept
     from headrace.pipeline.dry_run import dry_run
 
-    for option in ("supervise", "follow", "shadow", "resume", "output", "limit", "max_failed"):
+    for option in ("supervise", "follow", "shadow", "resume", "output", "limit", "max_failed", "metrics", "otlp"):
         if getattr(args, option):
             raise SettingsError(
                 f"--{option.replace('_', '-')} does not go with --dry-run, which tries and keeps nothing"

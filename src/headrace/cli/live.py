@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -121,7 +121,8 @@ class LiveView:
         """Stop; a terminal is left clean, a log gets a last line."""
         self._stopping.set()
         self._thread.join()
-        self._cleanup.close()
+        with suppress(OSError):  # a terminal that was closed needs no cleaning
+            self._cleanup.close()
 
     def plain_line(self) -> str:
         """Return where the run stands now, as one line."""

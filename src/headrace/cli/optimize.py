@@ -81,6 +81,15 @@ def run(args: argparse.Namespace) -> int:
         args.threads, of_recipe = args.threads or 1, _names_recipe(args.model)
         _convert_recipe(args)
         return _explain(args) if args.explain else _portability(args, of_recipe=of_recipe)
+    document, proved = find_cheaper_model(args)
+    _print(args, document)
+    if document.interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_DONE if proved else EXIT_NOTHING
+
+
+def find_cheaper_model(args: argparse.Namespace) -> tuple[OptimizationDocument, bool]:
+    """Search, and write the Plan, its decision and the page; return what was found, and whether it is proved."""
     import msgspec
 
     from headrace.base.plan import Plan
@@ -101,8 +110,7 @@ def run(args: argparse.Namespace) -> int:
     analysis = Analysis(read_run(args.run_folder)) if args.run_folder else None
     ceiling, stopped = check_worth(args, analysis, _say)
     if stopped is not None:
-        _print(args, stopped)
-        return EXIT_NOTHING
+        return stopped, False
     with Ledger.open(args.ledger) as ledger:
         store = ArtifactStore(ledger.path.parent / "artifacts")
         networks = names() if args.pipeline else ()  # before the recipe's module, which no worker loads
@@ -121,10 +129,7 @@ def run(args: argparse.Namespace) -> int:
             _accept(args, ledger, plan, document, stage)
         if args.report and not document.interrupted:
             _write_page(args, ledger, document, golden)
-    _print(args, document)
-    if document.interrupted:
-        return EXIT_INTERRUPTED
-    return EXIT_DONE if proved else EXIT_NOTHING
+    return document, proved
 
 
 def _check_together(args: argparse.Namespace) -> None:

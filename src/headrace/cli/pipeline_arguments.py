@@ -193,11 +193,11 @@ def stdout_kept(for_document: bool) -> Iterator[None]:
 def live_view(total: int | None, run: RunInProgress) -> Any:
     """Return the view of a run in progress; of a quiet one there is none."""
     from headrace.cli.live import LiveView
-    from headrace.cli.terminal import is_quiet
+    from headrace.cli.terminal import is_quiet, progress_stream
 
     if is_quiet():
         return contextlib.nullcontext()
-    return LiveView(run.summary, run.statistics, total)
+    return LiveView(run.summary, run.statistics, total, stream=progress_stream())
 
 
 def positive(text: str) -> int:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.formatting import quote_arg
 from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline, positive, stdout_kept
 from headrace.cli.terminal import say, write, write_json
+from headrace.cli.watch_history import add_history_argument, remember_run
 
 if TYPE_CHECKING:
     from headrace.base.plan import Plan
@@ -58,6 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-overhead", action="store_true", help="do not switch profiling off and on to measure what it costs"
     )
+    add_history_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the analysis as JSON (schema headrace.profile/1)")
 
 
@@ -82,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
         status = EXIT_INTERRUPTED if result.interrupted else EXIT_DONE
         if status == EXIT_DONE:
             status = _look_further(args, pipeline, result.plan, output)
+        remember_run(args, output)
         if status == EXIT_DONE and (result.is_in_vain or result.ended_early):
             status = EXIT_NEGATIVE
     _print(output, as_json=args.json)

@@ -90,13 +90,19 @@ def hot_spots_text(record: Path, *, limit: int = 12) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _plans(document: ProfileDocument) -> str:
+    if not document.plan_shares:
+        return document.plan_id[:12]
+    return " and ".join(f"{plan_id[:12]} ({share:.0%})" for plan_id, share in document.plan_shares.items())
+
+
 def _head(document: ProfileDocument) -> list[str]:
     latency = ", ".join(
         f"p{one.percent:g} {format_duration(one.value)}" + (f" (needs {one.num_needed})" if one.value is None else "")
         for one in document.latency.percentiles
     )
     lines = [
-        f"{document.pipeline or document.run}  plan {document.plan_id[:12]}  {document.status}",
+        f"{document.pipeline or document.run}  plan {_plans(document)}  {document.status}",
         f"throughput {_rate(document.throughput)}   latency {latency or '-'}   in {format_duration(document.elapsed_seconds)}",
         _jobs(document),
     ]

@@ -55,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.diagnose.analysis import Analysis
     from headrace.report.page import render_report
     from headrace.runs.formats.failures import failures_of
+    from headrace.runs.incident_file import read_incident
     from headrace.runs.reader import read_run
 
     found = read_run(args.run_folder)
@@ -66,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
     document = analysis.profile
     folder = os.path.relpath(found.path, page.parent)
     failed = failures_of(found.info.summary)
-    html = render_report(document, comparison, diagnosed=diagnose_run(analysis), failed=failed, folder=folder)
+    diagnosed, incident = diagnose_run(analysis), read_incident(found.path)
+    html = render_report(document, comparison, diagnosed=diagnosed, failed=failed, incident=incident, folder=folder)
     _write(page, html)
     written = {kind: _write_trace(kind, found, file) for kind, file in traces.items()}
     _tell(args, page, len(html.encode()), document, written)

@@ -25,6 +25,9 @@ took, and whether to promote the candidate, keep the present model or roll back,
 With --canary DIR, `headrace canary start` may try the model of another Plan on a growing share of the jobs. A canary that is
 worse is taken back by itself.
 
+With --metrics PORT, Prometheus can scrape http://127.0.0.1:PORT/metrics as long as the run lasts; with --supervise that is one
+address for all workers.
+
 With --supervise N, N worker processes run the pipeline and share its queue and this machine's cores. A worker that dies is
 started again; the job that killed it is run alone, and dead-lettered if it kills again. See the guide on supervising.
 """
@@ -39,6 +42,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.canary_place import add_canary_argument, make_canary_place
+from headrace.cli.companions import add_companion_arguments, companion_options
 from headrace.cli.pipeline_arguments import (
     add_pipeline_arguments,
     live_view,
@@ -47,7 +51,7 @@ from headrace.cli.pipeline_arguments import (
     positive,
     stdout_kept,
 )
-from headrace.cli.refused_text import where_refused
+from headrace.cli.refused_text import say_never_let_in, where_refused
 from headrace.cli.terminal import open_console, speaker, write_json
 
 if TYPE_CHECKING:
@@ -95,6 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-failed", metavar="N|SHARE%",
         help="end the run with exit status 1 once more jobs than this were rejected or dead-lettered: 5, or 5%%",
     )  # fmt: skip
+    add_companion_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.run/1)")
 
 
@@ -118,7 +123,7 @@ def status_of(result: Result) -> int:
     """Return 130 for what a signal cut short, 1 where nothing came of the work, 0 for a service that was asked to stop."""
     from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
 
-    if result.interrupted and result.drained_by != signal.SIGTERM:
+    if result.interrupted and result.drained_by not in (signal.SIGTERM, signal.SIGHUP):
         return EXIT_INTERRUPTED
     return EXIT_NEGATIVE if result.ended_early or result.is_in_vain else EXIT_DONE
 
@@ -168,12 +173,12 @@ def _execute(
         output=args.output,
         limit=args.limit,
         force=args.force,
-        watch=watch,
         beside=following or make_canary_place(args, _say) or (candidate.shadow if candidate else None),
         slot=slot,
         resume=args.resume,
         checkpoint=args.checkpoint or True,
         max_failed=args.max_failed,
+        **companion_options(args, pipeline, plan, slot=slot, watch=watch),
     )
     args.queue = pipeline.source.shown_address
     task = next((model_key(stage.task, stage.name) for stage in pipeline.stages if stage.kind == "device"), "")
@@ -269,7 +274,8 @@ def _print_table(args: argparse.Namespace, result: Any, beside: ShadowDocument |
     console.print(result.summary.as_table())
     if result.is_emulated:
         console.print(EMULATED)
-    for line in (*_explain_fused(result), *(f"warning: {warning}" for warning in result.warnings)):
+    warnings = [f"warning: {warning}" for warning in result.warnings]
+    for line in (*_explain_fused(result), *warnings, *say_never_let_in([result.counters.notes])):
         console.print(line)
     if beside is not None:
         console.print(f"shadow {beside.candidate}: {beside.advice}: {beside.says}")

@@ -17,8 +17,11 @@ Clients of Triton and KServe are answered as well, by the Open Inference Protoco
 With --queue nothing is computed here: POST /v1/jobs takes {"url", "task", "callback"}, stores it in the queue, and answers 202
 with the job's id; workers elsewhere do it.
 
-It listens on this machine alone unless --host says otherwise; then give --token-file, and --tls-cert with --tls-key. /livez and
-/readyz say how it is. SIGTERM finishes what is inside within the Plan's run.grace_seconds and lets nobody else in.
+With --metrics PORT, Prometheus can scrape http://127.0.0.1:PORT/metrics, of all workers together.
+
+It listens on this machine alone unless --host says otherwise; then give --token-file, and --tls-cert with --tls-key. /livez
+and /readyz say how it is. SIGTERM finishes what is inside within the Plan's run.grace_seconds and lets nobody else in; so does
+SIGHUP, unless --supervise makes it a rolling restart.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.canary_place import add_canary_argument, make_canary_place
+from headrace.cli.companions import add_companion_arguments, companion_options
 from headrace.cli.pipeline_arguments import (
     PIPELINE_HELP,
     add_plan_arguments,
@@ -39,16 +43,22 @@ from headrace.cli.pipeline_arguments import (
     positive,
     stdout_kept,
 )
-from headrace.cli.terminal import speaker
+from headrace.cli.probes import read_probes
+from headrace.cli.refused_text import say_never_let_in
+from headrace.cli.terminal import speaker, write
 
 if TYPE_CHECKING:
     from headrace.base.worker_slot import Ended, WorkerSlot
-    from headrace.pipeline.definition import Pipeline
     from headrace.pipeline.execute import Result
+    from headrace.pipeline.watching import Watch
     from headrace.serve.service import ServeSettings
 
 _say = speaker("serve")
 _LONGEST_TOKEN = 4_096
+#: Options that mean nothing beside `--queue`.
+_OF_A_PIPELINE = (
+    "plan", "settings", "deadline", "grpc_port", "probe", "supervise", "canary", "ledger", "output", "profile", "json",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,8 +88,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-requests", type=positive, metavar="N", help="requests inside at once (default: the Plan's, 1000)"
     )
     parser.add_argument(
-        "--probe", metavar="FILE",
-        help="an item that the pipeline can do, by which the service tries itself (default for images: a photograph of ours)",
+        "--probe", metavar="[TASK=]FILE", action="append", default=[],
+        help="an item by which the service tries itself; one for each task where they take different ones (default: a "
+        "photograph of ours, for images)",
     )  # fmt: skip
     parser.add_argument(
         "--supervise", type=positive, metavar="N",
@@ -95,6 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--profile", action="store_true", help="measure what stages cost, as headrace profile does; with -o"
     )
     parser.add_argument("--force", action="store_true", help="replace what an earlier run left in that folder")
+    add_companion_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.run/1)")
 
 
@@ -104,13 +116,29 @@ def run(args: argparse.Namespace) -> int:
 
     if (args.pipeline is None) == (args.queue is None):
         raise SettingsError("name a pipeline, such as jobs.py:pipeline, or a queue with --queue: one of the two")
-    args.settings += [f'serve.deadline_seconds="{args.deadline}"'] if args.deadline else []
-    args.settings += [f"serve.max_requests={args.max_requests}"] if args.max_requests else []
     if args.profile and (args.output is None or args.supervise):
         raise SettingsError("--profile needs a run folder, -o RUN, and one process: leave --supervise out")
+    _warn_of_strangers(args)
+    if args.queue is not None and (args.metrics or args.otlp):
+        raise SettingsError(
+            "--metrics and --otlp show what a pipeline does, and with --queue none runs here: leave them out"
+        )
     if args.queue is not None:
         return _serve_queue(args)
+    args.settings += [f'serve.deadline_seconds="{args.deadline}"'] if args.deadline else []
+    args.settings += [f"serve.max_requests={args.max_requests}"] if args.max_requests else []
     return _serve_by_several(args) if args.supervise else _serve_pipeline(args)
+
+
+def _warn_of_strangers(args: argparse.Namespace) -> None:
+    from headrace.cli.terminal import say
+    from headrace.serve.service import is_loopback
+
+    if not args.token_file and not is_loopback(args.host):
+        say(
+            f"headrace serve: warning: others can reach {args.host}, and nothing is asked of them: give --token-file FILE, or "
+            "let a proxy in front ask who they are"
+        )
 
 
 def _serve_pipeline(args: argparse.Namespace) -> int:
@@ -122,23 +150,30 @@ def _serve_pipeline(args: argparse.Namespace) -> int:
     return status_of(result)
 
 
-def _execute(args: argparse.Namespace, **options: Any) -> Result:
+def _execute(args: argparse.Namespace, *, watch: Watch | None = None, slot: WorkerSlot | None = None) -> Result:
     """Serve the pipeline that the arguments name."""
     from headrace.cli.loading import load_pipeline
     from headrace.serve.service import serve
 
     pipeline, plan = load_pipeline(args.pipeline), open_plan(args)
-    settings = _settings(args, _probes(args, pipeline))
+    settings = _settings(args, read_probes(args.probe, pipeline))
+    options: dict[str, Any] = {"watch": watch}
     if args.profile:
         from headrace.profiler.profile import profiling_options
 
-        options.update(profiling_options(pipeline, plan, watch=options.get("watch")))
+        options = profiling_options(pipeline, plan, watch=watch)
+    options.update(
+        companion_options(
+            *(args, pipeline, plan), slot=slot, watch=options["watch"], instruments=options.get("instruments", ())
+        )
+    )
     return serve(
         *(pipeline, plan, settings),
         tell=_tell,
         output=args.output,
         force=args.force,
         beside=make_canary_place(args, _say),
+        slot=slot,
         **options,
     )
 
@@ -155,9 +190,13 @@ def _serve_by_several(args: argparse.Namespace) -> int:
     args.listening = listen(args.host, args.port, reuse_port=False)
     host, port = args.listening.getsockname()[:2]
     scheme = "https" if args.tls_cert else "http"
-    _tell(f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}")
+    address = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     return supervise(
-        args, _run_worker, command="serve", has_queue=False, stopping=lambda: _refuse_clients(args.listening)
+        *(args, _run_worker),
+        command="serve",
+        has_queue=False,
+        starting=lambda: _tell(address),
+        stopping=lambda: _refuse_clients(args.listening),
     )
 
 
@@ -174,12 +213,20 @@ def _run_worker(args: argparse.Namespace, slot: WorkerSlot) -> Ended:
 
 
 def _serve_queue(args: argparse.Namespace) -> int:
+    from headrace.base.errors import SettingsError
     from headrace.base.plan import ServePlan
     from headrace.cli import EXIT_DONE
     from headrace.serve.queue_api import serve_queue
 
+    for option in _OF_A_PIPELINE:
+        if getattr(args, option):
+            shown = option.replace("_", "-").replace("settings", "set")
+            raise SettingsError(f"--{shown} is for a pipeline, and with --queue nothing is computed here: leave it out")
     max_requests = args.max_requests or ServePlan().max_requests
-    serve_queue(args.queue, _settings(args, {}), max_requests, tell=_tell)
+    counts = serve_queue(args.queue, _settings(args, {}), max_requests, tell=_tell)
+    stored = f"jobs stored: {counts.pop('stored', 0):,}"
+    refused = {f"refused.{code}": number for code, number in counts.items()}
+    write("\n".join([stored, *say_never_let_in([refused])]))
     return EXIT_DONE
 
 
@@ -219,24 +266,6 @@ def _read_token(file: str | None) -> str | None:
             f"--token-file {file}: expected one line without spaces, such as from `openssl rand -hex 32`"
         )
     return token
-
-
-def _probes(args: argparse.Namespace, pipeline: Pipeline) -> dict[str, Any]:
-    """Return {task: what the service tries itself with}."""
-    from headrace.base.errors import SettingsError
-    from headrace.samples.catalogue import PHOTOGRAPHS
-    from headrace.stages.decode import DecodeStage
-
-    if args.probe:
-        try:
-            given = Path(args.probe).read_bytes()
-        except OSError as error:
-            raise SettingsError(f"--probe {args.probe}: {error}") from error
-        return dict.fromkeys(pipeline.routes, given)
-    takes_images = [
-        task for task, route in pipeline.routes.items() if any(isinstance(one, DecodeStage) for one in route)
-    ]
-    return dict.fromkeys(takes_images, PHOTOGRAPHS[0].path.read_bytes()) if takes_images else {}
 
 
 def _port(text: str) -> int:

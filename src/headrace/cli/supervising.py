@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.records import OutcomeKind
+from headrace.cli.companions import beside_workers
 from headrace.cli.terminal import say, speaker, write, write_json
 
 if TYPE_CHECKING:
     from headrace.base.worker_slot import Ended, WorkerSlot
     from headrace.pipeline.supervisor import Supervised
+    from headrace.runs.held_folder import HeldFolder
 
 
 #: More are a slip of the hand: each is a process with threads, queues and a model of its own.
@@ -26,6 +28,7 @@ def supervise(
     *,
     command: str = "run",
     has_queue: bool = True,
+    starting: Callable[[], object] = lambda: None,
     stopping: Callable[[], object] = lambda: None,
 ) -> int:
     """Run the command's workers and return the exit status.
@@ -36,6 +39,7 @@ def supervise(
         command: That was given, for what is said.
         has_queue: Whether what workers have in flight comes back, and can be told apart, after the supervisor's own death; if
             not, SIGHUP restarts the workers one after the other.
+        starting: Called once signals are heeded, before the first worker starts.
         stopping: Called when the workers are asked to stop.
     """
     import msgspec
@@ -48,7 +52,7 @@ def supervise(
     from headrace.pipeline.supervisor import Supervisor
     from headrace.pipeline.thread_budget import limit_library_threads
 
-    _check(args)
+    held = _check(args)
     plan = open_plan(args)
     limit_library_threads()
 
@@ -71,20 +75,25 @@ def supervise(
         slot.finish(msgspec.structs.replace(ended, status=status))
         return status
 
-    with stdout_kept(args.json):
+    with stdout_kept(args.json), beside_workers(args) as beside:
         supervisor = Supervisor(
             args.supervise,
             work,
-            say=lambda text: say(f"headrace {command}: {text}"),
-            progress=speaker(command),
+            say=speaker(command, is_news=True),
+            progress=speaker(command, event="progress"),
             grace_seconds=plan.run.grace_seconds,
             silent_seconds=plan.run.silent_seconds,
             note=functools.partial(_write, args),
+            note_death=beside.note_death,
+            note_child_end=beside.note_child_end,
             recovery=RecoveryFolder.create() if has_queue else None,
             renews=not has_queue,
+            starting=starting,
             stopping=stopping,
         )
         result = supervisor.run()
+        if held is not None:
+            held.close()
     if result.reason:
         say(f"headrace {command}: {result.reason}")
     _write(args, result)
@@ -99,7 +108,8 @@ def _is_in_vain(result: Supervised) -> bool:
     )
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(args: argparse.Namespace) -> HeldFolder | None:
+    """Refuse what does not go together, and take the folder."""
     from headrace.base.errors import SettingsError
     from headrace.runs.earlier_run import take_folder
 
@@ -110,8 +120,7 @@ def _check(args: argparse.Namespace) -> None:
     for option in ("limit", "shadow", "ledger", "max_failed"):
         if getattr(args, option, None) and not (option == "ledger" and args.canary):
             raise SettingsError(f"--{option.replace('_', '-')} is for one worker; leave it or --supervise out")
-    if args.output:
-        take_folder(Path(args.output), force=args.force)
+    return take_folder(Path(args.output), force=args.force) if args.output else None
 
 
 def _tell(args: argparse.Namespace, result: Supervised) -> None:
@@ -133,13 +142,15 @@ def as_text(num_workers: int, result: Supervised, folder: str | None = None) -> 
     """
     import json
 
-    from headrace.cli.refused_text import where_refused
+    from headrace.cli.refused_text import say_never_let_in, where_refused
     from headrace.pipeline.reasons import merge_reasons, show_reasons
     from headrace.pipeline.supervisor import outcomes_in_words
 
     outcomes = outcomes_in_words(result.outcomes) or "no job"
     lines = [f"{num_workers} workers: {outcomes}; {result.num_deaths} deaths, {result.restarts} restarts"]
-    reasons = merge_reasons(json.loads(document)["reasons"] for document in result.documents)
+    documents = [json.loads(document) for document in result.documents]
+    lines += say_never_let_in(document.get("notes", {}) for document in documents)
+    reasons = merge_reasons(document["reasons"] for document in documents)
     if reasons:
         lines += ["what failed:", *show_reasons(reasons)]
     if result.outcomes[OutcomeKind.REJECTED] or result.outcomes[OutcomeKind.DEAD_LETTERED]:

@@ -7,18 +7,36 @@ what a terminal would obey.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import logging
 import sys
 from collections.abc import Callable
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol, TextIO
 
 from headrace.base.formatting import escape_controls, showable
+from headrace.base.log_events import EventText
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 _style = {"quiet": False, "timestamps": False}
+
+
+class Log(Protocol):
+    """What takes lines for people instead of stderr, where programs read the log."""
+
+    def tell(self, line: object, level: int) -> None:
+        """Take a line of a level of module `logging`."""
+        ...
+
+    def stream(self, event: str) -> TextIO:
+        """Return a stream whose lines are events of a name."""
+        ...
+
+
+_log: list[Log] = []
 
 
 def write(text: object = "", end: str = "\n") -> None:
@@ -43,19 +61,47 @@ def as_json(document: Any, *, indented: bool = False) -> str:
     return encode_document(document, indent=indented).decode() + "\n"
 
 
-def say(line: object, end: str = "\n") -> None:
-    """Print an error or a question at once."""
-    print(stamp() + showable(line), end=end, file=sys.stderr, flush=True)
+def say(line: object, end: str = "\n", *, level: int = logging.ERROR) -> None:
+    """Print an error or a question at once; where nobody can read it (a terminal that was closed) that is no error.
+
+    Args:
+        line: What to print.
+        end: What follows it.
+        level: Of the line in a log for programs.
+    """
+    if _log:
+        _log[0].tell(line, level)
+        return
+    with contextlib.suppress(OSError):
+        print(stamp() + showable(line), end=end, file=sys.stderr, flush=True)
 
 
-def speaker(command: str) -> Callable[[object], None]:
-    """Return what prints a command's progress: lines that begin with `headrace COMMAND: `, unless it is to be quiet."""
+def speaker(command: str, *, event: str = "", is_news: bool = False) -> Callable[[object], None]:
+    """Return what prints a command's progress: lines that begin with `headrace COMMAND: `, unless it is to be quiet.
+
+    Args:
+        command: The command.
+        event: What lines that are no events by themselves are in a log for programs; empty: notices.
+        is_news: Whether they are printed also when it is to be quiet.
+    """
 
     def speak(line: object) -> None:
-        if not is_quiet():
+        if _log:
+            _log[0].tell(EventText(str(line), event) if event else line, logging.WARNING if is_news else logging.INFO)
+        elif is_news or not is_quiet():
             say(f"headrace {command}: {line}")
 
     return speak
+
+
+def set_log(log: Log | None) -> None:
+    """Let a log take what is for people; None: stderr again."""
+    _log[:] = [] if log is None else [log]
+
+
+def progress_stream() -> TextIO | None:
+    """Return where progress goes that is no line of a command; None: to stderr."""
+    return _log[0].stream("progress") if _log else None
 
 
 def set_style(*, quiet: bool, timestamps: bool) -> None:
@@ -70,7 +116,7 @@ def is_quiet() -> bool:
 
 def stamp() -> str:
     """Return what a line on stderr begins with: the time in UTC, if that was asked for."""
-    if not _style["timestamps"]:
+    if not _style["timestamps"] or _log:
         return ""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z ")
 

@@ -87,6 +87,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget-seconds", type=seconds, metavar="N", help="no new round of measuring begins after it")
     parser.add_argument("--seconds", type=seconds, metavar="TIME", help="length of a block (default 1s)")
     parser.add_argument(
+        "--keep",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="leave a setting as it is, such as decode.scale or process.batch; may be repeated",
+    )
+    parser.add_argument(
         "--largest-batch", type=positive, default=64, metavar="N", help="the largest batch that is tried (default 64)"
     )
     parser.add_argument(
@@ -106,19 +113,12 @@ def run(args: argparse.Namespace) -> int:
     """Tune, write a better Plan, and print what was found."""
     from headrace.cli.tuning_text import as_text
     from headrace.diagnose.replay import CannotReplay
-    from headrace.runs.plan_file import check_writable
 
-    check_writable(Path(args.output), force=args.force)  # before minutes are spent
     try:
-        with stdout_kept(args.json):
-            tuned = _tune(args)
+        document, problem = find_better_plan(args)
     except CannotReplay as error:  # as `headrace whatif`: the machine was too busy to tell, nobody's mistake
         _say(str(error))
         return EXIT_INCONCLUSIVE
-    document = tuned.document
-    problem = None
-    if tuned.plan is not None:
-        document, problem = _write(args, tuned)
     if args.json:
         write_json(document, indented=True)
     else:
@@ -126,6 +126,16 @@ def run(args: argparse.Namespace) -> int:
     if problem is not None:
         raise problem
     return _status(document)
+
+
+def find_better_plan(args: argparse.Namespace) -> tuple[TuningDocument, Exception | None]:
+    """Tune, write a better Plan and its decision; return what was found, and why the Plan could not be written, if so."""
+    from headrace.runs.plan_file import check_writable
+
+    check_writable(Path(args.output), force=args.force)  # before minutes are spent
+    with stdout_kept(args.json):
+        tuned = _tune(args)
+    return (tuned.document, None) if tuned.plan is None else _write(args, tuned)
 
 
 def _status(document: TuningDocument) -> int:
@@ -181,6 +191,7 @@ def _settings(args: argparse.Namespace) -> TuneSettings:
         plans=args.plans,
         budget_seconds=args.budget_seconds,
         largest_batch=args.largest_batch,
+        keep=frozenset(args.keep),
         effort=effort,
         seed=args.seed,
     )

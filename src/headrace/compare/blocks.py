@@ -23,15 +23,16 @@ import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, cast
 
+from headrace.base.calls import Call
 from headrace.base.errors import HeadraceError, SettingsError
 from headrace.base.metering import process_cpu_seconds
 from headrace.base.observer import Observer
 from headrace.base.plan import Plan
-from headrace.base.protocols import Delivery
+from headrace.base.protocols import CarriesCalls, Delivery
 from headrace.base.records import Job, Outcome, OutcomeKind
-from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.definition import Pipeline, carries_calls
 from headrace.pipeline.execute import Measuring, Result, run
 from headrace.sources.finite import Entry, FiniteSource
 
@@ -75,6 +76,37 @@ class Contender:
     """As the user wrote it."""
     pipeline: Pipeline
     plan: Plan
+
+    @property
+    def pipeline_name(self) -> str:
+        """How the pipeline is called."""
+        return self.pipeline.name
+
+    def measure(
+        self, items: SameItems, num_items: int, *, deliver: bool = False, observers: Sequence[Observer] = ()
+    ) -> Block:
+        """Run it once over a number of items and return what that measured; see `measure_block`."""
+        return measure_block(self, items, num_items, deliver=deliver, observers=observers)
+
+
+class Measurable(Protocol):
+    """What can be compared: a `Contender`, or one of another process."""
+
+    @property
+    def name(self) -> str:
+        """As the user wrote it."""
+        ...
+
+    @property
+    def pipeline_name(self) -> str:
+        """How the pipeline is called."""
+        ...
+
+    def measure(
+        self, items: SameItems, num_items: int, *, deliver: bool = False, observers: Sequence[Observer] = ()
+    ) -> Block:
+        """Run it once over a number of items and return what that measured."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +176,11 @@ class SameItems(FiniteSource):
         """Ids of the items that were read, in order."""
         return [entry.id for entry in self._read]
 
+    @property
+    def read(self) -> Sequence[Entry]:
+        """The items that were read, in order."""
+        return self._read
+
     def entries(self) -> Iterator[Entry]:
         """Return `num_items` of them."""
         if self._unread is not None and self.num_items > len(self._read):
@@ -200,6 +237,30 @@ class Noted:
         """Close the other."""
         if self.inner is not None:
             self.inner.close()
+
+
+class CarriedNoted(Noted):
+    """The same in the place of a delivery whose calls one thread carries, so that its stage runs as the user's Plan says."""
+
+    __slots__ = ()
+
+    def delivering(self, job: Job, result: Any) -> Call[bool]:
+        """Return a call that hands one result on, and notes it."""
+        durable = True if self.inner is None else (yield from cast(CarriesCalls, self.inner).delivering(job, result))
+        self.at_seconds.append(time.monotonic())
+        self.cpu_seconds.append(self.cpu.seconds())
+        return durable
+
+
+def note_deliveries(delivery: Delivery, *, deliver: bool) -> Noted:
+    """Return what notes when results reach it, and hands them on or drops them.
+
+    Args:
+        delivery: The user's, in whose place it is.
+        deliver: Hand them on.
+    """
+    kind = CarriedNoted if carries_calls(delivery) else Noted
+    return kind(delivery if deliver else None, CpuClock())
 
 
 class FirstFailure(Observer):
@@ -268,7 +329,7 @@ def measure_block(
     Raises:
         HeadraceError: What running raises, with the contender's name.
     """
-    noted = Noted(contender.pipeline.delivery if deliver else None, CpuClock())
+    noted = note_deliveries(contender.pipeline.delivery, deliver=deliver)
     failure = FirstFailure()
     items.num_items = num_items
     gc.collect()  # what the block before left behind is not this one's
@@ -294,7 +355,7 @@ def replace_parts(pipeline: Pipeline, source: FiniteSource, delivery: Delivery |
         source: Where its items come from.
         delivery: Where its results go; None: they are dropped.
     """
-    other = pipeline.replace_delivery(delivery or Noted(None, CpuClock()))
+    other = pipeline.replace_delivery(delivery or note_deliveries(pipeline.delivery, deliver=False))
     other.source = source
     return other
 

@@ -16,7 +16,7 @@ import numpy as np
 from headrace.base.errors import HeadraceError
 from headrace.base.settings import check
 from headrace.compare import recorded
-from headrace.compare.blocks import Block, Contender, SameItems, warnings_of
+from headrace.compare.blocks import Block, Measurable, SameItems, warnings_of
 from headrace.compare.contenders import Blocks, measure_contenders
 from headrace.compare.intervals import ALPHA, Interval, centre, paired_interval, unpaired_interval, usual_spread
 from headrace.compare.judging import MOST_LOST, Goal, Judgement, judge, lost_share
@@ -97,8 +97,8 @@ class Question:
 
 
 def compare_pipelines(
-    a: Contender,
-    b: Contender,
+    a: Measurable,
+    b: Measurable,
     source: FiniteSource,
     *,
     question: Question | None = None,
@@ -110,7 +110,7 @@ def compare_pipelines(
     Args:
         a: The one before.
         b: The one after.
-        source: Where the items come from; read once.
+        source: Where the items come from; read once. Those of other processes are `SameItems` already.
         question: What is wanted.
         blocks: How much is measured.
         say: Told about the progress, one line at a time.
@@ -119,7 +119,8 @@ def compare_pipelines(
         HeadraceError: If a side cannot run, or gives no results to measure.
         Interrupted: If it was interrupted before anything was measured.
     """
-    question, blocks, items = question or Question(), blocks or Blocks(), SameItems(source)
+    question, blocks = question or Question(), blocks or Blocks()
+    items = source if isinstance(source, SameItems) else SameItems(source)
 
     def is_sure(turns: Turns[Block]) -> bool:
         judgement = answer(_values(turns, question.metric), question, turns.alpha)[1]
@@ -219,7 +220,7 @@ def compare_runs(a: Run, b: Run, *, question: Question | None = None, seed: int 
             "seed": seed,
             "emulated": told_a.is_emulated or told_b.is_emulated,
         },
-        warnings=[*told_a.warnings, *told_b.warnings, *_list_differences(a, b)],
+        warnings=[*told_a.warnings, *told_b.warnings, *_warn_of_plans(a, b), *_list_differences(a, b)],
     )
 
 
@@ -297,11 +298,11 @@ def _values(turns: Turns[Block], metric: Metric) -> list[tuple[float, float]]:
     return [(a, b) for a, b in pairs if a and b]
 
 
-def _side(contender: Contender, blocks: Sequence[Block], values: Sequence[float]) -> Side:
+def _side(contender: Measurable, blocks: Sequence[Block], values: Sequence[float]) -> Side:
     plan = blocks[0].plan
     return Side(
         name=contender.name,
-        pipeline=contender.pipeline.name,
+        pipeline=contender.pipeline_name,
         plan_id=plan.plan_id,
         plan=plan.as_table(),
         values=tuple(values),
@@ -317,10 +318,21 @@ def _make_recorded_side(run: Run, told: recorded.RecordedRun) -> Side:
         pipeline=run.info.pipeline,
         plan_id=plan_id,
         plan=plan,
+        other_plan_ids=tuple(run.info.plans)[1:],
         values=told.values,
         median=float(np.median(told.values)),
         stages=dict(told.stages),
     )
+
+
+def _warn_of_plans(*runs: Run) -> list[str]:
+    """Say whose measurements are of several Plans together."""
+    return [
+        f"{run.path} was answered by {len(run.info.plans)} Plans ({', '.join(run.info.plans)}): what is compared is all of "
+        "them together, not one"
+        for run in runs
+        if len(run.info.plans) > 1
+    ]
 
 
 def _mean_service(blocks: Sequence[Block]) -> dict[str, float]:

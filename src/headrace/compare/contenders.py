@@ -18,7 +18,7 @@ from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.observer import Observer
 from headrace.base.settings import check
 from headrace.base.units import format_duration
-from headrace.compare.blocks import FEWEST_ITEMS, Block, Contender, SameItems, fewest_items, measure_block, quiet
+from headrace.compare.blocks import FEWEST_ITEMS, Block, Contender, Measurable, SameItems, fewest_items, quiet
 from headrace.compare.interrupts import noticing
 from headrace.compare.sequential import doubling, once
 from headrace.compare.turns import Turns, take_turns
@@ -84,7 +84,7 @@ class Measured:
 
 
 def measure_contenders(
-    contenders: Mapping[str, Contender],
+    contenders: Mapping[str, Measurable],
     items: SameItems,
     blocks: Blocks,
     say: Say,
@@ -122,7 +122,7 @@ def measure_contenders(
 
 
 def run_block(
-    contender: Contender,
+    contender: Measurable,
     items: SameItems,
     num_items: int,
     is_interrupted: Callable[[], bool] = lambda: False,
@@ -137,7 +137,7 @@ def run_block(
         HeadraceError: What running raises.
     """
     try:
-        block = measure_block(contender, items, num_items, deliver=deliver, observers=observers)
+        block = contender.measure(items, num_items, deliver=deliver, observers=observers)
     except (HeadraceError, MemoryError):
         if is_interrupted():  # workers that are signalled too may be gone before the run hears of it
             raise Interrupted(_NOTHING_KNOWN) from None
@@ -193,7 +193,7 @@ def with_rate(name: str, block: Block) -> Block:
 
 @dataclass(slots=True)
 class _Race:
-    contenders: Mapping[str, Contender]
+    contenders: Mapping[str, Measurable]
     items: SameItems
     blocks: Blocks
     say: Say
@@ -239,7 +239,7 @@ class _Race:
         contender = self.contenders[name]
         return with_rate(contender.name, self._run(contender, self.blocks.deliver, num_items))
 
-    def _run(self, contender: Contender, deliver: bool, num_items: int) -> Block:
+    def _run(self, contender: Measurable, deliver: bool, num_items: int) -> Block:
         return run_block(contender, self.items, num_items, self.is_interrupted, deliver=deliver)
 
     def _run_pilots(self, may_fail: Set[str]) -> dict[str, Block]:
@@ -253,14 +253,17 @@ class _Race:
                 self.measured.failures[name] = str(error)
         return pilots
 
-    def _run_pilot(self, name: str, contender: Contender) -> Block:
+    def _run_pilot(self, name: str, contender: Measurable) -> Block:
         num_items, seconds = self.blocks.items, self.blocks.seconds * _PILOT_SHARE
         if not self.keep_results:
             run = functools.partial(self._run, contender, self.blocks.deliver)
             return run_pilot(contender.name, run, seconds, self.say, num_items)
+        assert isinstance(contender, Contender)
         keep = Collect()
         keeping = replace(contender, pipeline=contender.pipeline.replace_delivery(keep))
-        num_items = num_items or max(fewest_items(one.plan) for one in self.contenders.values())
+        num_items = num_items or max(
+            fewest_items(one.plan) for one in self.contenders.values() if isinstance(one, Contender)
+        )
         pilot = run_pilot(contender.name, functools.partial(self._run, keeping, True), seconds, self.say, num_items)
         self.measured.results[name] = dict(keep.results)
         return pilot

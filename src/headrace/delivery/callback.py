@@ -167,7 +167,7 @@ class Callback:
             max_open_seconds=max(settings.breaker_seconds, settings.breaker_max_seconds),
             probe_seconds=2 * settings.timeout_seconds,
         )
-        self._destinations = Destinations(policy, settings.retry_ratio)
+        self._destinations = context.shared["servers"] = Destinations(policy, settings.retry_ratio)
 
     def deliver(self, job: Job, result: Any) -> bool:
         """Post one result; see `protocols.Delivery.deliver`."""

@@ -12,7 +12,8 @@ from headrace.base.errors import DeliveryRejected
 from headrace.base.records import Job
 
 _raw_decoder = msgspec.json.Decoder()
-_UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
+#: `BufferError`: a memoryview whose bytes do not lie side by side.
+_UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError, BufferError)
 #: Digits of the longest number that JSON readers take.
 _NUM_BYTES = 8
 

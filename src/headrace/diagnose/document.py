@@ -56,7 +56,8 @@ def document_of(evidence: Evidence) -> ProfileDocument:
     throughput = _throughput(evidence, delivered, window)
     checks = all_checks(evidence, window, latency, cpu, overhead, stages, throughput)
     doubts, not_checked = distrust(checks) + (() if len(evidence.spans) else (_NOTHING,)), list_unchecked(checks)
-    plan_id, plan = _plan(evidence)
+    shares = _plan_shares(evidence)
+    plan_id = next(iter(shares), next(iter(info.plans), ""))
     not_measured = _not_measured(evidence, stages, throughput)
     if cpu is None:
         not_measured.setdefault("cpu", why_no_account(evidence))
@@ -69,7 +70,8 @@ def document_of(evidence: Evidence) -> ProfileDocument:
         pipeline=info.pipeline,
         options=tuple(info.options),
         plan_id=plan_id,
-        plan=plan,
+        plan=info.plans.get(plan_id, {}),
+        plan_shares=shares if len(shares) > 1 else {},
         started_unix_seconds=info.started_unix_seconds,
         elapsed_seconds=evidence.elapsed_seconds,
         is_emulated=bool(emulated_engines(info.variants)),
@@ -134,16 +136,12 @@ def _throughput(evidence: Evidence, delivered: Completions, window: Window) -> f
     return done / evidence.elapsed_seconds if done > 1 and evidence.elapsed_seconds > 0 else None
 
 
-def _plan(evidence: Evidence) -> tuple[str, dict[str, Any]]:
-    """Return the Plan that most spans ran under; the first of `run.json` where there are none."""
-    plans = evidence.info.plans
+def _plan_shares(evidence: Evidence) -> dict[str, float]:
+    """Return {Plan: share of the spans that ran under it}, the largest first."""
     column = evidence.spans.table["plan_id"].combine_chunks()
-    if len(column):
-        counts = np.bincount(column.indices.to_numpy())
-        plan_id = str(column.dictionary[int(np.argmax(counts))])
-    else:
-        plan_id = next(iter(plans), "")
-    return plan_id, plans.get(plan_id, {})
+    counts = np.bincount(column.indices.to_numpy(), minlength=len(column.dictionary)) if len(column) else np.zeros(0)
+    by_plan = {str(column.dictionary[int(at)]): counts[at] / len(column) for at in np.argsort(-counts, kind="stable")}
+    return {plan_id: float(share) for plan_id, share in by_plan.items() if share}
 
 
 def _not_measured(evidence: Evidence, stages: tuple[StageAccount, ...], throughput: float | None) -> dict[str, str]:

@@ -29,6 +29,8 @@ UTILIZATION = "Utilization law, U = X D; Denning and Buzen 1978"
 FORCED_FLOW = "Forced flow law, X_i = V_i X; Denning and Buzen 1978"
 FLOW_BALANCE = "Flow balance, arrivals = completions + in flight; Denning and Buzen 1978"
 
+#: Why laws of whole runs are not checked on a part of one.
+WINDOW = "the folder holds some time of a run: what was inside when it begins and ends has no outcome here"
 _SHARE = 0.05
 _ITEMS = 0.5
 _ERRORS = 3.0
@@ -85,6 +87,8 @@ def littles_law(evidence: Evidence) -> Check:
     """
     if not evidence.elapsed_seconds:
         return not_measured("littles_law", "nothing was measured", LITTLE)
+    if evidence.info.window:
+        return not_measured("littles_law", WINDOW, LITTLE)
     found = [_queue_comparison(evidence, stage) for stage in evidence.stages if stage.has_queue]
     comparisons = [one for one in (*found, _whole_comparison(evidence)) if one is not None]
     if not comparisons:
@@ -156,6 +160,8 @@ def cores_law(throughput: float | None, stages: Sequence[StageAccount], cpu: Cpu
 def flow_balance(evidence: Evidence) -> Check:
     """Return whether what came in is what went out, by exact counters; while a run goes on the rest is in flight."""
     counters = evidence.info.counters
+    if evidence.info.window:
+        return not_measured("flow_balance", WINDOW, FLOW_BALANCE)
     if evidence.info.summary is None:
         return not_measured(
             "flow_balance",
@@ -184,6 +190,8 @@ def forced_flow(evidence: Evidence) -> Check:
     free, but the join gets what the fan-out let through. Jobs whose results were kept by a run before go straight to the
     delivery, and jobs that bring their bytes go past the downloads.
     """
+    if evidence.info.window:
+        return not_measured("forced_flow", WINDOW, FORCED_FLOW)
     if evidence.info.summary is None or not evidence.stages:
         return not_measured("forced_flow", "the run did not live to write its counters", FORCED_FLOW)
     worst, worst_says = 0, "each stage got what the one before it let through"

@@ -18,7 +18,7 @@ from headrace.diagnose.checks import check, not_measured
 from headrace.diagnose.counter_checks import exact_counters
 from headrace.diagnose.cpu_account import OUTSIDE, UNATTRIBUTED, why_no_account
 from headrace.diagnose.evidence import Evidence
-from headrace.diagnose.laws import cores_law, flow_balance, forced_flow, littles_law, utilization_law
+from headrace.diagnose.laws import WINDOW, cores_law, flow_balance, forced_flow, littles_law, utilization_law
 from headrace.diagnose.span_checks import clock_order, lost_spans, run_folder, sample_counts, span_identity
 from headrace.runs.formats.profile import Check, CheckStatus, CpuAccount, Distribution, StageAccount, Window
 from headrace.runs.formats.profiling import OverheadEstimate
@@ -74,6 +74,8 @@ def list_unchecked(checks: tuple[Check, ...]) -> tuple[str, ...]:
     It needs the balance of what came and went, by exact counters, and one law that holds spans against something else: Little's
     or the utilization law. A run too short for that may be right, and nothing shows it.
     """
+    if any(one.says == WINDOW for one in checks):
+        return (WINDOW,)
     missing = {one.name: f"{one.name}: {one.says}" for one in checks if one.status == "not_measured"}
     found = [missing[name] for name in _COUNTED if name in missing]
     if all(name in missing for name in _SAMPLED):

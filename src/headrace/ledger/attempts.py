@@ -173,6 +173,12 @@ class Attempts(Entries[Attempt]):
             )
         return found
 
+    def find_in_force(self, plan: Path) -> Decision | None:
+        """Return the newest decision about a Plan's file that was not taken back; None: there is none."""
+        with self._using():
+            standing = self._list_standing(plan)
+        return standing[-1] if standing else None
+
     def _decisions(self, plan: Path | None, last: int | None = None) -> list[Decision]:
         condition, values = ("", []) if plan is None else ("WHERE plan = ?", [_place(plan)])
         rows = self._connection.execute(

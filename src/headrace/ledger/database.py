@@ -1,10 +1,10 @@
-"""The ledger's SQLite file: opening it, its tables and their versions, and SQLite's errors in words.
+"""SQLite files that are kept, the ledger's first: opening them, their tables and versions, and SQLite's errors in words.
 
 How this works: WAL, so that readers and one writer do not wait for each other; every write is one short IMMEDIATE transaction
 that is on disk (fsync) when it returns, so that a process that is killed leaves whole entries and nothing else. Tables are
-made by migrations: `PRAGMA user_version` counts those that were applied, a later headrace appends to `MIGRATIONS`, and none is
-ever changed. Entries are only ever added: triggers refuse to change or remove one. That guards against mistakes, not against
-somebody who opens the file to forge it.
+made by migrations: `PRAGMA user_version` counts those that were applied, a later headrace appends others, and none is ever
+changed. Entries of the ledger are only ever added: triggers refuse to change or remove one. That guards against mistakes, not
+against somebody who opens the file to forge it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.base.errors import LedgerError
 
-#: Marks the file as ours (`PRAGMA application_id`): the bytes "hrlg".
-APPLICATION_ID = 0x68726C67
 #: How long a statement waits for another process's transaction.
 BUSY_SECONDS = 30.0
 
@@ -122,28 +121,59 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def connect(path: Path, *, must_exist: bool = False) -> sqlite3.Connection:
-    """Return a connection to a ledger in its newest version; never changes a file that is something else.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileKind:
+    """What a file is, so that none is taken for another."""
+
+    name: str
+    """For people."""
+    application_id: int
+    """Marks it as ours (`PRAGMA application_id`)."""
+    migrations: tuple[tuple[str, ...], ...]
+    made_by: str
+    """What makes one, for the message that there is none."""
+    elsewhere: str
+    """How to name another file."""
+
+
+#: Its number is the bytes "hrlg".
+LEDGER = FileKind(
+    name="ledger",
+    application_id=0x68726C67,
+    migrations=MIGRATIONS,
+    made_by="`headrace whatif` and `headrace optimize` make it, --ledger FILE names another",
+    elsewhere="--ledger FILE or HEADRACE_LEDGER",
+)
+
+
+def connect(
+    path: Path, kind: FileKind | None = None, *, must_exist: bool = False, busy_seconds: float = BUSY_SECONDS
+) -> sqlite3.Connection:
+    """Return a connection to a file in its newest version; never changes a file that is something else.
 
     Args:
         path: The file; made when it is missing, and so are the folders above it.
+        kind: What it is; a ledger if None.
         must_exist: Raise instead of making it.
+        busy_seconds: How long a statement waits for another process's transaction.
 
     Raises:
-        LedgerError: If the file is missing, is no ledger, is of a newer headrace, is damaged, or cannot be read and written.
+        LedgerError: If the file is missing, is of another kind or of a newer headrace, is damaged, or cannot be read and
+            written.
     """
+    kind = kind or LEDGER
     if must_exist and not path.exists():
-        raise LedgerError(
-            f"there is no ledger {path}; `headrace whatif` and `headrace optimize` make it, --ledger FILE names another"
-        )
+        raise LedgerError(f"there is no {kind.name} {path}; {kind.made_by}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise LedgerError(f"the folder of the ledger {path} cannot be made: {error.strerror}; {_ELSEWHERE}") from error
-    with translate_errors(path):
-        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        raise LedgerError(
+            f"the folder of the {kind.name} {path} cannot be made: {error.strerror}; {_explain_elsewhere(kind)}"
+        ) from error
+    with translate_errors(path, kind):
+        connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
         try:
-            _prepare(connection, path)
+            _prepare(connection, path, kind)
         except BaseException:
             connection.close()
             raise
@@ -165,38 +195,40 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def translate_errors(path: Path) -> Iterator[None]:
+def translate_errors(path: Path, kind: FileKind = LEDGER) -> Iterator[None]:
     """Turn SQLite's errors into LedgerError with what to do next."""
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise LedgerError(f"the ledger {path} cannot be used: {error}; {_ELSEWHERE}") from error
-    except sqlite3.DatabaseError as error:
+        raise LedgerError(f"the {kind.name} {path} cannot be used: {error}; {_explain_elsewhere(kind)}") from error
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite gives damaged text as it is
         raise LedgerError(
-            f"{path} is damaged or not a ledger ({error}); {_ELSEWHERE}. `sqlite3 {path} .recover` may save what it holds"
+            f"{path} is damaged or not a {kind.name} ({error}); {_explain_elsewhere(kind)}. `sqlite3 {path} .recover` may save "
+            "what it holds"
         ) from error
 
 
-_ELSEWHERE = "look at its rights and at who else uses it, or name another file with --ledger FILE or HEADRACE_LEDGER"
+def _explain_elsewhere(kind: FileKind) -> str:
+    return f"look at its rights and at who else uses it, or name another file with {kind.elsewhere}"
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    if _version(connection, path) < len(MIGRATIONS):
+def _prepare(connection: sqlite3.Connection, path: Path, kind: FileKind) -> None:
+    if _version(connection, path, kind) < len(kind.migrations):
         _enable_shared_log(connection, path)
         with transaction(connection):
             # Asked again: another process may have been faster.
-            for migration in MIGRATIONS[_version(connection, path) :]:
+            for migration in kind.migrations[_version(connection, path, kind) :]:
                 for statement in migration:
                     connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+            connection.execute(f"PRAGMA application_id = {kind.application_id}")
+            connection.execute(f"PRAGMA user_version = {len(kind.migrations)}")
     # Entries are few, and a prediction counts only if it was there before its measurement: each is synced.
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
 
 
-def _version(connection: sqlite3.Connection, path: Path) -> int:
-    """Return how many migrations were applied; 0 for an empty file, an error for anything that is no ledger."""
+def _version(connection: sqlite3.Connection, path: Path, kind: FileKind) -> int:
+    """Return how many migrations were applied; 0 for an empty file, an error for anything that is of another kind."""
     # One transaction: another process may be making the file, and half of its work would look like somebody else's.
     is_alone = not connection.in_transaction
     if is_alone:
@@ -208,11 +240,14 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     finally:
         if is_alone and connection.in_transaction:
             connection.execute("COMMIT")
-    if application != APPLICATION_ID and (num_tables or application):
-        raise LedgerError(f"{path} is a SQLite file of something else, not a ledger; name another file with --ledger")
-    if version > len(MIGRATIONS):
+    if application != kind.application_id and (num_tables or application):
         raise LedgerError(
-            f"the ledger {path} has version {version}; this headrace knows versions up to {len(MIGRATIONS)}: update headrace"
+            f"{path} is a SQLite file of something else, not a {kind.name}; name another file with {kind.elsewhere}"
+        )
+    if version > len(kind.migrations):
+        raise LedgerError(
+            f"the {kind.name} {path} has version {version}; this headrace knows versions up to {len(kind.migrations)}: update "
+            "headrace"
         )
     return int(version)
 

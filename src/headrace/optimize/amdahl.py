@@ -28,14 +28,23 @@ def find_amdahl_bound(analysis: Analysis) -> Ceiling:
         CannotReplay: If the run cannot be simulated.
         SettingsError: If no stage of it runs a model.
     """
-    replay, stages = analysis.replay, analysis.profile.stages
-    stage = next((stage.name for stage in stages if stage.kind == "device"), None)
+    stage, ratio = predict_free_model(analysis)
+    shares = work_shares({one.name: one.busy_seconds for one in analysis.profile.stages})
+    return describe_bound(stage, ratio, shares, diagnosis_document(analysis).first)
+
+
+def predict_free_model(analysis: Analysis) -> tuple[str, float]:
+    """Return the stage that runs the model, and the pipeline's throughput without its cost over that of the recorded run.
+
+    Raises:
+        CannotReplay: If the run cannot be simulated.
+        SettingsError: If no stage of it runs a model.
+    """
+    stage = next((stage.name for stage in analysis.profile.stages if stage.kind == "device"), None)
     if stage is None:
         raise SettingsError(f"{analysis.run.path}: no stage runs a model; expected a run of a pipeline with one")
-    replay.check_understood()
-    ratio = replay.ratio(Change(speedups={stage: _FREE}))
-    shares = work_shares({one.name: one.busy_seconds for one in stages})
-    return describe_bound(stage, ratio, shares, diagnosis_document(analysis).first)
+    analysis.replay.check_understood()
+    return stage, analysis.replay.ratio(Change(speedups={stage: _FREE}))
 
 
 def work_shares(busy_seconds: Mapping[str, float | None]) -> dict[str, float]:

@@ -43,7 +43,8 @@ Beside the items:
     task_shares.py      keeps a slow task from holding up the others
     stall_watch.py      workers that hang; guard.py: threads of the run that break; end_signals.py, bell.py: SIGTERM and Ctrl-C
     rest.py             how long the threads beside the items pause; garbage.py: when the garbage collector runs
-    watching.py         what may live beside a run; summary.py: its counts, rates and percentiles, stage_totals.py: of one stage
+    watching.py         what may live beside a run; run_state.py: what it may ask; summary.py: counts, rates and percentiles,
+                        stage_totals.py: of one stage
     failure_log.py      failures on the log; reasons.py: failures counted; failure_limit.py: `--max-failed`
 
 Other ways to run:

@@ -94,6 +94,11 @@ class Admission:
         return self._inside
 
     @property
+    def num_in_flight(self) -> int:
+        """Jobs that were received and are not settled."""
+        return len(self._in_flight)
+
+    @property
     def is_empty(self) -> bool:
         """Whether no job is inside."""
         return self._inside == self._reserved

@@ -60,11 +60,13 @@ class Arms:
     Attributes:
         watch: Sees the draws and the ends of the present canary's jobs.
         num_rescued: Items that the canary failed and the stable model answered.
+        status, share: Of the present or last canary, as its folder has them; status empty: there was none.
     """
 
     def __init__(self, plan_id: str) -> None:
         self.watch = CanaryWatch()
         self.num_rescued = 0
+        self.status, self.share = "", 0.0
         self._stable_id = plan_id
         self._rescued = Arm(plan_id, 0.0, is_canary=False, counts=False)
         self._canaries: list[Arm] = []
@@ -97,6 +99,11 @@ class Arms:
             arm.counts = arm.is_canary = False
             arm.plan_id = self._stable_id
         self._canaries = []
+
+    @property
+    def has_canary(self) -> bool:
+        """Whether some of the jobs that come now are a canary's."""
+        return self._split is not None
 
     def draw(self, job: Job) -> Arm | None:
         """Return the arm of a job; None while there is no canary."""

@@ -2,9 +2,10 @@
 
 How this works: a thread of its own looks at the canary's folder. Where a canary was started there, it opens the models of that
 canary's Plan beside the present ones, tries them on copies of recent batches, and then lets `Arms` draw jobs. Every second it
-writes down what this worker saw, and one of the workers adds up what all saw and decides (`base.policies.canary`); each takes
-up the new state when it next looks. What trips a wire does not wait for that: the thread that saw it takes the canary back at
-once, by one assignment, and the state follows. Both models stay open meanwhile, so nothing is loaded on the way back.
+hears what users said of this worker's answers to another one and writes down what this worker saw, and one of the workers adds
+up what all saw and decides (`base.policies.canary`); each takes up the new state when it next looks. What trips a wire does not
+wait for that: the thread that saw it takes the canary back at once, by one assignment, and the state follows. Both models stay
+open meanwhile, so nothing is loaded on the way back.
 
 A promoted canary goes on as a canary with all jobs: the way back stays as short until the run is started again with its Plan.
 """
@@ -24,6 +25,7 @@ from typing import Any
 import msgspec
 
 from headrace.base.errors import HeadraceError
+from headrace.base.log_events import EventText
 from headrace.base.plan import ModelPlan, Plan
 from headrace.base.policies.canary import Decision, judge
 from headrace.base.policies.canary_watch import CanaryWatch
@@ -111,9 +113,15 @@ class CanaryRunner:
 
     def look(self) -> None:
         """Take up the state of the folder, and judge where it is time to."""
-        state = self._folder.read()
+        try:
+            state = self._folder.read()
+        except HeadraceError:
+            self._lose("cannot be read")
+            raise
         if state is None:
+            self._lose("is gone")
             return
+        self._arms.status, self._arms.share = state.status, state.share
         for pid in self._folder.find_dead():
             state = self._roll_back(state, f"death: a worker (process {pid}) died within a call of the canary's model")
         self._take_up(state)
@@ -131,6 +139,13 @@ class CanaryRunner:
         """Take the canary back in this worker, at once; any thread. The state follows."""
         self._arms.end()
         self._wake.set()
+
+    def _lose(self, what: str) -> None:
+        """Take the canary back: nobody can say any more what is wanted of it."""
+        state = self._state
+        self._close(None)
+        if state is not None and state.status != "rolled back":
+            self._place.say(f"canary {state.id}: its state {what}; the stable model answers all jobs")
 
     # --- what a state means for this worker
 
@@ -170,7 +185,11 @@ class CanaryRunner:
             slot.canary = calls
         self._arms.begin(state.id, plan.plan_id, state.share)
         self._state = self._name_plans(state, plan)
-        self._place.say(f"canary {state.id} ({plan.plan_id}) is open: {_share_of(state)}")
+        self._place.say(
+            EventText(
+                f"canary {state.id} ({plan.plan_id}) is open: {_share_of(state)}", "canary_step", plan=plan.plan_id
+            )
+        )
 
     def _close(self, state: CanaryState | None) -> None:
         """Take the canary back, and let go of its models when their last calls have ended."""
@@ -179,7 +198,8 @@ class CanaryRunner:
             for slot in self._slots.all():
                 slot.canary = None
             self._twins.close()
-            self._folder.write_seen(self._state.id, self._arms.watch.seen())
+            with contextlib.suppress(OSError):  # the folder may be gone
+                self._folder.write_seen(self._state.id, self._arms.watch.seen())
             if state is not None and state.steps[-1].by == "user":
                 self._place.say(_describe(state))
         self._state = state
@@ -274,8 +294,11 @@ def _takes(model: Model, batch: Any) -> bool:
     return True
 
 
-def _describe(state: CanaryState) -> str:
-    return f"canary {state.id}: {state.steps[-1].act}, {_share_of(state)}: {state.reason}"
+def _describe(state: CanaryState) -> EventText:
+    act = state.steps[-1].act
+    level = logging.WARNING if act == "rolled back" else logging.INFO
+    text = f"canary {state.id}: {act}, {_share_of(state)}: {state.reason}"
+    return EventText(text, "canary_step", level, plan=state.plan_id, code=act)
 
 
 def _share_of(state: CanaryState) -> str:

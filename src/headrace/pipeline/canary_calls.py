@@ -181,7 +181,9 @@ class Twins:
         """As the canary's."""
         return self._calls.model.metadata
 
-    def _compare(self, stable: Any, canary: Any, stable_seconds: float, seconds: float, declared: Declared) -> None:
+    def _compare(
+        self, stable: Any, canary: Any, stable_seconds: float, seconds: float, declared: Declared
+    ) -> Sequence[float]:
         for answers, is_canary in ((stable, False), (canary, True)):
             if self._judges.has_broken(answers):
                 self._calls.note_broken(canary=is_canary)
@@ -191,6 +193,7 @@ class Twins:
             changed = [1.0]
         slower = self._seconds[1] > self._most_ratio * self._seconds[0]
         self._arms.watch.note_twin(num_items=len(changed), num_changed=float(sum(changed)), slower=slower)
+        return changed
 
 
 def _note_run(items: Sequence[Item], plan_id: str) -> None:

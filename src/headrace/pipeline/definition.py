@@ -42,7 +42,7 @@ class DeliverStage(Stage):
         self.workers = delivery.default_workers
         self._addressed = delivery if isinstance(delivery, Addressed) else None
         self.waits_on_many = self._addressed is not None
-        self.may_carry = _carries(delivery)
+        self.may_carry = carries_calls(delivery)
         self.is_instant = isinstance(delivery, IsInstant)
         self.executor = "events" if self.may_carry else "thread"
 
@@ -52,7 +52,7 @@ class DeliverStage(Stage):
 
     def open(self, context: StageContext) -> Callable[..., Any]:
         """Return the delivery; the pipeline has opened it once for all workers."""
-        return _CarriedDelivery(self.delivery) if _carries(self.delivery) else self.delivery.deliver
+        return _CarriedDelivery(self.delivery) if carries_calls(self.delivery) else self.delivery.deliver
 
 
 class _CarriedDelivery:
@@ -68,7 +68,7 @@ class _CarriedDelivery:
         return durable
 
 
-def _carries(delivery: Delivery) -> bool:
+def carries_calls(delivery: Delivery) -> bool:
     """Return whether `delivering` does what `deliver` does: a subclass may have another `deliver` only."""
     if not isinstance(delivery, CarriesCalls):
         return False

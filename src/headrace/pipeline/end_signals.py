@@ -1,4 +1,4 @@
-"""SIGTERM, Ctrl-C and a `stop` event, as the thread that called `run` hears them.
+"""SIGTERM, Ctrl-C, a terminal that is closed (SIGHUP) and a `stop` event, as the thread that called `run` hears them.
 
 A handler runs between any two instructions of that thread, perhaps while it holds a lock that stopping needs. So it only
 counts and rings, and whatever the thread waits for looks at the count.
@@ -13,6 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from headrace.pipeline.bell import Bell
+
+
+def end_signals() -> list[signal.Signals]:
+    """Return the signals that end a run in this process; under `nohup` SIGHUP goes on being ignored."""
+    hangs_up = signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    return [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hangs_up else [])]
 
 
 class EndSignals:

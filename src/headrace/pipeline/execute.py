@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import io
 import logging
@@ -28,7 +29,7 @@ from headrace.pipeline.building import Equipment
 from headrace.pipeline.canary import CanaryPlace, CanaryRunner
 from headrace.pipeline.checkpoint import Before, Checkpoint
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.end_signals import EndSignals
+from headrace.pipeline.end_signals import EndSignals, end_signals
 from headrace.pipeline.failure_limit import FailureLimit, MostFailed
 from headrace.pipeline.failure_log import FailureLog
 from headrace.pipeline.following import Following, PlanFollower
@@ -195,7 +196,7 @@ def run(
         context,
         Equipment(threads, instruments, warm_up, slots),
         Bounds(limit=limit, first_alone=measuring.first_alone, brakes=measuring.brakes),
-        signals=EndSignals([signal.SIGINT] if slot else [signal.SIGINT, signal.SIGTERM], stop),
+        signals=EndSignals([signal.SIGINT] if slot else end_signals(), stop),
     )
     if slot is not None:
         runtime.before_receiving.append(slot.begin)
@@ -372,6 +373,7 @@ class _Run:
             statistics=runtime.statistics,
             worker_threads=runtime.worker_threads,
             num_waiting=runtime.num_waiting,
+            state=runtime.state,
             longest_call_seconds=runtime.longest_call_seconds,
             warm_ups=context.cost_curves,
             metering=context.metering,
@@ -384,8 +386,27 @@ class _Run:
             begun=runtime.begun,
             before_closing=runtime.before_closing,
             arms=context.arms,
+            describe=self.describe,
             receivers_cpu_seconds=runtime.receivers_cpu_seconds,
         )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what may change while the run goes on, as fields of `run.json`."""
+        curves = list(self.runtime.context.cost_curves)
+        return {
+            "stages": _stage_infos(self.runtime, self.pipeline),
+            "plans": {plan_id: plan.as_table() for plan_id, plan in list(self.in_force.items())},
+            "variants": list(self.runtime.variants()),
+            "counters": dataclasses.replace(self.runtime.context.counters),
+            "cost_curves": {
+                curve.stage: {size: list(some) for size, some in list(curve.seconds.items())} for curve in curves
+            },
+            "cost_curve_cpu": {
+                curve.stage: {size: list(some) for size, some in list(curve.call_cpu_seconds.items())}
+                for curve in curves
+            },
+            "warnings": [*self.warnings, *self.runtime.warnings()],
+        }
 
     def result(self) -> Result:
         """Return what it came to."""

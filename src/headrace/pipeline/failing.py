@@ -24,6 +24,7 @@ from headrace.base.errors import (
     Shortage,
 )
 from headrace.base.formatting import pluralize, showable
+from headrace.base.log_events import event_fields
 from headrace.base.policies.brake import Brake, BrakePolicy, Fault
 from headrace.base.policies.task_brakes import TaskBrakes
 from headrace.base.protocols import KeepsResults
@@ -149,9 +150,13 @@ class Failing:
                 "nothing of task %r succeeds: its last %s failed. Its jobs are given back, which does not count, but for a few "
                 "that are tried from time to time; the other tasks go on. The last reason: %s",
                 *(showable(job.task), pluralize(brake.num_failed, "job"), showable(reason)),
+                extra=event_fields("brake_on", task=job.task, code="brake.task"),
             )
         if is_given_up:
-            logger.error("task %r is given up for this run; its jobs stay where they are", showable(job.task))
+            given_up = event_fields("brake_on", task=job.task, code="brake.given_up")
+            logger.error(
+                "task %r is given up for this run; its jobs stay where they are", showable(job.task), extra=given_up
+            )
         return delay
 
     def turned_away(self, job: Job, is_busy_beyond: Callable[[Collection[str]], bool]) -> Outcome | None:
@@ -185,11 +190,19 @@ class Failing:
     def succeeded(self, job: Job) -> None:
         """Note that the work on a job succeeded; cheap while nothing fails."""
         if self._tasks.note_success(job.task):
-            logger.warning("jobs of task %r succeed again", showable(job.task))
+            is_off = event_fields("brake_off", task=job.task)
+            logger.warning("jobs of task %r succeed again", showable(job.task), extra=is_off)
         if self._brake.note_success():
             logger.warning(
-                "jobs succeed again, after %s; receiving goes on", format_duration(self._now() - self._since)
+                "jobs succeed again, after %s; receiving goes on",
+                format_duration(self._now() - self._since),
+                extra=event_fields("brake_off"),
             )
+
+    @property
+    def is_braked(self) -> bool:
+        """Whether the run's brake is on, or a task's."""
+        return self._brake.is_on or self._tasks.is_any_on
 
     def allowed(self) -> int | None:
         """Return how many jobs may be inside; None: any number."""
@@ -243,11 +256,13 @@ class Failing:
                 "nothing succeeds: the last %s failed, and nothing more is received. What fails now is given back and does "
                 "not count; a job is tried in %s. The last reason: %s",
                 *(pluralize(brake.num_failed, "job"), pause, showable(reason)),
+                extra=event_fields("brake_on", code="brake.run"),
             )
         elif brake.num_tries & (brake.num_tries - 1) == 0:
             logger.warning(
                 "still nothing succeeds, after %s; the next try is in %s: %s",
                 *(pluralize(brake.num_failed, "failure"), pause, showable(reason)),
+                extra=event_fields("brake_on", code="brake.run"),
             )
 
     def _now(self) -> float:

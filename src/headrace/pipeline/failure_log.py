@@ -11,7 +11,8 @@ from headrace.base.observer import Observer
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.pipeline.reasons import Failure, failure_of
 
-logger = logging.getLogger("headrace")
+#: A name of its own: a log that programs read has a line of each failure, and none of these.
+logger = logging.getLogger("headrace.failures")
 
 #: Kinds of failures that are shown as they happen; the summary has the others.
 MOST_KINDS = 10

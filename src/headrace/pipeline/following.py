@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import EngineError, HeadraceError
+from headrace.base.log_events import EventText
 from headrace.base.meaning import Declared
 from headrace.base.plan import ModelPlan, Plan
 from headrace.base.protocols import Model
@@ -175,7 +176,8 @@ class PlanFollower:
         names = ", ".join(
             f"{model.variant.get('artifact', '?')} on {model.variant.get('engine')}" for _, model in ready
         )
-        self._say(f"switched to {names} (plan {self._plan.plan_id})")
+        said = f"{self._following.file}: switched to {names} (plan {self._plan.plan_id})"
+        self._following.say(EventText(said, "plan_changed", plan=self._plan.plan_id))
         return True
 
     def _refusal(self, slot: ModelSlot, model: Model, settings: ModelPlan) -> str | None:

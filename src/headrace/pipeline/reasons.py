@@ -69,12 +69,18 @@ def parse_reason(reason: str, job_id: str) -> tuple[str, str]:
         reason: Of an outcome, `STAGE: item ID: CODE: what happened`, each part but the last only where there is one.
         job_id: With which the item's id begins. A sender chooses it, and could write into it what looks like a code.
     """
+    stage, code, what = locate_reason(reason, job_id)
+    return code or stage or _OTHER, what[:EXAMPLE_CHARACTERS]
+
+
+def locate_reason(reason: str, job_id: str) -> tuple[str, str, str]:
+    """Return the stage of a reason, its code (each empty without one), and what it says after that; see `parse_reason`."""
     stage, _, rest = reason.partition(f": item {job_id}")
     located = _AFTER_ITEM.fullmatch(rest)
-    stage, what = (stage, located[1]) if located else (_OTHER, reason)
+    stage, what = (stage, located[1]) if located else ("", reason)
     coded = _CODED.fullmatch(what)
-    code, what = coded.groups() if coded else (stage, what)
-    return code, what[:EXAMPLE_CHARACTERS]
+    code, what = coded.groups() if coded else ("", what)
+    return stage, code, what
 
 
 class Reasons:

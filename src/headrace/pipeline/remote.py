@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from headrace.base import errors
+from headrace.base.child_setup import Setup, list_setups
 from headrace.base.clock import SystemClock
 from headrace.base.error_origin import Origin, describe, find_origin
 from headrace.base.errors import (
@@ -285,7 +286,7 @@ class RemoteGroup:
         self._answers_prefix = new_prefix()
         process = context.Process(
             target=child_main,
-            args=(theirs, self._spec, self._answers_prefix),
+            args=(theirs, self._spec, self._answers_prefix, list_setups()),
             name=f"headrace-{self._spec.stages[0].name}-{self._spec.worker}",
             daemon=True,
         )
@@ -390,9 +391,11 @@ def _revive(failure: _Failure) -> ItemError:
     return error
 
 
-def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str) -> None:
+def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str, setups: Sequence[Setup] = ()) -> None:
     """Serve requests until the parent is gone. Runs in the child."""
     ignore_signals(signal.SIGINT, signal.SIGTERM)
+    for setup in setups:
+        setup()
     results: Arena | None = None
     try:
         results = Arena(prefix=answers_prefix)

@@ -42,6 +42,7 @@ from headrace.pipeline.rest import TICK_SECONDS, Rest
 from headrace.pipeline.router import Router
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.run_limit import RunLimit
+from headrace.pipeline.run_state import RunState
 from headrace.pipeline.settling import Settling
 from headrace.pipeline.stall_watch import StallWatch
 from headrace.pipeline.station import Connections, Leaves, WorkerThread
@@ -111,8 +112,10 @@ class Runtime:
         self._punctuality = Punctuality()
         self._parts = contextlib.ExitStack()
         self._delivery_counts: dict[str, int] = {}
+        self._delivery_shared: dict[str, Any] = {}
         self._leaving_since: float | None = None
         self._source_is_stopped = False
+        self._is_open = False
         self.stations, self._routes = build_stations(pipeline, context, equipment)
         self._connect(self._routes, bounds)
 
@@ -297,6 +300,25 @@ class Runtime:
                     total[name] = total.get(name, 0) + number
         return total
 
+    def state(self) -> RunState:
+        """Return what is so now; any thread."""
+        return RunState(
+            is_open=self._is_open,
+            in_flight=self._admission.num_in_flight,
+            is_braked=self._failing.is_braked,
+            open_breakers=self._count_open_breakers(),
+            notes=self.notes() if self._is_open else {},
+            plan_id=self.context.plan_id,
+            variants=self.variants(),
+        )
+
+    def _count_open_breakers(self) -> dict[str, int]:
+        shared = {name: there for station in self.stations for name, there in station.shared.items()}
+        shared[self._pipeline.stages[-1].name] = self._delivery_shared
+        now = self.context.seconds()
+        known = {name: there["servers"] for name, there in shared.items() if "servers" in there}
+        return {name: servers.count_open(now) for name, servers in known.items()}
+
     def variants(self) -> list[dict[str, Any]]:
         """Return the model variants as opened, each once."""
         opened = [variants for station in self.stations for variants in station.variants]
@@ -318,6 +340,7 @@ class Runtime:
             next_stage=None,
             open_model=_no_model,
             counts=self._delivery_counts,
+            shared=self._delivery_shared,
         )
         with contextlib.ExitStack() as parts:
             self._pipeline.source.open(plan.source)
@@ -325,6 +348,7 @@ class Runtime:
             self._pipeline.delivery.open(context)
             parts.callback(self._pipeline.delivery.close)
             self._parts = parts.pop_all()
+        self._is_open = True
         self._prefetch.begin()
 
     def _start_workers(self) -> None:

@@ -13,14 +13,16 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from headrace.base.current_job import hands
 from headrace.base.meaning import NOTHING_DECLARED, Declared
 from headrace.base.protocols import Model
+from headrace.base.records import Job
 
 logger = logging.getLogger("headrace.run")
 
@@ -29,7 +31,7 @@ _MOST_FAILURES = 10
 _LOWEST_PRIORITY = 19
 
 #: Told of each batch that both answered: the answers in use, the candidate's, the seconds of both calls, and what is known of
-#: the answers.
+#: the answers. Returns for each item how far they differ, from 0 to 1, if it knows.
 Compare = Callable[[Any, Any, float, float, Declared], object]
 
 
@@ -50,6 +52,14 @@ class _Offer:
     answers: Any
     seconds: float
     declared: Declared
+    jobs: list[Job]
+    """Of the items of the batch, in its order."""
+
+    def note(self, changed: object) -> None:
+        """Let each job know how far its answers differ."""
+        known = isinstance(changed, Sequence | np.ndarray) and len(changed) == len(self.jobs)
+        for index, job in enumerate(self.jobs):
+            job.twin = [float(changed[index]) if known else None]  # type: ignore[index]
 
 
 class Shadow:
@@ -104,7 +114,10 @@ class Shadow:
         with self._wake:
             if self._is_idle:  # else another worker was faster
                 self._is_idle = False
-                self._offer = _Offer(copied, kept, seconds, declared)
+                jobs = [item.job for item in hands.items]
+                for job in jobs:
+                    job.twin = []
+                self._offer = _Offer(copied, kept, seconds, declared, jobs)
                 self._wake.notify()
 
     def _work(self) -> None:
@@ -132,9 +145,11 @@ class Shadow:
         began = time.perf_counter()
         try:
             answers = self._candidate(offer.batch)
-            self._compare(offer.answers, answers, offer.seconds, time.perf_counter() - began, offer.declared)
+            seconds = time.perf_counter() - began
+            offer.note(self._compare(offer.answers, answers, offer.seconds, seconds, offer.declared))
         except Exception as error:  # a shadow cannot fail a job, whatever its engine raises
             self._num_in_a_row += 1
+            offer.note(None)
             said = str(error) or type(error).__name__
             self.failures = Failures(self.failures.num + 1, said, self._num_in_a_row >= _MOST_FAILURES)
             return

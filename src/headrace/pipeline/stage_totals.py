@@ -6,9 +6,13 @@ import math
 import operator
 import random
 from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
+#: Takes a stage's name, service times and queue waits of its latest passages, ns. Called under a lock: it must be quick.
+TakeTimes = Callable[[str, Sequence[int], Sequence[int]], object]
 
 
 class Reservoir:
@@ -96,6 +100,8 @@ class StageTotals:
     """Of the latest passages, which are not in `items`, `busy_ns` and the samples yet; as are the two below."""
     ends: list[int] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
+    tell: TakeTimes | None = None
+    """Takes the times of the latest passages when they are counted; None: nobody asked."""
 
     def count_share(self, service_ns: int, batch_size: int) -> None:
         """Count one item of a batch, which has the batch's times, with its share, so that together they count once."""
@@ -123,6 +129,8 @@ class StageTotals:
         self.busy_ns += sum(services)
         self.service.extend(services)
         self.queue_wait.extend(self.waits)
+        if self.tell is not None:
+            self.tell(self.name, services, self.waits)
         first, last = min(starts), max(starts)
         self.first_start_ns = first if self.first_start_ns is None else min(first, self.first_start_ns)
         if last > self.last_start_ns:

@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -261,6 +261,11 @@ class Station:
     def num_busy(self) -> int:
         """Workers that have something in hand."""
         return sum(1 for worker in self.workers if worker.busy_since)
+
+    @property
+    def shared(self) -> Mapping[str, Mapping[str, Any]]:
+        """By stage, what its workers in this process share."""
+        return self._spec.shared
 
     @property
     def num_workers(self) -> int:

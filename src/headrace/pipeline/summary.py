@@ -55,7 +55,7 @@ from headrace.base.records import BatchFormed, Counters, Job, Outcome, OutcomeKi
 from headrace.base.statistics import percentile, samples_needed, utilization
 from headrace.base.units import format_duration, format_rate
 from headrace.pipeline.reasons import Failure, Reasons, failure_of, show_reasons
-from headrace.pipeline.stage_totals import Reservoir, StageTotals, Window
+from headrace.pipeline.stage_totals import Reservoir, StageTotals, TakeTimes, Window
 from headrace.pipeline.work_notes import WorkNote
 
 if TYPE_CHECKING:
@@ -107,6 +107,17 @@ class Progress:
         return self.delivered + self.rejected + self.dead_lettered
 
 
+@dataclass(frozen=True, slots=True)
+class StageCount:
+    """What a stage has done so far, exact."""
+
+    name: str
+    items: int
+    failed: int
+    busy_seconds: float
+    blocked_seconds: float
+
+
 class Summary(Observer):
     """Counts and times of one run.
 
@@ -154,6 +165,22 @@ class Summary(Observer):
         """The stages of each station, by the name of the first."""
         self._first_ns: int | None = None
         self._last_ns = 0
+        self._take_times: TakeTimes | None = None
+
+    def tell_times(self, take: TakeTimes | None) -> None:
+        """Give the times of passages to somebody whenever some hundred of a stage are counted, and with `stage_counts`."""
+        with self._lock:
+            self._take_times = take
+            for stage in self._stages.values():
+                stage.tell = take
+
+    def stage_counts(self) -> list[StageCount]:
+        """Return what each stage has done so far."""
+        with self._lock:
+            return [
+                StageCount(stage.name, stage.items, stage.failed, stage.busy_ns / 1e9, stage.blocked_seconds())
+                for stage in self._in_order()
+            ]
 
     def begins_at(self, done_before: int, left: int) -> None:
         """Note how many entries of the source were done by earlier starts of this run, and how many are left."""
@@ -383,6 +410,7 @@ class Summary(Observer):
         if stage is None:
             seed = self._seed + 2 * len(self._stages) + 1
             stage = StageTotals(name, Reservoir(RESERVOIR_SIZE, seed), Reservoir(RESERVOIR_SIZE, seed + 1))
+            stage.tell = self._take_times
             self._stages[name] = stage
         return stage
 

@@ -38,6 +38,7 @@ import msgspec
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.crash_recovery import RecoveryFolder
 from headrace.base.in_flight import InFlight, InFlightTable
+from headrace.base.log_events import EventText, event_fields
 from headrace.base.policies.blame import BlameBook, Death, Known, Redriven
 from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import OutcomeKind
@@ -153,8 +154,11 @@ class Supervisor:
         leave_seconds: Beyond the grace period, and for a worker that said it has finished: to close files and leave.
         policy: When a worker that died is started again.
         note: Takes what came of it so far: at the beginning, after each death, and now and then.
+        note_death: Takes each death, before a successor starts.
+        note_child_end: Takes the process id of each child that ended and is no worker.
         progress: Takes a line now and then: how many workers run, and how jobs ended so far.
         renews: SIGHUP restarts the workers one after the other, while the others work; else it ends the supervisor.
+        starting: Called once signals are heeded, before the first worker starts.
         stopping: Called when workers are asked to stop.
         recovery: Where what is known outlives this process; None: nowhere.
         clock: For tests.
@@ -171,18 +175,24 @@ class Supervisor:
         leave_seconds: float = 10.0,
         policy: RestartPolicy | None = None,
         note: Callable[[Supervised], object] = lambda result: None,
+        note_death: Callable[[DeathNote], object] = lambda death: None,
+        note_child_end: Callable[[int], object] = lambda process: None,
         progress: Callable[[str], object] = lambda text: None,
         recovery: RecoveryFolder | None = None,
         renews: bool = False,
+        starting: Callable[[], object] = lambda: None,
         stopping: Callable[[], object] = lambda: None,
         clock: Clock | None = None,
     ) -> None:
         self.result = Supervised()
+        self._tell_starting = starting
         self._tell_stopping = stopping
         self._heard = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if renews else []))
         self._work = work
         self._say = say
         self._note = note
+        self._tell_death = note_death
+        self._tell_child_end = note_child_end
         self._progress = progress
         self._grace_seconds = grace_seconds
         self._silent_seconds = silent_seconds
@@ -213,6 +223,7 @@ class Supervisor:
         self._note(self.result)
         self._tell_at = self._now() + _PROGRESS_SECONDS
         with self._signals():
+            self._tell_starting()
             while any(post.worker or post.start_at is not None for post in self._posts):
                 now = self._now()
                 self._heed_signals(now)
@@ -273,6 +284,9 @@ class Supervisor:
         post.start_at = None
         post.orphans = []
         post.worker = _Worker(pid, slot, ours, self._now())
+        if post.lives > 1:
+            event = event_fields("worker_started", worker=post.number)
+            logger.info("worker %d starts again as process %d", post.number, pid, extra=event)
 
     def _fork(self, ours: Connection) -> int:
         """Return the new worker's process id; 0 in the worker."""
@@ -410,6 +424,8 @@ class Supervisor:
                 post = by_pid.get(ended[0])
                 if post is not None:
                     self._note_end(post, post.worker, os.waitstatus_to_exitcode(ended[1]))
+                else:
+                    self._tell_child_end(ended[0])
 
     # --- after an end
 
@@ -491,12 +507,13 @@ class Supervisor:
         )
         self.result.num_deaths += 1
         self.result.deaths = [*self.result.deaths, note][-_MOST_DEATHS:]
+        self._tell_death(note)
         self._note(self.result)
         if self._stopping and code == _INTERRUPTED:
             return  # asked before it had begun
-        self._tell_people(
-            f"worker {post.number} (process {worker.pid}) died: {cause}; {len(in_work)} jobs in work, {len(waiting)} waiting"
-        )
+        text = f"worker {post.number} (process {worker.pid}) died: {cause}; {len(in_work)} jobs in work, {len(waiting)} waiting"
+        reason = cause.partition(":")[0].partition(",")[0]
+        self._tell_people(EventText(text, "worker_died", logging.ERROR, worker=post.number, code=reason))
         if self._stopping:
             self._is_drained = False
             return

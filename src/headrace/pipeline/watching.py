@@ -18,6 +18,7 @@ from headrace.base.plan import Plan
 from headrace.base.records import Counters, StageStatistics
 from headrace.pipeline.arms import Arms
 from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.run_state import RunState
 from headrace.pipeline.span_limit import SpanLimit
 from headrace.pipeline.station import WorkerThread
 from headrace.pipeline.summary import Summary
@@ -37,6 +38,8 @@ class RunInProgress:
     """Returns where the workers' stages run now; from any thread."""
     num_waiting: Callable[[str], int]
     """Returns how many items wait in the queues on the way of a task's jobs; from any thread, for who asks often."""
+    state: Callable[[], RunState]
+    """Returns what else is so now; from any thread, about once a second."""
     longest_call_seconds: Callable[[], float]
     """Returns for how long the oldest call of a stage lasts by now; from any thread."""
     warm_ups: Sequence[CostCurve]
@@ -58,6 +61,9 @@ class RunInProgress:
     """Called in the run's thread when every job has been settled, before the workers leave; must not raise."""
     arms: Arms | None
     """Whose model answers which job; None: the run can have no canary."""
+    describe: Callable[[], dict[str, Any]]
+    """Returns {field of RunInfo: value} of what may change while the run goes on, as it is now: stages, plans, variants,
+    counters, cost curves, warnings; from any thread."""
     receivers_cpu_seconds: Mapping[int, float]
     """{kernel's number: CPU time} of the source's receivers that have ended; they do so before the rest."""
 

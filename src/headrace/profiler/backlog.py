@@ -8,11 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from headrace.base.protocols import TellsBacklog
-from headrace.runs.resource_files import ResourceWriter
 
 logger = logging.getLogger("headrace")
 
@@ -23,23 +22,35 @@ _SHARE = 0.02
 _LEAVE_SECONDS = 1.0
 
 
+class TakesGauges(Protocol):
+    """A `ResourceWriter`, or another that takes what was measured; used by the gauge's thread."""
+
+    def write(self, time_ns: int, values: Mapping[str, Mapping[str, float | None]]) -> None:
+        """Take what was measured at one moment."""
+        ...
+
+    def close(self) -> None:
+        """Take no more."""
+        ...
+
+
 class BacklogGauge:
     """Writes the source's gauges from `start` to `stop`.
 
     Args:
         source: The pipeline's; it must be open from `begun` on.
-        folder: The run folder.
+        writer: Takes them; closed by `stop`.
         begun: Set when the first job has come.
 
     Attributes:
         problem: Why nothing more was measured from some moment on; empty if all is well.
     """
 
-    def __init__(self, source: Any, folder: Path, begun: threading.Event) -> None:
+    def __init__(self, source: Any, writer: TakesGauges, begun: threading.Event) -> None:
         self.problem = ""
         self._source = source
         self._begun = begun
-        self._writer = ResourceWriter(folder, "source")
+        self._writer = writer
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="headrace-profiler-backlog", daemon=True)
 

@@ -200,7 +200,9 @@ class Profiler:
             self._folder.path, resource_hertz=settings.resource_hertz, state_hertz=settings.state_hertz
         )
         self._gauges = ResourceWriter(self._folder.path, "gauges")
-        self._backlog = BacklogGauge(progress.pipeline.source, self._folder.path, progress.begun)
+        self._backlog = BacklogGauge(
+            progress.pipeline.source, ResourceWriter(self._folder.path, "source"), progress.begun
+        )
         self._collector = CollectorClock()
         self._blocks = BlockSchedule()
         self._clocks: CpuClocks | None = None

@@ -13,7 +13,15 @@ from headrace.report.markup import Html, raw, tag
 from headrace.report.section import Section
 
 
-def make_page(title: str, overview: Html, sections: Sequence[Section], footer: str, *, pictures: bool = False) -> str:
+def make_page(
+    title: str,
+    overview: Html,
+    sections: Sequence[Section],
+    footer: str,
+    *,
+    pictures: bool = False,
+    script: Html | None = None,
+) -> str:
     """Return an HTML document.
 
     Args:
@@ -22,15 +30,18 @@ def make_page(title: str, overview: Html, sections: Sequence[Section], footer: s
         sections: In the order of reading.
         footer: Who made it from what.
         pictures: Whether some stand in the page itself (`data:`).
+        script: Another one, of a page that is served: it may ask that server, and so may forms. None: the page is a file.
     """
     charts = [chart for section in sections for chart in section.charts]
-    library, script, style = (_asset(name) for name in ("charts.min.js", "report.js", "report.css"))
+    library, drawing, style = (_asset(name) for name in ("charts.min.js", "report.js", "report.css"))
+    scripts = [library, drawing, *([script] if script is not None else [])]
+    policy = _policy(scripts, style, pictures, is_served=script is not None)
     return "<!doctype html>\n" + tag(
         "html",
         tag(
             "head",
             tag("meta", charset="utf-8"),
-            tag("meta", http_equiv="Content-Security-Policy", content=_policy((library, script), style, pictures)),
+            tag("meta", http_equiv="Content-Security-Policy", content=policy),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("meta", name="color-scheme", content="light dark"),
             tag("meta", name="referrer", content="no-referrer"),
@@ -44,8 +55,7 @@ def make_page(title: str, overview: Html, sections: Sequence[Section], footer: s
             tag("main", *(section.element() for section in sections)),
             tag("footer", tag("p", footer)),
             tag("script", raw(as_json(charts)), type="application/json", id="charts"),
-            tag("script", library),
-            tag("script", script),
+            *(tag("script", one) for one in scripts),
         ),
         lang="en",
     )  # fmt: skip
@@ -57,12 +67,12 @@ def _contents(sections: Sequence[Section]) -> Html:
     )
 
 
-def _policy(scripts: tuple[str, ...], style: str, pictures: bool) -> str:
+def _policy(scripts: Sequence[str], style: str, pictures: bool, *, is_served: bool) -> str:
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     images = "img-src data:; " if pictures else ""
+    own = "connect-src 'self'; form-action 'self'" if is_served else "form-action 'none'"
     return (
-        f"default-src 'none'; {images}script-src {allowed}; style-src 'sha256-{_digest(style)}'; base-uri 'none'; "
-        "form-action 'none'"
+        f"default-src 'none'; {images}script-src {allowed}; style-src 'sha256-{_digest(style)}'; base-uri 'none'; {own}"
     )
 
 

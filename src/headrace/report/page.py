@@ -19,6 +19,7 @@ from headrace.report.sections.cpu import cpu
 from headrace.report.sections.diagnosis import diagnosis
 from headrace.report.sections.environment import environment, hot_spots, not_measured
 from headrace.report.sections.failures import failures, matters
+from headrace.report.sections.incident import incident as show_incident
 from headrace.report.sections.isolation import isolation
 from headrace.report.sections.latency import latency
 from headrace.report.sections.layers import layers
@@ -29,6 +30,7 @@ from headrace.report.sections.stages import stages
 from headrace.runs.formats.comparison import ComparisonDocument
 from headrace.runs.formats.diagnosis import DiagnosisDocument
 from headrace.runs.formats.failures import FailureReason
+from headrace.runs.formats.incident import IncidentDocument
 from headrace.runs.formats.profile import ProfileDocument
 
 
@@ -38,6 +40,7 @@ def render_report(
     *,
     diagnosed: DiagnosisDocument | str | None = None,
     failed: Sequence[FailureReason] = (),
+    incident: IncidentDocument | None = None,
     folder: str = ".",
 ) -> str:
     """Return the report of one run as an HTML document.
@@ -47,12 +50,15 @@ def render_report(
         comparison: Adds what changed between two variants.
         diagnosed: Adds what limits the run; a text says why that could not be told.
         failed: What failed in the run; stands first where it matters.
+        incident: Why it was slow, where a flight recorder wrote the folder; stands first.
         folder: The way from the page to the run folder, for links to files in it.
     """
     sections = make_sections(document, comparison, diagnosed, folder)
     what_failed = failures(failed, document)
     if what_failed is not None:
         sections.insert(0 if matters(failed, document) else 1, what_failed)
+    if (why := show_incident(incident)) is not None:
+        sections.insert(0, why)
     footer = (
         f"Made by headrace {document.headrace_version} from the run folder {document.run}. "
         f"A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."

@@ -3,6 +3,7 @@
     state.json       what is to be done; written by commands and by workers, under the lock, always as a whole
     seen-PID.json    what one worker saw; its sum decides, also of workers that have ended
     call-PID         one byte: how many calls of the canary's model are under way in a worker; who died within one, died of it
+    feedback.jsonl   what users said of answers to a worker that did not give them; who did counts it
     lock             held while the state is changed
 
 All is small and local: workers of one machine share the folder.
@@ -11,6 +12,7 @@ All is small and local: workers of one machine share the folder.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -34,6 +36,18 @@ class _SeenFile(msgspec.Struct, kw_only=True):
     seen: Seen
 
 
+#: Of feedback that is passed on, in one canary's life: more is somebody's attack.
+_MOST_FEEDBACK_BYTES = 4 * 1024 * 1024
+
+
+class Feedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a user says of an answer."""
+
+    id: str
+    """Of its job."""
+    good: bool
+
+
 class CanaryFolder:
     """Reads and writes it.
 
@@ -49,6 +63,7 @@ class CanaryFolder:
         self.path = path
         self._version: tuple[int, int] | None = None
         self._state: CanaryState | None = None
+        self._heard: tuple[int, int] = (0, 0)
         if must_exist and not path.is_dir():
             raise RunFolderError(
                 f"there is no canary folder {path}; expected the one of a run: start that with --canary DIR, and name DIR with "
@@ -70,14 +85,15 @@ class CanaryFolder:
             found = file.stat()
             version = (found.st_ino, found.st_mtime_ns)
             if version != self._version:  # it is looked at many times a second
-                self._state = decode_document(file.read_bytes(), CanaryState)
+                self._state = _decode(file.read_bytes())
                 self._version = version
             return self._state
         except FileNotFoundError:
             return None
         except (OSError, msgspec.DecodeError) as error:
             raise RunFolderError(
-                f"{file} is no state of a canary ({error}); delete the folder to begin again"
+                f"{file} is no state of a canary ({error}); the run answers without a canary: headrace canary rollback --at "
+                f"{self.path} makes the folder good again"
             ) from None
 
     def write(self, state: CanaryState) -> None:
@@ -106,6 +122,21 @@ class CanaryFolder:
             self.write(state)
         return state
 
+    def replace_damaged(self, why: str) -> CanaryState:
+        """Put that of a canary that was rolled back in the place of a state that cannot be read; hold the lock."""
+        now, file = time.time(), self.path / "state.json"
+        file.replace(self.path / "state-damaged.json")
+        state = CanaryState(
+            id=f"c{int(now * 1000):x}",
+            status="running",
+            model={},
+            policy=CanaryPolicy(),
+            step=0,
+            since_unix_seconds=now,
+        ).done("rolled back", now, why, "user")
+        self.write(state)
+        return state
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep others from changing the state."""
@@ -130,8 +161,35 @@ class CanaryFolder:
 
     def forget_seen(self) -> None:
         """Remove what was seen of earlier canaries."""
-        for file in self.path.glob("seen-*.json"):
+        for file in (*self.path.glob("seen-*.json"), self.path / "feedback.jsonl"):
             file.unlink(missing_ok=True)
+
+    def pass_on(self, said: Feedback) -> None:
+        """Let all workers hear of feedback; raises OSError."""
+        with (self.path / "feedback.jsonl").open("ab", buffering=0) as file:  # one write: lines of others are not torn
+            if file.tell() >= _MOST_FEEDBACK_BYTES:
+                raise OSError(
+                    errno.EFBIG, f"{file.name} has {file.tell():,} bytes, the most that are taken for one canary"
+                )
+            file.write(encode_document(said) + b"\n")
+
+    def hear(self) -> list[Feedback]:
+        """Return what was passed on since the last call."""
+        try:
+            with (self.path / "feedback.jsonl").open("rb") as file:
+                number = os.fstat(file.fileno()).st_ino
+                start = self._heard[1] if self._heard[0] == number else 0
+                file.seek(start)
+                content = file.read()
+        except FileNotFoundError:
+            return []
+        whole = content[: content.rfind(b"\n") + 1]
+        self._heard = number, start + len(whole)
+        found = []
+        for line in whole.splitlines():
+            with contextlib.suppress(msgspec.DecodeError):
+                found.append(decode_document(line, Feedback))
+        return found
 
     def find_dead(self) -> list[int]:
         """Return the processes that died within a call of the canary's model, each once."""
@@ -146,6 +204,15 @@ class CanaryFolder:
                 if content.strip(b"\0"):
                     dead.append(int(number))
         return dead
+
+
+def _decode(content: bytes) -> CanaryState:
+    state = decode_document(content, CanaryState)
+    if not state.steps or not 0 <= state.step < len(state.policy.shares):
+        raise msgspec.ValidationError(
+            f"step {state.step} of {len(state.policy.shares)}, {len(state.steps)} things done"
+        )
+    return state
 
 
 class CallMark:

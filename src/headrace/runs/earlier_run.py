@@ -17,11 +17,12 @@ from headrace.runs.file_names import (
     SUPERVISED_FILE,
 )
 from headrace.runs.formats import isolation, layers, profiling
+from headrace.runs.held_folder import HeldFolder
 from headrace.runs.resource_files import remove_resource_files
 
 
-def take_folder(path: Path, *, force: bool, resumed: bool = False) -> None:
-    """Make a folder for a run, or for the runs of several workers, or take that of an earlier one.
+def take_folder(path: Path, *, force: bool, resumed: bool = False) -> HeldFolder:
+    """Make a folder for a run, or for the runs of several workers, or take that of an earlier one; return the hold on it.
 
     Args:
         path: New or empty folder; parents are made.
@@ -29,13 +30,14 @@ def take_folder(path: Path, *, force: bool, resumed: bool = False) -> None:
         resumed: Whether the run goes on with another, for the message.
 
     Raises:
-        RunFolderError: If the folder is not empty and `force` is not given or no run was ever written there, or if it cannot be
-            written.
+        RunFolderError: If the folder is not empty and `force` is not given or no run was ever written there, if a run writes
+            into it now, or if it cannot be written.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
+        held = HeldFolder(path)
         if not any(path.iterdir()):
-            return
+            return held
         if not _was_run_folder(path):
             raise RunFolderError(
                 f"folder {path} is not empty and holds no run ({RUN_JSON}) that --force could replace; choose another with -o"
@@ -48,6 +50,7 @@ def take_folder(path: Path, *, force: bool, resumed: bool = False) -> None:
                 else f"{path} holds an earlier run; choose another with -o, or replace it with --force"
             )
         _remove_earlier_run(path)
+        return held
     except OSError as error:
         raise explain_unwritable(path, error) from error
 

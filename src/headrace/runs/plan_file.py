@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import SettingsError
 from headrace.base.plan import ModelPlan, Plan, StagePlan
-from headrace.runs.hardware import Hardware
+from headrace.runs.hardware import Hardware, find_versions
 from headrace.runs.run_folder import headrace_version
 
+_MEASURED_ON = re.compile(r"^# Measured on (.+?), ([0-9]{1,9}) cores(?:, )?(.*); on another machine", re.MULTILINE)
+_MEASURED_WITH = re.compile(r"^# Measured with (.+)\.$", re.MULTILINE)
 #: Every table of a Plan as it is when nothing is written.
 _TABLES: Mapping[str, Any] = {
     name: getattr(Plan(), name) for name in ("decode", "model", "source", "network", "run", "serve")
@@ -43,13 +46,43 @@ def plan_text(
     machine = f"{hardware.cpu_model or 'a machine'}, {hardware.num_cores} cores" + "".join(
         f", {name}" for name in hardware.accelerators
     )
+    versions = {"Python": hardware.python, **find_versions()}
     header = [
         f"Made by headrace {made_by} {headrace_version()} for {subject} on {today.isoformat()}.",
         f"Measured on {machine}; on another machine another Plan may be better.",
+        f"Measured with {', '.join(f'{name} {version}' for name, version in versions.items() if version)}.",
         *proof,
     ]
     lines = [f"# {part}" for line in header for part in line.splitlines()]
     return "\n".join([*lines, "", *_plan_lines(plan, reasons)]) + "\n"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """Where a Plan was measured, as the comments say that `plan_text` writes above it."""
+
+    cpu_model: str
+    num_cores: int
+    accelerators: tuple[str, ...] = ()
+    python: str = ""
+    """Empty in Plans of before 2026-11-24; so are the versions."""
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """{distribution: version}."""
+
+
+def read_proof(text: str) -> Proof | None:
+    """Return where the Plan in a text was measured; None if it does not say: somebody wrote it by hand."""
+    machine = _MEASURED_ON.search(text)
+    if machine is None:
+        return None
+    with_ = _MEASURED_WITH.search(text)
+    pairs = (part.rpartition(" ") for part in with_[1].split(", ")) if with_ else ()
+    versions = {name: version for name, _, version in pairs if name}
+    return Proof(
+        cpu_model=machine[1], num_cores=int(machine[2]),
+        accelerators=tuple(name for name in machine[3].split(", ") if name),
+        python=versions.pop("Python", ""), versions=versions,
+    )  # fmt: skip
 
 
 def check_writable(path: Path, *, force: bool) -> None:

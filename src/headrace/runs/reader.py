@@ -63,7 +63,7 @@ class Run:
     def problems(self) -> list[str]:
         """What is missing from this folder or cannot be trusted, one sentence each; reads everything to find out."""
         found = []
-        if self.info.status == "running":
+        if self.info.status == "running" and not self.info.window:
             found.append(
                 f"{RUN_JSON} says the run is still running: it is, or it was killed; spans of its last seconds may be missing"
             )
@@ -127,6 +127,11 @@ def read_run(path: str | Path) -> Run:
         RunFolderError: If it is not a run folder, or its `run.json` is damaged or written by a newer headrace.
     """
     path = Path(path)
+    return Run(path, read_info(path))
+
+
+def read_info(path: Path) -> RunInfo:
+    """Return what `run.json` of a run folder holds; raises as `read_run` does."""
     file = path / RUN_JSON
     try:
         content = own_file(path, file).read_bytes()
@@ -142,7 +147,7 @@ def read_run(path: str | Path) -> Run:
         ) from error
     except OSError as error:
         raise RunFolderError(f"{file} cannot be read: {error.strerror}") from error
-    return Run(path, _decode_info(file, content))
+    return _decode_info(file, content)
 
 
 #: Memory that a span takes while a run is read.

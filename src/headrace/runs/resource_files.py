@@ -24,6 +24,8 @@ Scopes and what is measured in each (units in `NAMES`; a rate is over the time s
     throttled_ratio             share of the scheduler's periods in which the control group's CPU quota stopped it
     throttled_cpu_cores         cores on which it had work and was stopped, on an average over the time
     cpu_frequency_hertz         mean over cores, where the kernel tells
+    usable_cores                cores that the run may use, by affinity; flight recorder only
+    quota_cores                 cores' worth of time that the control groups allow; no row without a limit; flight recorder only
     other_cpu_cores             cores at work for others: cpu_busy_cores less the run's processes and the sampler
 `cpuN`
     busy_ratio                  share of the core's time at work
@@ -48,6 +50,8 @@ Scopes and what is measured in each (units in `NAMES`; a rate is over the time s
 `run`, from the profiled process
     in_flight                   jobs received and not yet settled
     received, settled, delivered    jobs since the start
+    failed                      deliveries that were rejected, dead-lettered or are tried again; flight recorder only
+    longest_call_seconds        how long the oldest call of a stage lasts by now; flight recorder only
     gc_seconds                  in Python's cyclic collector since the first job; it holds the GIL meanwhile
     gc_collections, gc_full_collections    how often it ran, and over every object; `gc.collect()` counts too
 `source`, where it is a queue, from the profiled process
@@ -57,6 +61,7 @@ Scopes and what is measured in each (units in `NAMES`; a rate is over the time s
 `stage:NAME`, from the profiled process
     queue_depth, queue_bytes    what waits before the stage
     busy_workers                at work
+    workers                     at work or not; flight recorder only
     waiting_producers           workers of stages before it that wait because the queue is full
 
 References:
@@ -97,12 +102,14 @@ NAMES: dict[str, str] = {
     "cpu_pressure_ratio": "ratio",
     "cpu_steal_ratio": "ratio",
     "delivered": "items",
+    "failed": "items",
     "gc_collections": "count",
     "gc_full_collections": "count",
     "gc_seconds": "seconds",
     "in_flight": "items",
     "involuntary_switches_per_second": "1/s",
     "io_pressure_ratio": "ratio",
+    "longest_call_seconds": "seconds",
     "major_faults_per_second": "1/s",
     "memory_available_bytes": "bytes",
     "memory_bytes": "bytes",
@@ -116,6 +123,7 @@ NAMES: dict[str, str] = {
     "power_watts": "watts",
     "queue_bytes": "bytes",
     "queue_depth": "items",
+    "quota_cores": "count",
     "read_bytes_per_second": "bytes/s",
     "receive_bytes_per_second": "bytes/s",
     "received": "items",
@@ -134,10 +142,12 @@ NAMES: dict[str, str] = {
     "throttled_by_power": "ratio",
     "throttled_cpu_cores": "count",
     "throttled_ratio": "ratio",
+    "usable_cores": "count",
     "utilization_ratio": "ratio",
     "visible": "items",
     "voluntary_switches_per_second": "1/s",
     "waiting_producers": "count",
+    "workers": "count",
     "write_bytes_per_second": "bytes/s",
 }
 

@@ -29,6 +29,7 @@ from headrace.base.records import SCHEMA_VERSION, Counters, Receiving, Tending
 from headrace.runs.earlier_run import discard, explain_unwritable, take_folder
 from headrace.runs.file_names import RUN_JSON, SPANS_FOLDER
 from headrace.runs.hardware import Hardware, find_hardware, find_versions
+from headrace.runs.held_folder import HeldFolder
 
 Status = Literal["running", "finished", "interrupted", "failed"]
 
@@ -111,6 +112,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """None in runs of before 2026-11-21, or that did not live to write it."""
     tending: Tending | None = None
     """None in runs of before 2026-11-22, or that did not live to write it."""
+    window: str = ""
+    """Where the folder holds only some time of a run: which, and who recorded it. Empty: the whole run."""
     summary: dict[str, Any] | None = None
     """Exact counts and sums of the whole run: the document `headrace.run/1` of `headrace run --json`."""
 
@@ -124,10 +127,11 @@ class RunFolder:
         info: What `run.json` holds now; change it through `update`.
     """
 
-    def __init__(self, path: Path, info: RunInfo) -> None:
+    def __init__(self, path: Path, info: RunInfo, held: HeldFolder | None = None) -> None:
         self.path = path
         self.spans = path / SPANS_FOLDER
         self.info = info
+        self._held = held
         self._lock = threading.Lock()
 
     @classmethod
@@ -160,7 +164,7 @@ class RunFolder:
                 cannot be written.
         """
         path, clock = Path(path), clock or SystemClock()
-        take_folder(path, force=force, resumed=resumed)
+        held = take_folder(path, force=force, resumed=resumed)
         try:
             (path / SPANS_FOLDER).mkdir(exist_ok=True)
         except OSError as error:
@@ -182,7 +186,7 @@ class RunFolder:
             data_fingerprint=dict(data_fingerprint) if data_fingerprint is not None else None,
             clock_offsets_ns={host: 0},
         )
-        folder = cls(path, info)
+        folder = cls(path, info, held)
         folder.update()
         return folder
 
@@ -212,13 +216,21 @@ class RunFolder:
     def finish(self, status: Status, *, clock: Clock | None = None, **changes: Any) -> None:
         """Write how and when the run ended, with any last changes; raises like `update`."""
         clock = clock or SystemClock()
-        self.update(
-            status=status, ended_unix_seconds=clock.unix_seconds(), ended_monotonic_ns=clock.now_ns(), **changes
-        )
+        try:
+            self.update(
+                status=status, ended_unix_seconds=clock.unix_seconds(), ended_monotonic_ns=clock.now_ns(), **changes
+            )
+        finally:
+            self._let_go()
 
     def discard(self) -> None:
         """Remove what was written, and the folder if nothing else is in it: for a run that never began."""
         discard(self.path)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held.close()
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -6,6 +6,7 @@
     reply.py      the Delivery that gives results back to the requests
     ids.py        ids of requests that name none
     jobs_api.py   /v1/jobs: image bytes, forms, JSON; answers at once or later
+    npy.py        NumPy files -> arrays, for pipelines that take these
     server_timing.py  where the time of an answer went, for clients that ask
     oip/          the Open Inference Protocol, version 2
     feedback_api.py  /v1/feedback: what users say of answers

@@ -177,9 +177,7 @@ async def _handle(service: Service, scope: Message, body: bytes, received_ns: in
     finally:
         gone.cancel()
         if not waiting.answered.done():
-            request.is_gone = True
-            if request.on_gone is not None:
-                request.on_gone()
+            request.note_gone()
     return waiting.answered.result() if waiting.answered.done() else _GONE
 
 

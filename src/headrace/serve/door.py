@@ -57,6 +57,8 @@ class Work:
     """When the first byte of its request came, on the same clock; 0: now."""
     priority: int = 1
     """0: before all others; 1: normal."""
+    is_own: bool = False
+    """The service tries itself with it: nobody is refused where it is."""
     passages: list[Passage] | None = None
     """Takes a note of each passage through a stage; None: nobody asked."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -55,7 +57,7 @@ class FrontDoor:
 
     Attributes:
         state: What it is doing.
-        counts: {why: how much was refused}, with `in` for what was let in and `gone` for what was cancelled.
+        refused: {why: how much was refused}, without what the service tries itself with.
     """
 
     def __init__(
@@ -67,7 +69,8 @@ class FrontDoor:
         clock: Clock | None = None,
     ) -> None:
         self.state = State.STARTING
-        self.counts: dict[str, int] = {}
+        self.refused: Counter[str] = Counter()
+        self._lock = threading.Lock()
         self._source = source
         self._judge = judge
         self._clock = clock or SystemClock()
@@ -86,9 +89,11 @@ class FrontDoor:
             work.deadline_ns = (work.received_ns or self._clock.now_ns()) + round(self._plan.deadline_seconds * 1e9)
         refused = self._refuse(work)
         if refused is not None:
-            self._count(refused.code)
+            if not work.is_own:
+                with self._lock:
+                    self.refused[refused.code] += 1
+                self._source.tally.note_refused(refused.status)
             return refused
-        self._count("in")
         return _Ticket(self._source.put(work.id or make_id(), work), self._source)
 
     def _refuse(self, work: Work) -> Refused | None:
@@ -117,6 +122,3 @@ class FrontDoor:
 
     def _drain(self) -> None:
         self.state = State.DRAINING
-
-    def _count(self, name: str) -> None:
-        self.counts[name] = self.counts.get(name, 0) + 1

@@ -134,7 +134,7 @@ class Health:
             self.note(task, ended)
             done.set()
 
-        ticket = self.door.submit(Work(payload=self.probes[task], on_end=note, task=task, priority=0))
+        ticket = self.door.submit(Work(payload=self.probes[task], on_end=note, task=task, priority=0, is_own=True))
         if isinstance(ticket, Refused):
             return False
         # The first one opens and warms the model, and no limit fits every model.

@@ -6,12 +6,14 @@ POST /v1/jobs?timings=1             says in `Server-Timing` how long each stage 
 POST /v1/jobs?priority=0           lets the job go before those of priority 1, the usual one
 POST /v1/jobs  Prefer: respond-async   answers 202 at once; so does a job that names a callback
 GET  /v1/jobs/ID                   how it stands with a job that was answered 202
+
+A parameter that is not one of these is refused: a misspelt one would be lost silently.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from urllib.parse import quote
 
@@ -19,21 +21,28 @@ import msgspec
 
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import BadMessage, HeadraceError
+from headrace.base.log_events import read_trace
 from headrace.base.passage import Passage
-from headrace.base.records import Job, Message
+from headrace.base.records import Job, Message, Payload
 from headrace.base.units import parse_duration
 from headrace.delivery.encoding import encode
-from headrace.serve.door import Door, Ended, Refused, Ticket, Work
+from headrace.serve.door import Door, Ended, Refused, Work
 from headrace.serve.forms import read_form
 from headrace.serve.http.request import Answer, Request, error_answer, json_answer
 from headrace.serve.http.routes import Routes
 from headrace.serve.ids import make_id
 from headrace.serve.kept_answers import KeptAnswers
+from headrace.serve.npy import read_npy
 from headrace.serve.server_timing import tell_timing
+from headrace.serve.shared_source import digest
+from headrace.serve.statuses import status_of
 from headrace.serve.timeouts import read_deadline
 from headrace.sources.jobs import decode_message
+from headrace.stages.inputs import ArrayInput
 
 _JSON, _FORM = "application/json", "multipart/form-data"
+#: What names a job: parameters behind the question mark, or fields of a form.
+JOB_FIELDS = ("id", "task", "callback")
 #: What stands behind the question mark and is 0 or 1, and what each of these means.
 _FLAGS = {
     "priority": {"0": "0, before all others", "1": "1, the usual one"},
@@ -52,13 +61,23 @@ class JobsApi:
         door: Where jobs go in.
         call_later: Of the front.
         calls_back: Whether jobs may name a receiver for their results.
+        arrays: {task: what it takes} of those that take arrays.
         clock: For deadlines.
     """
 
-    def __init__(self, door: Door, call_later: CallLater, *, calls_back: bool, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        door: Door,
+        call_later: CallLater,
+        *,
+        calls_back: bool,
+        arrays: Mapping[str, ArrayInput] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._door = door
         self._call_later = call_later
         self._calls_back = calls_back
+        self._arrays = arrays or {}
         self._clock = clock or SystemClock()
         self._kept = KeptAnswers()
 
@@ -70,19 +89,20 @@ class JobsApi:
     def post(self, request: Request) -> Answer | None:
         """Let a job in, and answer when it has ended or when the client wants to wait no longer."""
         try:
-            job = read_job(request, self._clock)
+            job = read_job(request, self._clock, ("wait", *_FLAGS))
             job.priority = _read_flag(request, "priority", "1")
             wait_seconds = _read_wait(request, is_called_back="callback" in job.attributes)
             passages: list[Passage] | None = [] if _read_flag(request, "timings", "0") else None
+            payload = read_npy(job.payload, self._arrays[job.task]) if job.task in self._arrays else job.payload
         except BadMessage as error:
-            return error_answer(413 if error.code == "message.size" else 400, error.code, error.reason)
+            return refuse_message(error)
         if "callback" in job.attributes and not self._calls_back:
             return error_answer(
                 400,
                 "message.callback",
                 "this service calls nobody back; leave `callback` out, or give its pipeline delivery=headrace.callback()",
             )
-        return self._submit(request, job, wait_seconds, passages)
+        return self._submit(request, job, payload, wait_seconds, passages)
 
     def get(self, request: Request, job_id: str) -> Answer:
         """Return how it stands with a job that was answered 202."""
@@ -94,13 +114,18 @@ class JobsApi:
         return json_answer(200, {"id": job_id, "state": "working"}) if found.ended is None else _answer(found.ended)
 
     def _submit(
-        self, request: Request, job: Job, wait_seconds: float | None, passages: list[Passage] | None
+        self, request: Request, job: Job, payload: Payload, wait_seconds: float | None, passages: list[Passage] | None
     ) -> Answer | None:
-        kept = None if wait_seconds is None else self._kept.open(job.id)
+        kept = None if wait_seconds is None else self._kept.open(job.id, _content_of(job))
+        if kept is not None and kept.is_another:
+            return error_answer(
+                409, "serve.id_taken",
+                f"job {job.id:.100} came with another content before, and its answer is kept; give each job an id of its own",
+            )  # fmt: skip
         if kept is not None and not kept.is_new:
             return _accepted(job.id)  # a second try of the same request
         work = Work(
-            payload=job.payload,
+            payload=payload,
             on_end=partial(self._ended, request, job.id, passages, is_kept=kept is not None),
             prepare=encode,
             id=job.id,
@@ -121,7 +146,7 @@ class JobsApi:
         if wait_seconds is not None:
             self._call_later(wait_seconds, partial(_say_accepted, weakref.ref(request), ticket.id))
         else:
-            _cancel_if_gone(request, ticket)
+            request.call_when_gone(ticket.cancel)
         return None
 
     def _ended(
@@ -148,13 +173,28 @@ def refusal(refused: Refused) -> Answer:
     return error_answer(refused.status, refused.code, refused.reason, retry)
 
 
-def read_job(request: Request, clock: Clock) -> Job:
+def refuse_message(error: BadMessage) -> Answer:
+    """Return the answer to a request that carries no job."""
+    if error.code != "message.coding":
+        return error_answer(status_of(error.code), error.code, error.reason)
+    return error_answer(status_of(error.code), error.code, error.reason, ("Accept-Encoding", "identity"))
+
+
+def read_job(request: Request, clock: Clock, parameters: Collection[str] = ()) -> Job:
     """Return the job that a request carries, with an id of its own unless it names one, and the deadline that its client has.
+
+    Args:
+        request: As it came.
+        clock: For deadlines.
+        parameters: That the request may have beside `JOB_FIELDS`.
 
     Raises:
         BadMessage: If it is none.
     """
+    _refuse_coding(request)
+    _refuse_unknown("parameter", request.query, (*JOB_FIELDS, *parameters))
     job = _read_body(request, clock)
+    job.attributes = {**job.attributes, **read_trace(request.headers)}
     job.deadline_ns = _earlier(job.deadline_ns, read_deadline(request.headers, request.received_ns or clock.now_ns()))
     return job
 
@@ -164,11 +204,16 @@ def _read_body(request: Request, clock: Clock) -> Job:
     query = request.query
     named = request.header("idempotency-key")
     if kind == _JSON:
+        if beside := [name for name in JOB_FIELDS if query.get(name)]:
+            raise BadMessage(
+                f"message.parameter: {beside[0]} stands in the JSON of a job, not behind the question mark"
+            )
         return decode_message(Message(named or make_id(), bytes(request.body), "", 1, 0.0), clock=clock)
     fields: Mapping[str, str] = query
     payload = bytes(request.body)
     if kind == _FORM:
         form, payload = read_form(request.header("content-type"), payload)
+        _refuse_unknown("field of a form", form, JOB_FIELDS)
         fields = {**query, **form}
     if not payload:
         raise BadMessage(
@@ -176,6 +221,25 @@ def _read_body(request: Request, clock: Clock) -> Job:
         )
     attributes = {"callback": fields["callback"]} if fields.get("callback") else {}
     return Job(fields.get("id") or named or make_id(), payload, task=fields.get("task", ""), attributes=attributes)
+
+
+def _refuse_coding(request: Request) -> None:
+    coding = request.header("content-encoding").strip().lower()
+    if coding not in ("", "identity"):
+        raise BadMessage(
+            f"message.coding: the body is encoded as {coding:.40}; send it as it is, without Content-Encoding"
+        )
+
+
+def _refuse_unknown(what: str, given: Mapping[str, str], known: Collection[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise BadMessage(f"message.parameter: there is no {what} {name!r:.60}; there is {', '.join(known)}")
+
+
+def _content_of(job: Job) -> str:
+    """Return what two tries of one request have in common."""
+    return digest(encode([job.task, job.attributes]).decode(), job.payload)
 
 
 def _read_wait(request: Request, *, is_called_back: bool) -> float | None:
@@ -204,12 +268,6 @@ def _read_flag(request: Request, name: str, usual: str) -> int:
 
 def _earlier(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else min(one, other)
-
-
-def _cancel_if_gone(request: Request, ticket: Ticket) -> None:
-    request.on_gone = ticket.cancel
-    if request.is_gone:
-        ticket.cancel()
 
 
 def _accepted(job_id: str) -> Answer:

@@ -21,6 +21,9 @@ class KeptAnswer:
     """None while it is worked on."""
     is_new: bool = True
     """Whether nobody has asked for this job before."""
+    is_another: bool = False
+    """The job of this id that was here before had another content."""
+    content: str = ""
     num_bytes: int = 0
     until: float = 0.0
 
@@ -34,13 +37,18 @@ class KeptAnswers:
         self._ended: OrderedDict[str, KeptAnswer] = OrderedDict()
         self._num_bytes = 0
 
-    def open(self, job_id: str) -> KeptAnswer:
-        """Keep a place for a job's answer; of a job that is known already, return what there is."""
+    def open(self, job_id: str, content: str = "") -> KeptAnswer:
+        """Keep a place for a job's answer; of a job that is known already, return what there is.
+
+        Args:
+            job_id: The job's.
+            content: Tells what the job carries from what others do.
+        """
         with self._lock:
             known = self._working.get(job_id) or self._ended.get(job_id)
             if known is not None:
-                return KeptAnswer(known.ended, is_new=False)
-            self._working[job_id] = KeptAnswer()
+                return KeptAnswer(known.ended, is_new=False, is_another=known.content != content)
+            self._working[job_id] = KeptAnswer(content=content)
             return self._working[job_id]
 
     def drop(self, job_id: str) -> None:

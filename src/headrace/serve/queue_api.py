@@ -1,27 +1,34 @@
 """The API in front of a queue: takes a job, stores it, and answers 202; workers elsewhere do it.
 
 How this works: handlers put jobs into a list and return; one thread stores what has come together with one call of the queue
-and answers. A request is answered only when its job is stored.
+and answers. A request is answered with 202 only when its job is stored. A queue that is slow holds up that thread, but no
+client: whoever has waited for as long as its deadline allows, or ten seconds, is answered 503 by a timer of the front. What is
+answered so before it was sent is not sent any more.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import logging
 import queue as waiting
 import signal
 import threading
+import weakref
+from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 
-from headrace.base.clock import SystemClock
+from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import BadMessage, QueueUnavailable, SourceError
 from headrace.base.protocols import Queue
 from headrace.base.records import Job
+from headrace.pipeline.end_signals import end_signals
 from headrace.serve.http.request import Answer, Request, error_answer, json_answer
 from headrace.serve.http.routes import Routes
-from headrace.serve.jobs_api import read_job
+from headrace.serve.jobs_api import CallLater, read_job, refuse_message
 from headrace.serve.openapi.document import add_openapi
-from headrace.serve.service import ServeSettings, make_front, tells_failures
+from headrace.serve.service import ServeSettings, count_refusals, make_front, tells_failures
 from headrace.sources.addresses import open_queue
 from headrace.sources.jobs import encode_job
 
@@ -30,7 +37,8 @@ logger = logging.getLogger("headrace")
 _MOST_AT_ONCE = 100
 #: How often an idle service asks the queue how it is.
 _LOOK_SECONDS = 5.0
-_CLOCK = SystemClock()
+#: How long a client waits for its job to be stored, unless it says less, and how often it is seen who waited for too long.
+_ANSWER_SECONDS, _TICK_SECONDS = 10.0, 0.1
 
 
 class QueueApi:
@@ -39,10 +47,28 @@ class QueueApi:
     Args:
         queue: Where jobs go.
         most_waiting: Jobs that wait to be stored; more are refused.
+        call_later: Of the front.
         tells_failures: Whether clients are told why the queue takes no job, with its address; the log always says it.
+        clock: For deadlines.
+
+    Attributes:
+        counts: {why: how many requests were refused}, with `stored` for the others.
     """
 
-    def __init__(self, queue: Queue, most_waiting: int, *, tells_failures: bool = True) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        most_waiting: int,
+        call_later: CallLater,
+        *,
+        tells_failures: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self._clock = clock or SystemClock()
+        self._call_later = call_later
+        self._overdue: list[tuple[int, int, weakref.ref[Request]]] = []
+        self._numbers = itertools.count()
         self._queue = queue
         self._most_waiting = most_waiting
         self._tells_failures = tells_failures
@@ -67,16 +93,37 @@ class QueueApi:
     def post(self, request: Request) -> Answer | None:
         """Take a job."""
         if self._waiting.qsize() >= self._most_waiting:
-            return error_answer(
-                429, "serve.busy", f"{self._most_waiting:,} jobs wait to be stored in the queue", ("Retry-After", "1")
-            )
+            return self._refuse(429, "serve.busy", f"{self._most_waiting:,} jobs wait to be stored in the queue", 1)
         try:
-            job = read_job(request, _CLOCK)
-            body = _encode(job)
+            job = read_job(request, self._clock)
+            body = _encode(job, self._clock)
         except BadMessage as error:
-            return error_answer(413 if error.code == "message.size" else 400, error.code, error.reason)
+            return refuse_message(error)
+        self._watch_over(request, job.deadline_ns)
         self._waiting.put((request, job.id, body))
         return None
+
+    def _watch_over(self, request: Request, deadline_ns: int | None) -> None:
+        """Have a request answered in time, in the front's thread."""
+        due_ns = self._clock.now_ns() + round(_ANSWER_SECONDS * 1e9)
+        due_ns = due_ns if deadline_ns is None else min(due_ns, deadline_ns)
+        heapq.heappush(self._overdue, (due_ns, next(self._numbers), weakref.ref(request)))
+        if len(self._overdue) == 1:
+            self._call_later(_TICK_SECONDS, self._answer_overdue)
+
+    def _answer_overdue(self) -> None:
+        now_ns = self._clock.now_ns()
+        while self._overdue and self._overdue[0][0] <= now_ns:
+            request = heapq.heappop(self._overdue)[2]()
+            if request is not None and not request.is_answered:
+                why = "the queue did not take the job in time; it may be stored all the same: send it again with the same id"
+                request.answer(self._refuse(503, "queue.slow", why, 5))
+        if self._overdue:
+            self._call_later(_TICK_SECONDS, self._answer_overdue)
+
+    def _refuse(self, status: int, code: str, why: str, retry_seconds: int) -> Answer:
+        self.counts[code] += 1
+        return error_answer(status, code, why, ("Retry-After", str(retry_seconds)))
 
     def ready(self, request: Request) -> Answer:
         """Say whether jobs can be stored."""
@@ -100,7 +147,7 @@ class QueueApi:
                     self._waiting.put(None)
                     break
                 taken.append(one)
-            self._store(taken)
+            self._store([one for one in taken if not one[0].is_answered])
 
     def _look(self) -> None:
         """See whether the queue answers: who heeds `/readyz` sends nothing by which it would show."""
@@ -111,24 +158,39 @@ class QueueApi:
             self._trouble = f"the queue does not answer: {error}"
 
     def _store(self, taken: list[tuple[Request, str, bytes]]) -> None:
+        if not taken:
+            return
         try:
             self._queue.send([body for _, _, body in taken])
+        except ValueError as error:  # one that this queue never takes, such as for its size; nothing was stored
+            if len(taken) > 1:
+                for one in taken:
+                    self._store([one])
+                return
+            self.counts["message.refused"] += 1
+            taken[0][0].answer(error_answer(422, "message.refused", f"the queue never takes this job: {error}"))
+            return
         except Exception as error:  # whatever it is, those who wait must hear of it
             is_known = isinstance(error, QueueUnavailable | SourceError)
             logger.error("the queue took no job: %s", error, exc_info=None if is_known else error)
             why = str(error) if self._tells_failures else "the server's log says why"
             self._trouble = f"the queue took no job: {why}"
-            answer = error_answer(503, "queue.unavailable", self._trouble, ("Retry-After", "5"))
             for request, _, _ in taken:
-                request.answer(answer)
+                request.answer(self._refuse(503, "queue.unavailable", self._trouble, 5))
             return
         self._trouble = ""
+        self.counts["stored"] += len(taken)
         for request, job_id, _ in taken:
             request.answer(json_answer(202, {"id": job_id, "state": "queued"}))
 
 
-def serve_queue(address: str, settings: ServeSettings, max_requests: int, *, tell: Callable[[str], object]) -> None:
+def serve_queue(
+    address: str, settings: ServeSettings, max_requests: int, *, tell: Callable[[str], object]
+) -> dict[str, int]:
     """Take jobs over HTTP and put them into a queue, until SIGTERM or Ctrl-C.
+
+    Returns:
+        {why: how many requests were refused}, with `stored` for the others.
 
     Args:
         address: Of the queue.
@@ -147,15 +209,16 @@ def serve_queue(address: str, settings: ServeSettings, max_requests: int, *, tel
     def end(number: int, frame: FrameType | None) -> None:
         is_over.set()
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, end) for number in end_signals()}
     try:
-        with QueueApi(queue, max_requests, tells_failures=tells_failures(settings)) as api:
+        with QueueApi(queue, max_requests, front.call_later, tells_failures=tells_failures(settings)) as api:
             api.add_to(routes)
             add_openapi(routes, (), has_token=settings.token is not None)
             front.start()
             tell(front.url)
             is_over.wait()
             front.drain(settings.leave_seconds)
+        return {**count_refusals(front.counts), **api.counts}
     finally:
         front.close()
         queue.close()
@@ -163,12 +226,12 @@ def serve_queue(address: str, settings: ServeSettings, max_requests: int, *, tel
             signal.signal(number, handler)
 
 
-def _encode(job: Job) -> bytes:
+def _encode(job: Job, clock: Clock) -> bytes:
     attributes = dict(job.attributes)
     callback = attributes.pop("callback", None)
     deadline = None
     if job.deadline_ns is not None:
-        deadline = _CLOCK.unix_seconds() + (job.deadline_ns - _CLOCK.now_ns()) / 1e9
+        deadline = clock.unix_seconds() + (job.deadline_ns - clock.now_ns()) / 1e9
     if not isinstance(job.payload, bytes | str):
         raise BadMessage("message.payload: a job that comes over HTTP names a URL or carries its data, not a path")
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import ipaddress
 import socket
@@ -14,9 +15,11 @@ from typing import Any, Protocol
 from headrace.base.plan import Plan
 from headrace.base.worker_slot import WorkerSlot
 from headrace.delivery.callback import Callback
+from headrace.pipeline.canary import CanaryPlace
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Measuring, Result, run
 from headrace.pipeline.watching import RunInProgress, Watch, watch_together
+from headrace.runs.canary_folder import CanaryFolder
 from headrace.serve.feedback_api import FeedbackApi
 from headrace.serve.front_door import FrontDoor
 from headrace.serve.health import Health
@@ -24,6 +27,7 @@ from headrace.serve.http.front import Front
 from headrace.serve.http.limits import Limits, fit_to_files
 from headrace.serve.http.routes import Routes
 from headrace.serve.jobs_api import CallLater, JobsApi
+from headrace.serve.npy import arrays_of
 from headrace.serve.oip.inference import Inference
 from headrace.serve.oip.routes import OipRoutes
 from headrace.serve.openapi.document import add_openapi
@@ -37,6 +41,8 @@ from headrace.serve.wait_judge import WaitJudge
 CallSoon = Callable[[Callable[[], object]], object]
 #: How long clients may take to read their answers once the run has ended.
 _LAST_ANSWERS_SECONDS = 5.0
+#: How old connections become where processes share the port: a minute after a restart clients are spread over all again.
+_SHARED_CONNECTION_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +74,9 @@ class _Server(Protocol):
     @property
     def url(self) -> str: ...
 
+    @property
+    def counts(self) -> dict[str, int]: ...
+
     def start(self) -> None: ...
 
     def drain(self, seconds: float) -> object: ...
@@ -92,7 +101,8 @@ def serve(
             the receivers that jobs name.
         plan: How; see `headrace.run`.
         settings: Where to listen.
-        tell: Called with each address, such as `http://127.0.0.1:8000`, once it is listened on; models are loaded after that.
+        tell: Called with each address, such as `http://127.0.0.1:8000`, once it is listened on and the run folder is there;
+            models are loaded after that.
         watch: What lives beside the run.
         slot: Of a process that shares the listening socket with others under a supervisor.
         options: Of `headrace.run`.
@@ -103,22 +113,34 @@ def serve(
         HeadraceError: If a part cannot be opened, or a worker breaks.
     """
     settings = settings or ServeSettings()
+    if slot is not None:
+        settings = dataclasses.replace(
+            settings, limits=dataclasses.replace(settings.limits, connection_seconds=_SHARED_CONNECTION_SECONDS)
+        )
     service = Service(pipeline, settings.probes, is_shared=slot is not None)
     service.source.tells_failures = tells_failures(settings)
     front = make_front(service.routes, settings)
     service.begin(front.call_soon, front.call_later, has_token=settings.token is not None)
     servers: list[_Server] = [front, *_grpc_fronts(settings, service.inference, service.health)]
+    service.source.refused = lambda: {
+        **service.door.refused,
+        **{code: number for server in servers for code, number in count_refusals(server.counts).items()},
+    }
     service.source.may_leave = _Leaving(servers, service.door, settings.leave_seconds).may_leave
 
     def start() -> None:
         for server in servers:
             server.start()
 
+    def announce(run_in_progress: RunInProgress) -> contextlib.AbstractContextManager[None]:
+        for server in servers:
+            tell(server.url)
+        return contextlib.nullcontext()
+
     try:
         if settings.listening is None:
             start()
-            for server in servers:
-                tell(server.url)
+            watch = watch_together(announce, *([watch] if watch else []))
         else:
             service.health.on_ready = start  # until then the processes that share the socket answer
         return service.run(plan, watch=watch, slot=slot, **options)
@@ -147,8 +169,11 @@ class Service:
         delivery = Reply() if self._callback is None else ReplyOrCall(self._callback)
         self._pipeline = pipeline.replace_source(self.source).replace_delivery(delivery)
         self._run: RunInProgress | None = None
+        self._is_shared = is_shared
+        self._canary_folder: CanaryFolder | None = None
         self._judge = WaitJudge(self.source)
         self.door = FrontDoor(self.source, judge=self._judge)
+        self.source.refused = lambda: self.door.refused
         self.health, self.routes = Health(self.door, probes), Routes()
         self.inference = Inference(self._pipeline, self.door)
 
@@ -156,8 +181,9 @@ class Service:
         """Add the routes; both calls are of the loop in whose thread handlers are called, and may be made by any thread."""
         self.source.soon = call_soon
         self.health.add_to(self.routes)
-        FeedbackApi(lambda: self._run.arms if self._run else None).add_to(self.routes)
-        JobsApi(self.door, call_later, calls_back=self._callback is not None).add_to(self.routes)
+        FeedbackApi(lambda: self._run.arms if self._run else None, lambda: self._canary_folder).add_to(self.routes)
+        calls_back, arrays = self._callback is not None, arrays_of(self._pipeline)
+        JobsApi(self.door, call_later, calls_back=calls_back, arrays=arrays).add_to(self.routes)
         OipRoutes(self.inference, self.health).add_to(self.routes)
         self.health.on_proof = self.inference.learn
         add_page(self.routes)
@@ -165,6 +191,9 @@ class Service:
 
     def run(self, plan: Plan | str | Path | None, *, watch: Watch | None = None, **options: Any) -> Result:
         """Run the pipeline until a signal or `stop`; see `headrace.run`."""
+        beside = options.get("beside")
+        if self._is_shared and isinstance(beside, CanaryPlace):
+            self._canary_folder = CanaryFolder(beside.folder)
         together = self._watch if watch is None else watch_together(self._watch, watch)
         options["measuring"] = dataclasses.replace(options.get("measuring", Measuring()), brakes=False)
         options["observers"] = [*options.get("observers", ()), self.inference.statistics]
@@ -183,10 +212,20 @@ def tells_failures(settings: ServeSettings) -> bool:
     """Return whether clients are told what fails on this machine."""
     if settings.tells_failures is not None:
         return settings.tells_failures
+    return is_loopback(settings.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
     try:
-        return ipaddress.ip_address(settings.host).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:  # a name
-        return settings.host == "localhost"
+        return host == "localhost"
+
+
+def count_refusals(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return what a front refused before a route heard of it, by code: `http.body_size`, ..."""
+    return {code: number for code, number in counts.items() if code.startswith(("http.", "oip."))}
 
 
 def make_front(routes: Routes, settings: ServeSettings) -> Front:

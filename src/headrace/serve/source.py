@@ -12,7 +12,7 @@ import itertools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace.base.clock import Clock, SystemClock
@@ -20,6 +20,7 @@ from headrace.base.parking import Parking
 from headrace.base.plan import SourcePlan
 from headrace.base.protocols import Source
 from headrace.base.records import Job, Outcome, OutcomeKind, QueueStatistics
+from headrace.base.request_tally import RequestTally
 from headrace.pipeline.reasons import parse_reason
 from headrace.serve.door import Ended, Work
 from headrace.serve.http.request import LONGEST_REASON
@@ -30,7 +31,11 @@ logger = logging.getLogger("headrace")
 #: How long after its deadline a job is given up whose stage still works on it: the stage's own end says more.
 _LATE_NS = 20_000_000
 _STOPPED = "serve.stopping"
+#: What the notes of refused requests begin with.
+REFUSED = "refused."
 _OUR_FAULT = 500
+#: As web servers log it: the client went away.
+_GONE = 499
 
 
 class RequestJob(Job):
@@ -73,6 +78,8 @@ class RequestSource(Source):
         may_leave: Says whether the run may end now that it was asked to.
         plan_id: Of the Plan in use; named in answers.
         tells_failures: Whether clients are told what failed in the pipeline, with files and lines of this machine.
+        refused: Returns {why: how many requests never became jobs}.
+        tally: How requests ended so far.
         soon: Calls a function when all requests that are there by now have been read, so that their jobs go in together.
     """
 
@@ -84,6 +91,8 @@ class RequestSource(Source):
         self.may_leave: Callable[[], bool] = lambda: True
         self.plan_id = ""
         self.tells_failures = True
+        self.refused: Callable[[], Mapping[str, int]] = dict
+        self.tally = RequestTally()
         self.soon: Callable[[Callable[[], object]], object] = lambda call: call()
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
@@ -131,6 +140,7 @@ class RequestSource(Source):
 
     def put(self, job_id: str, work: Work) -> RequestJob:
         """Let a job in, and return it; it ends at once where the run is over."""
+        work.received_ns = work.received_ns or self._clock.now_ns()
         job = RequestJob(job_id, next(self._numbers), work, self._settle, self._max_attempts)
         refused = self._enter(job)
         with self._lock:
@@ -154,7 +164,8 @@ class RequestSource(Source):
     def drop(self, job: RequestJob) -> None:
         """Note that nobody waits for a job any more."""
         job.cancelled = True
-        self._forget(job)
+        if self._forget(job):
+            self._note_end(job, _GONE)
 
     # --- called by the run
 
@@ -235,6 +246,10 @@ class RequestSource(Source):
         waiting = len(self._waiting)
         return QueueStatistics(waiting, len(self._asked) - waiting, len(self._again), 0, None)
 
+    def notes(self) -> dict[str, int]:
+        """Return how many requests never became jobs: `refused.serve.busy`, ..."""
+        return {f"{REFUSED}{code}": number for code, number in self.refused().items()}
+
     def close(self) -> None:
         """Answer everybody who still waits."""
         self.stop()
@@ -309,10 +324,15 @@ class RequestSource(Source):
     def _end(self, job: RequestJob, ended: Ended) -> None:
         if not self._forget(job):
             return
+        self._note_end(job, ended.status)
         try:
             job.work.on_end(ended)
         except Exception:  # of one answer: the run and all other answers go on
             logger.exception("the answer to job %s could not be made", job.id)
+
+    def _note_end(self, job: RequestJob, status: int) -> None:
+        if not job.work.is_own:
+            self.tally.note_end(status, (self._clock.now_ns() - job.work.received_ns) / 1e9)
 
     def _count(self, job: RequestJob, change: int) -> None:
         key = (job.task, job.priority)

@@ -9,6 +9,8 @@ _EXACT = {
     "serve.starting": 503,
     "serve.stopping": 503,
     "message.size": 413,
+    "message.coding": 415,
+    "message.array": 422,
 }
 #: By what stands before the dot. What the client sent is its own fault (4xx); a server that it named is neither's.
 _GROUPS = {

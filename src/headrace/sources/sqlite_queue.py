@@ -176,15 +176,18 @@ class SqliteQueue:
             return []
         now = self._clock.unix_seconds()
         ids = [os.urandom(16).hex() for _ in bodies]
-        with self._transaction(durable=True) as connection:
-            connection.executemany(
-                "INSERT INTO messages (queue, visible_at, lent, receive_count, sent_at, id, body)"
-                " VALUES (?, ?, 0, 0, ?, ?, ?)",
-                [
-                    (self._queue, now + delay_seconds, now, id_, bytes(body))
-                    for id_, body in zip(ids, bodies, strict=True)
-                ],
-            )
+        try:
+            with self._transaction(durable=True) as connection:
+                connection.executemany(
+                    "INSERT INTO messages (queue, visible_at, lent, receive_count, sent_at, id, body)"
+                    " VALUES (?, ?, 0, 0, ?, ?, ?)",
+                    [
+                        (self._queue, now + delay_seconds, now, id_, bytes(body))
+                        for id_, body in zip(ids, bodies, strict=True)
+                    ],
+                )
+        finally:  # also of an error the file may be the reason; and what nobody else can open does not hold what is sent
+            self._look_at_file()
         return ids
 
     def receive(self, max_messages: int, *, wait_seconds: float = 0.0) -> list[Message]:
@@ -263,6 +266,7 @@ class SqliteQueue:
 
     def statistics(self) -> QueueStatistics:
         """Return exact counts; costs about 0.1 us per message in the queue."""
+        self._look_at_file()
         now = self._clock.unix_seconds()
         with self._use_connection() as connection:
             # One statement, so that the counts belong to one moment.

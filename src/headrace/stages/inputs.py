@@ -98,7 +98,7 @@ class ArrayInput:
     """The unchanged value, of any type: from the stage before, such as crops of a detector, or from the job.
 
     Nothing is fetched or decoded. `dtype` and `shape` are what clients are told that send arrays over the Open Inference
-    Protocol, and what their arrays must have; values from elsewhere are not checked.
+    Protocol or NumPy files (`/v1/jobs`), and what their arrays must have; values from elsewhere are not checked.
     """
 
     dtype: str | None = None

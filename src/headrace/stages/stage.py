@@ -45,7 +45,7 @@ class StageContext:
     open_model: OpenModel
     counts: dict[str, int] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
-    """Shared by the stage's workers in this process, such as the state of servers; the first worker fills it."""
+    """Shared by the stage's workers in this process; the first worker fills it. `servers`: the `Destinations` that it calls."""
 
     def count(self, name: str, number: int = 1) -> None:
         """Add to one of the run's counters, such as `decode.decoder.simplejpeg`."""

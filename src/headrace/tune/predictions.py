@@ -110,6 +110,7 @@ def look(
     costs: Mapping[str, BatchCosts],
     search_seconds: float,
     seed: int,
+    keep: frozenset[str] = frozenset(),
 ) -> Predictions:
     """Return what can be predicted from a profiled run, with the search done.
 
@@ -122,6 +123,7 @@ def look(
         costs: {device stage: what its batches cost}.
         search_seconds: Time for predicting.
         seed: Of the search.
+        keep: Settings that stay as they are.
 
     Raises:
         HeadraceError: If the run cannot be replayed.
@@ -143,6 +145,7 @@ def look(
             limits_in_flight=objective.needs_latency and not objective.is_open,
             memory_is_short=_is_short(replay.plan, accounts, objective),
             has_model_threads=any(variant.get("engine") not in emulated_engines(variants) for variant in variants),
+            keep=keep,
             decodes=any(stage.work == "decode" for stage in run.info.stages),
         ),
     )

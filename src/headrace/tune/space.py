@@ -49,6 +49,8 @@ class Limits:
     """Try smaller bounds of the queues in bytes."""
     has_model_threads: bool = False
     """A model is opened by an engine that computes with threads of this machine."""
+    keep: frozenset[str] = frozenset()
+    """Settings that the search leaves alone, as people write them: `decode.scale`, `process.batch`."""
     decodes: bool = False
     """A stage decodes images: it may do so at scale."""
 
@@ -233,7 +235,9 @@ class _Builder:
 
     def _axis(self, key: str, values: tuple[Value, ...], base: Value) -> None:
         self.values[key] = base
-        if len(set(values)) > 1:
+        if self._limits.keep & {key, key.removeprefix("stages.")}:
+            self.left_out.append(f"{key.removeprefix('stages.')}: it is to stay as it is")
+        elif len(set(values)) > 1:
             self.axes.append(Axis(key, values))
 
 

@@ -65,6 +65,8 @@ class TuneSettings:
     """No new round of measuring begins after this time; None for no limit."""
     largest_batch: int = LARGEST_BATCH
     """Largest batch that the sweep tries."""
+    keep: frozenset[str] = frozenset()
+    """Settings that stay as they are: `decode.scale`, `process.batch`."""
     effort: Effort = field(default_factory=Effort)
     seed: int = 0
 
@@ -200,6 +202,7 @@ class _Tuning:
             costs=self._costs,
             search_seconds=self._settings.search_seconds,
             seed=self._settings.seed,
+            keep=self._settings.keep,
         )
         self._views.append(view)
         self._bench.say(f"{pluralize(view.predictor.num_predicted, 'Plan')} predicted")

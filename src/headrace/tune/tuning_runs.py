@@ -19,6 +19,7 @@ from headrace.pipeline.thread_budget import usable_cores
 from headrace.profiler.profile import profile
 from headrace.runs.reader import Run, read_run
 from headrace.sources.finite import FiniteSource
+from headrace.tune.paced_items import PacedItems
 from headrace.tune.space import thread_counts
 from headrace.tune.sweep import BatchCosts, ThreadCosts, device_stages, sweep_batches
 
@@ -120,13 +121,14 @@ class TuningRuns:
             self.num_runs += len(self._thread_costs)
         return self._thread_costs
 
-    def profile(self, settings: Sequence[str], rate: float, seconds: float) -> Run:
+    def profile(self, settings: Sequence[str], rate: float, seconds: float, *, arrivals: float | None = None) -> Run:
         """Profile a Plan and return its run folder, a new one.
 
         Args:
             settings: To the base Plan.
             rate: Jobs per second that it is expected to do.
             seconds: How long it should take, about.
+            arrivals: Jobs per second that come, at random times; None: the source always has the next one.
 
         Raises:
             HeadraceError: If it cannot run.
@@ -138,7 +140,11 @@ class TuningRuns:
         expected = self.items.num_items / rate
         self.say(f"profile of {pluralize(self.items.num_items, 'item')}, about {expected:.0f} s, into {folder}")
         began = time.monotonic()
-        pipeline = replace_parts(self.pipeline, self.items, self.pipeline.delivery if self.deliver else None)
+        items: FiniteSource = self.items
+        if arrivals is not None:
+            items = PacedItems(self.items, arrivals)
+            items.num_items = self.items.num_items
+        pipeline = replace_parts(self.pipeline, items, self.pipeline.delivery if self.deliver else None)
         result = profile(pipeline, self.resolve(settings), output=folder)
         self.seconds += time.monotonic() - began
         self.num_runs += 1

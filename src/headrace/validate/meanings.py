@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from headrace.base.meaning import Meaning
+from headrace.base.meaning import Gist, Meaning
 from headrace.validate.box_heads import Head, head_of
 from headrace.validate.detections import OVERLAP, Boxes, detections_in, overlaps_of
 from headrace.validate.parity import name_outputs, scores_of, split_items
@@ -97,6 +97,15 @@ class Classes(Meaning):
         first, second = int(a.argmax()), int(b.argmax())
         return [(first, max(0.0, 1 - abs(float(a[first] - b[second]))) if first == second else 0.0)]
 
+    def gist(self, answer: Any) -> Gist:
+        """Return the class with the largest score; of several classes the surest is as sure as the least sure decision."""
+        if not np.ndim(answer):
+            return Gist(int(answer))
+        best = int(np.argmax(answer))
+        if self.scale == "labels":
+            return Gist(best, float(np.abs(np.asarray(answer) - SURE).min() + SURE))
+        return Gist(best, float(answer[best]))
+
 
 def _scores(outputs: Any) -> Array:
     if not isinstance(outputs, Mapping):
@@ -170,9 +179,23 @@ class Detections(Meaning):
 
     def parts(self, a: Boxes, b: Boxes) -> Iterator[Part]:
         """Give of each object that one is sure of the overlap with the other's box, less what their scores differ by."""
-        sure = SURE if self.sure is None else self.sure
+        sure = self._least_sure()
         yield from _match_boxes(_select_above(a, sure), _select_above(b, sure / 2))
         yield from _match_boxes(_select_above(b, sure), _select_above(a, sure / 2))
+
+    def gist(self, answer: Boxes) -> Gist:
+        """Return the surest object, all that count, and how far the least sure decision was from the threshold."""
+        sure = self._least_sure()
+        shown = _select_above(answer, sure)
+        boxes = tuple(
+            (int(kind), float(score), tuple(map(float, box)))
+            for kind, score, box in zip(shown.classes, shown.scores, shown.boxes, strict=True)
+        )
+        nearest = float(np.abs(answer.scores - sure).min()) if len(answer.scores) else 1.0
+        return Gist(boxes[0][0] if boxes else None, min(1.0, 0.5 + nearest), boxes)
+
+    def _least_sure(self) -> float:
+        return SURE if self.sure is None else self.sure
 
 
 def _select_above(found: Boxes, score: float) -> Boxes:
@@ -231,6 +254,10 @@ class Text(Meaning):
         if a[0] == b[0]:
             return 1.0 if abs(a[1] - b[1]) <= _CONFIDENCE else 0.5
         return min(0.99, difflib.SequenceMatcher(None, a[0], b[0], autojunk=False).ratio())
+
+    def gist(self, answer: Any) -> Gist:
+        """Return how sure the line is; it names no class."""
+        return Gist(None, float(answer[1]))
 
     def parts(self, a: Any, b: Any) -> Iterator[Part]:
         """Give each character of the first, and of the second what the first does not have."""

@@ -67,8 +67,8 @@ class ShadowRecord:
         incumbent_seconds: float,
         candidate_seconds: float,
         declared: Declared = NOTHING_DECLARED,
-    ) -> None:
-        """Note one batch that both answered.
+    ) -> np.ndarray:
+        """Note one batch that both answered, and return (items,) 1.0 where the candidate gives another answer.
 
         Raises:
             ValueError: If the candidate's answers cannot be held against the others.
@@ -87,6 +87,7 @@ class ShadowRecord:
             if len(self._times) < _MOST_TIMES and incumbent_seconds > 0 and candidate_seconds > 0:
                 self._times.append(math.log(incumbent_seconds / candidate_seconds))
                 self._seconds.append((incumbent_seconds, candidate_seconds))
+        return changed
 
     def document(self, num_passed_by: int = 0, failures: Failures = NO_FAILURES) -> ShadowDocument:
         """Return what is known so far, and what to do.

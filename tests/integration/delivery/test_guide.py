@@ -40,7 +40,7 @@ def test_the_guides_receiver(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     try:
         for place in ("RIGHT", "RIGHT", "WRONG"):
             delivery = Callback(secret_env=place)
-            delivery.open(SimpleNamespace(options={}, plan=plan, count=lambda name, number: None))
+            delivery.open(SimpleNamespace(options={}, plan=plan, count=lambda name, number: None, shared={}))
             if place == "RIGHT":
                 assert delivery.deliver(job, {"label": "harbour"}) is True
             else:

@@ -282,6 +282,25 @@ def test_a_canary_that_cannot_be_opened_changes_nothing(live: Live, tmp_path: Pa
     assert_none_lost(live)
 
 
+@pytest.mark.parametrize("content", ["{", None], ids=["damaged", "gone"])
+def test_a_state_that_cannot_be_read_takes_the_canary_back(live: Live, tmp_path: Path, content: str | None) -> None:
+    """Nobody could say any more what is wanted of it: the stable model answers, and no job suffers."""
+    start(live, save(tmp_path / "same.onnx", 1.0))
+    state = live.wait_for(lambda state: state.status == "promoted")
+    live.wait_for_more(50)
+    file = live.folder.path / "state.json"
+    file.unlink() if content is None else file.write_text(content)
+    give_up_at = time.monotonic() + 240
+    while not live.said[-1].endswith("the stable model answers all jobs"):
+        assert time.monotonic() < give_up_at, live.said
+        time.sleep(0.005)
+    live.wait_for_more(200)  # what was on its way is through
+    finish(live)
+    assert_none_lost(live)
+    spans = [span for span in read_run(tmp_path / "run").spans().to_pylist() if span["stage"] == "process"]
+    assert {span["plan_id"] for span in spans[-50:]} == {state.stable_plan_id}
+
+
 def test_a_rollback_by_hand_is_taken_up(live: Live, tmp_path: Path) -> None:
     """Also of a canary that was promoted: both models stay open."""
     start(live, save(tmp_path / "same.onnx", 1.0))

@@ -1,8 +1,14 @@
 """`headrace serve` as a user meets it: a process of its own, asked over HTTP."""
 
 import json
+import os
+import pty
+import re
+import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -169,3 +175,81 @@ def test_a_profiled_service_is_diagnosed(folder: Path) -> None:
     for name in ("forced_flow", "flow_balance", "exact_counters"):
         assert checks[name].status == "ok", checks[name]
     assert checks["forced_flow"].says
+
+
+def test_the_folder_of_a_running_service_is_not_taken(service: Service, folder: Path) -> None:
+    """Not even with --force; who tries is told before anything is said to listen, and the service records on."""
+    service.wait_until_ready()
+    status, said = refused(folder, "jobs.py:pipeline", "-o", "served", "--force")
+    assert (status, "listening" in said) == (2, False)
+    assert "a run that goes on now writes into served" in said
+    assert service.ask("/v1/jobs", PHOTOGRAPHS[0].path.read_bytes())[0] == 200
+    service.end()
+    assert read_run(folder / "served").info.counters.delivered >= 1
+    for more in ([], ["--supervise", "2"]):
+        status, said = refused(folder, "jobs.py:pipeline", "-o", "served", *more)
+        assert (status, "listening" in said, "holds an earlier run" in said) == (2, False, True)
+
+
+def test_a_closed_terminal_ends_it_orderly(service: Service, folder: Path) -> None:
+    """SIGHUP to one process is as SIGTERM: the run is recorded to its end."""
+    service.wait_until_ready()
+    status, out, said = service.end(signal.SIGHUP)
+    assert status == 0, said
+    assert "process" in out
+    assert "requests refused" not in out
+    assert read_run(folder / "served").info.status != "running"
+
+
+def test_a_terminal_that_is_gone_loses_nothing(folder: Path) -> None:
+    """The live view and the table have nowhere to go; what was answered is recorded, and the end is no error."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "headrace", "serve", "jobs.py:pipeline", "--port", "0", "-o", "served"]
+    with open(theirs, "rb") as terminal:
+        process = subprocess.Popen(
+            command, cwd=folder, stdin=terminal, stdout=terminal, stderr=terminal, env={**os.environ, "TERM": "xterm"}
+        )
+    said = b""
+    while b"busy" not in said:
+        said += os.read(ours, 4096)
+    address = re.search(rb"http://[0-9.:]+", said)[0].decode()
+    image = PHOTOGRAPHS[0].path.read_bytes()
+    with urllib.request.urlopen(f"{address}/v1/jobs?wait=60s", image, timeout=60) as answer:
+        assert answer.status == 200
+    os.close(ours)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(60) == 0
+    info = read_run(folder / "served").info
+    assert info.status != "running"
+    assert info.counters.delivered >= 1
+
+
+@pytest.mark.parametrize("options", [["--host", "0.0.0.0"], ["--host", "0.0.0.0", "--token-file", "token"], []])
+def test_who_opens_it_to_all_is_warned(folder: Path, options: list[str]) -> None:
+    """Where others can reach it and nothing is asked of them."""
+    (folder / "token").write_text("secret")
+    service = Service(folder, "--queue", "sqlite:///jobs.db", *options)
+    _, _, said = service.end()
+    assert ("warning: others can reach 0.0.0.0" in said) == (len(options) == 2)
+
+
+@pytest.mark.parametrize(
+    "options", [["jobs.py:pipeline"], ["jobs.py:pipeline", "--supervise", "1"], ["--queue", "sqlite:///a"]]
+)
+def test_who_was_refused_is_counted_at_the_end(folder: Path, options: list[str]) -> None:
+    """Also what never became a job."""
+    service = Service(folder, *options)
+    service.wait_until_ready()
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as client:
+        client.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: 99000000\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1 413")
+    _, out, said = service.end()
+    assert "requests refused: 1 http.body_size" in out, said
+
+
+def refused(folder: Path, *arguments: str) -> tuple[int, str]:
+    """Return exit status and what was said of a command that does not begin to serve."""
+    command = [sys.executable, "-m", "headrace", "serve", *arguments, "--port", "0"]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return ended.returncode, ended.stderr

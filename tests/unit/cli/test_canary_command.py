@@ -98,10 +98,24 @@ def test_who_died_in_a_call_is_known(folder: CanaryFolder) -> None:
     assert not list(folder.path.glob("call-*"))
 
 
-def test_a_torn_state_is_an_error_that_says_what_to_do(
-    folder: CanaryFolder, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("damage", ['{"id": 3', "", '"step": 99', '"steps": []'])
+def test_a_damaged_state_is_told_and_rolled_back(
+    folder: CanaryFolder, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
-    """And no crash."""
-    (folder.path / "state.json").write_text('{"id": 3')
-    assert main(["canary", "status"]) == 2
-    assert "delete the folder to begin again" in capsys.readouterr().err
+    """Without a crash, and with the command that helps; what was found is kept, and another canary can be started."""
+    main(["canary", "start", "candidate.toml"])
+    file = folder.path / "state.json"
+    key = damage.partition(":")[0]
+    good = json.loads(file.read_bytes())
+    content = json.dumps({**good, **json.loads(f"{{{damage}}}")}) if key in ('"step"', '"steps"') else damage
+    file.write_text(content)
+    for action in (["status"], ["promote"], ["start", "candidate.toml"]):
+        assert main(["canary", *action]) == 2
+        assert "headrace canary rollback --at canary makes the folder good again" in capsys.readouterr().err
+    assert main(["canary", "rollback", "--why", "a torn file"]) == 0
+    assert "rolled back" in capsys.readouterr().out
+    state = folder.read()
+    assert state is not None
+    assert (state.status, state.share, state.reason) == ("rolled back", 0.0, "a torn file")
+    assert (folder.path / "state-damaged.json").read_text() == content
+    assert main(["canary", "start", "candidate.toml"]) == 0

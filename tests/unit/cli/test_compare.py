@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from headrace.cli import COMMANDS, main, pipeline_arguments
-from headrace.cli.compare import _share, _status
+from headrace.cli.compare import _status
+from headrace.cli.compare import share as read_share
 from headrace.runs.formats.comparison import ComparisonDocument
 
 MODULE = """
@@ -191,7 +192,7 @@ def test_help_shows_percent_signs(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(("text", "share"), [("2%", 0.02), ("2 %", 0.02), ("0.02", 0.02), ("0", 0.0), ("2.5%", 0.025)])
 def test_shares(text: str, share: float) -> None:
     """A share is written with a percent sign or as a fraction."""
-    assert _share(text) == pytest.approx(share)
+    assert read_share(text) == pytest.approx(share)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("2", 2.0), ("0.5", 0.5), ("300ms", 0.3), ("10min", 600.0)])

@@ -73,3 +73,17 @@ def test_log_lines_are_escaped() -> None:
     formatter = headrace.cli._ShowableFormatter("headrace: %(message)s")
     line = formatter.format(logging.LogRecord("headrace", logging.WARNING, "", 0, "item %s", (ATTACK,), None))
     assert not OBEYED & set(line)
+
+
+def test_what_is_no_error_is_none_in_a_log_for_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address that is said at the start must page nobody; what names no level is an error."""
+    told: list[tuple[object, int]] = []
+
+    class _Log:
+        def tell(self, line: object, level: int) -> None:
+            told.append((line, level))
+
+    monkeypatch.setattr(terminal, "_log", [_Log()])
+    terminal.say("metrics at http://127.0.0.1:9400/metrics", level=logging.INFO)
+    terminal.say("no such file")
+    assert [level for _, level in told] == [logging.INFO, logging.ERROR]

@@ -12,7 +12,8 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import SettingsError
-from headrace.base.plan import Plan, SourcePlan
+from headrace.base.network_rules import NetworkPlan
+from headrace.base.plan import Plan, SourcePlan, resolve
 from headrace.compare.blocks import (
     FEWEST_READINGS,
     Contender,
@@ -22,8 +23,9 @@ from headrace.compare.blocks import (
     per_item,
     read_items,
 )
+from headrace.pipeline.stage_defaults import stage_defaults
 from headrace.sources.finite import Entry, FiniteSource
-from headrace.testing import ListSource
+from headrace.testing import ListSource, Receiver
 
 
 class Numbered(FiniteSource):
@@ -187,3 +189,18 @@ def test_the_cpu_clock_counts_this_process() -> None:
     while time.process_time() < deadline:
         os.getpid()
     assert clock.seconds() - start == pytest.approx(account() - before, abs=0.01)
+
+
+@pytest.mark.parametrize("deliver", [False, True])
+def test_a_resolved_plan_whose_deliveries_one_thread_carries_is_measured(deliver: bool) -> None:
+    """As `tune` does with a pipeline that calls back: deliveries that are dropped are carried like the others."""
+    with Receiver() as receiver:
+        delivery = hr.callback(receiver.url)
+        pipeline = hr.Pipeline(Numbered(20), stages=[hr.stage("size", len)], delivery=delivery)
+        plan = Plan(network=NetworkPlan(allow=["127.0.0.1"]))
+        resolved = resolve(plan, stage_defaults(pipeline, plan), 2)
+        assert resolved.stages["deliver"].executor == "events"
+        contender = Contender(name="a", pipeline=pipeline, plan=resolved)
+        block = measure_block(contender, SameItems(Numbered(20)), 20, deliver=deliver)
+        assert (block.delivered, block.failed, block.first_failure) == (20, 0, None)
+        assert len(receiver.calls) == (20 if deliver else 0)

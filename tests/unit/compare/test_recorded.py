@@ -191,3 +191,12 @@ def test_the_document_repeats_with_its_seed(make_run: MakeRun) -> None:
     a, b = make_run("a", _gaps(100, 1)), make_run("b", _gaps(105, 2))
     assert compare_runs(a, b, seed=4) == compare_runs(a, b, seed=4)
     assert not math.isclose(compare_runs(a, b, seed=4).ratio_low or 0, compare_runs(a, b, seed=5).ratio_low or 0)
+
+
+def test_a_run_of_two_plans_is_compared_with_a_warning(make_run: MakeRun) -> None:
+    """A canary's measurements are not those of the Plan that comes first."""
+    a, b = make_run("a", _gaps(100, 1)), make_run("b", _gaps(100, 2))
+    b.info.plans["canary"] = {"version": 1}
+    document = compare_runs(a, b)
+    assert (document.a.plan_ids, document.b.plan_ids) == (("p",), ("p", "canary"))
+    assert [one for one in document.warnings if "was answered by 2 Plans (p, canary)" in one]

@@ -123,5 +123,5 @@ def context() -> SimpleNamespace:
     counts: Counter[str] = Counter()
     plan = Plan(network=NetworkPlan(allow=["127.0.0.1"]))
     return SimpleNamespace(
-        options={}, plan=plan, counts=counts, count=lambda name, number: counts.update({name: number})
+        options={}, plan=plan, counts=counts, count=lambda name, number: counts.update({name: number}), shared={}
     )

@@ -149,3 +149,9 @@ def test_a_key_that_is_no_number_is_not_finite(key: float) -> None:
     with pytest.raises(DeliveryRejected, match=r"result\.not_finite"):
         encode({"scores": {key: 1.0}})
     assert json.loads(encode({"nan": 1.0, "inf": 2.0})) == {"nan": 1.0, "inf": 2.0}
+
+
+def test_a_view_with_gaps_is_refused_as_the_item_that_it_is() -> None:
+    """A memoryview whose bytes do not lie side by side fails its own item, with a reason."""
+    with pytest.raises(DeliveryRejected, match=r"result\.encoding: .*contiguous"):
+        encode({"mask": memoryview(b"abcdef")[::2]})

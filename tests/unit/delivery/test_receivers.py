@@ -87,7 +87,7 @@ def test_the_code_may_name_the_place(server: Any, context: Any, monkeypatch: pyt
     monkeypatch.setenv("PLAN", OTHER)
     for options, secret in (({}, SECRET), ({"secret_env": "PLAN"}, OTHER)):
         delivery = Callback(secret_env="CODE")
-        delivery.open(SimpleNamespace(options=options, plan=context.plan, count=context.count))
+        delivery.open(SimpleNamespace(options=options, plan=context.plan, count=context.count, shared={}))
         delivery.deliver(job(server), 1)
         assert Verifier(secret).verify(server.calls[-1].headers, server.calls[-1].body)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.base.records import Counters
+from headrace.cli.profile_text import as_text
 from headrace.diagnose import profile_document
 from headrace.runs.formats.isolation import IsolationDocument
 from headrace.runs.formats.profile import ProfileDocument
@@ -38,6 +39,18 @@ def test_a_profiled_run_has_everything(busy_run: Any) -> None:
     assert document.counters["delivered"] == 2000
     assert sum(document.latency.bin_counts) == document.latency.num_samples
     assert len({check.name for check in document.checks}) == 14
+
+
+def test_the_plans_of_a_canary_are_both_told(builder: Any) -> None:
+    """With the share of what each answered, the larger first; of a single one nothing more is said than its id."""
+    ended = np.arange(1.0, 41.0)
+    plans = ["canary" if number % 4 == 0 else "p1" for number in range(40)]
+    builder.stage("work").spans("work", arrived=ended - 0.5, ended=ended, plan_id=plans)
+    document = profile_document(builder.finish(plans={"canary": {"run": {}}, "p1": {"run": {}}}))
+    assert_is_json(document)
+    assert (document.plan_id, document.plan_shares) == ("p1", {"p1": 0.75, "canary": 0.25})
+    assert list(document.plan_shares) == ["p1", "canary"]
+    assert "plan p1 (75%) and canary (25%)" in as_text(document)
 
 
 def test_an_mm1_queue_has_the_means_of_theory(single_server: Any, builder: Any) -> None:

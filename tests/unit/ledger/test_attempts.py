@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -149,7 +150,7 @@ def test_what_cannot_be_written_is_not_decided(ledger: Ledger, tmp_path: Path) -
 def test_a_ledger_of_before_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One with predictions alone takes attempts after it was opened."""
     with monkeypatch.context() as before:
-        before.setattr(database, "MIGRATIONS", database.MIGRATIONS[:1])
+        before.setattr(database, "LEDGER", dataclasses.replace(database.LEDGER, migrations=database.MIGRATIONS[:1]))
         database.connect(tmp_path / "old.sqlite").close()
     with Ledger(tmp_path / "old.sqlite") as ledger:
         assert ledger.attempts.write_attempt(make_attempt()).id == "a1"
@@ -177,7 +178,7 @@ def test_the_commands_show_and_take_back(ledger: Ledger, tmp_path: Path, capsys:
 def test_a_ledger_without_events_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it holds stays readable, and events are written beside it."""
     with monkeypatch.context() as before:
-        before.setattr(database, "MIGRATIONS", database.MIGRATIONS[:2])
+        before.setattr(database, "LEDGER", dataclasses.replace(database.LEDGER, migrations=database.MIGRATIONS[:2]))
         with Ledger(tmp_path / "old.sqlite") as ledger:
             ledger.attempts.write_attempt(make_attempt(drop=Estimate(0.0, 0.001, 0.002)))
     with Ledger(tmp_path / "old.sqlite") as ledger:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -194,13 +195,14 @@ def test_an_older_file_is_brought_up_to_date(
     with Ledger(path) as ledger:
         ledger.write_prediction(make_document())
     later = ("CREATE TABLE variants (name TEXT)",)
-    monkeypatch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, later))
+    newer = dataclasses.replace(database.LEDGER, migrations=(*database.MIGRATIONS, later))
+    monkeypatch.setattr(database, "LEDGER", newer)
     for _ in range(2):
         with Ledger(path) as ledger:
             assert [entry.id for entry in ledger.predictions()] == ["p1"]
         with contextlib.closing(database.connect(path)) as connection:
             assert connection.execute("SELECT count(*) FROM variants").fetchone() == (0,)
-            assert connection.execute("PRAGMA user_version").fetchone() == (len(database.MIGRATIONS),)
+            assert connection.execute("PRAGMA user_version").fetchone() == (len(database.LEDGER.migrations),)
 
 
 def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +211,7 @@ def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pyt
     Ledger(path).close()
     with monkeypatch.context() as patch:
         bad = ("CREATE TABLE half (name TEXT)", "CREATE TABLE nonsense")
-        patch.setattr(database, "MIGRATIONS", (*database.MIGRATIONS, bad))
+        patch.setattr(database, "LEDGER", dataclasses.replace(database.LEDGER, migrations=(*database.MIGRATIONS, bad)))
         with pytest.raises(LedgerError):
             Ledger(path)
     Ledger(path).close()

@@ -156,3 +156,28 @@ options = dict(
     said = supervised(work, hook)
     assert "progress: 1 of 1 workers run; 1 rejected" in said
     assert "<OutcomeKind.REJECTED: 'rejected'>: 1" in said
+
+
+STARTING = """
+def starting():
+    print("listening", flush=True)
+    os.kill(os.getpid(), signal.SIGHUP)
+options = {"starting": starting, "renews": True}
+"""
+
+
+RESTARTED = """try:
+        slot.begin()
+        while slot.generation < 2:
+            time.sleep(0.01)
+    except KeyboardInterrupt:
+        pass
+    slot.finish(Ended(0))
+"""
+
+
+def test_who_is_told_that_it_starts_may_signal_at_once() -> None:
+    """A restart that is asked for before there are workers is done once there are, and ends nobody."""
+    said = supervised(RESTARTED, STARTING).splitlines()
+    assert said[:2] == ["listening", "restarting 1 workers, one after the other"]
+    assert said[-1] == "status 0 restarts 0"

@@ -12,7 +12,7 @@ from headrace.base.errors import QueueUnavailable
 from headrace.base.records import QueueStatistics
 from headrace.profiler.backlog import BacklogGauge
 from headrace.profiler.profile import ProfileSettings, profile
-from headrace.runs.resource_files import NAMES, read_resources
+from headrace.runs.resource_files import NAMES, ResourceWriter, read_resources
 from headrace.sources.jobs import encode_job
 from headrace.sources.queue_source import QueueSource
 from headrace.testing import ListSource, MemoryQueue
@@ -84,7 +84,7 @@ def test_a_queue_that_does_not_answer_is_noted(tmp_path: Path) -> None:
 def test_a_source_that_cannot_tell_is_not_asked(tmp_path: Path) -> None:
     """A list has no backlog to tell of, and no thread is started for it."""
     before = threading.active_count()
-    gauge = BacklogGauge(ListSource([]), tmp_path, threading.Event())
+    gauge = BacklogGauge(ListSource([]), ResourceWriter(tmp_path, "source"), threading.Event())
     gauge.start()
     assert threading.active_count() == before
     gauge.stop()
@@ -94,7 +94,7 @@ def test_a_source_that_cannot_tell_is_not_asked(tmp_path: Path) -> None:
 def test_a_run_that_never_begins_ends_all_the_same(tmp_path: Path) -> None:
     """Without a first job the source is never asked."""
     source = Asked(queue_of(0))
-    gauge = BacklogGauge(source, tmp_path, threading.Event())
+    gauge = BacklogGauge(source, ResourceWriter(tmp_path, "source"), threading.Event())
     gauge.start()
     gauge.stop()
     assert not source.asked.is_set()

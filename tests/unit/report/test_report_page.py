@@ -273,3 +273,13 @@ def test_the_chart_library_brings_its_licences() -> None:
     assert "Apache License 2.0" in library
     for name in ("LICENSE-echarts.txt", "LICENSE-d3.txt", "NOTICE-echarts.txt"):
         assert (assets / name).is_file()
+
+
+def test_both_plans_of_a_canary_are_shown(documents: ModuleType, read_page: Callable[[str], Any]) -> None:
+    """Each with its share of what was done; one alone without."""
+    document = documents.full_document()
+    both = msgspec.structs.replace(document, plan_shares={document.plan_id: 0.9, "feedc0ffee00": 0.1})
+    top = read_page(render_report(both)).text
+    assert f"Plan {document.plan_id}, 90% of the passages" in top
+    assert "Plan feedc0ffee00, 10% of the passages" in top
+    assert "of the passages" not in read_page(render_report(document)).text

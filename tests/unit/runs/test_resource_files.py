@@ -238,6 +238,7 @@ def test_force_removes_resources_and_nothing_else(folder: RunFolder) -> None:
     seal(folder.path)
     write_both(folder.path)
     (folder.path / "states" / "mine.txt").touch()
+    folder.finish("finished")
     RunFolder.create(folder.path, force=True)
     left = {str(path.relative_to(folder.path)) for path in folder.path.rglob("*")}
     assert left == {"run.json", "spans", "states", "states/mine.txt"}

@@ -49,6 +49,7 @@ def test_update_and_finish_are_read_back(folder: RunFolder) -> None:
 
 def test_an_earlier_run_is_refused(folder: RunFolder) -> None:
     """Nothing is overwritten without --force, and the message names both."""
+    folder.finish("finished")
     with pytest.raises(RunFolderError, match=r"earlier run.*--force") as caught:
         RunFolder.create(folder.path)
     assert str(folder.path) in str(caught.value)
@@ -71,6 +72,7 @@ def test_force_removes_the_earlier_run_and_nothing_else(folder: RunFolder) -> No
     stale.write_bytes(b"old")
     (folder.path / "errors.jsonl").write_text("old")
     (folder.path / "notes.txt").write_text("mine")
+    folder.finish("finished")
     RunFolder.create(folder.path, force=True)
     assert not stale.exists()
     assert not (folder.path / "errors.jsonl").exists()
@@ -104,6 +106,7 @@ def test_the_runs_of_workers_are_an_earlier_run(supervised: Path, is_known: bool
 
 def test_workers_take_the_folder_of_an_earlier_run(supervised: Path, folder: RunFolder) -> None:
     """With --force, be it one of workers or of one process."""
+    folder.finish("finished")
     for path in (supervised, folder.path):
         with pytest.raises(RunFolderError, match=r"earlier run.*--force"):
             take_folder(path, force=False)
@@ -117,6 +120,34 @@ def test_files_that_are_called_as_workers_runs_are_left(tmp_path: Path) -> None:
     (tmp_path / "worker-0-1").mkdir()
     with pytest.raises(RunFolderError, match=r"not empty and holds no run"):
         take_folder(tmp_path, force=True)
+
+
+def test_a_folder_that_a_run_writes_into_is_not_taken(folder: RunFolder, tmp_path: Path) -> None:
+    """Not even with --force, until that run has ended or its process has died; nothing of it is touched."""
+    for _ in range(2):
+        with pytest.raises(RunFolderError, match=r"a run that goes on now writes into .*/run"):
+            RunFolder.create(folder.path, force=True)
+    assert read_run(folder.path).info == folder.info
+    folder.finish("finished")
+    RunFolder.create(folder.path, force=True)
+    program = (
+        "import os, sys; from headrace.runs.run_folder import RunFolder; RunFolder.create(sys.argv[1]); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path / "killed"], check=True)
+    RunFolder.create(tmp_path / "killed", force=True)
+
+
+def test_a_fork_that_ends_does_not_let_go_for_its_parent(folder: RunFolder) -> None:
+    """Workers are forks of who holds the folder."""
+    child = os.fork()
+    if child == 0:
+        try:
+            folder.finish("finished")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    with pytest.raises(RunFolderError, match="goes on now"):
+        RunFolder.create(folder.path, force=True)
 
 
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:

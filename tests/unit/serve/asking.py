@@ -1,6 +1,7 @@
 """Requests without a connection, and the answers that they got."""
 
 import threading
+from collections.abc import Callable
 
 from headrace.serve.http.request import Answer, Request
 
@@ -28,3 +29,14 @@ class Asker:
         """Wait."""
         assert self.has_answer.wait(30)
         return self.answers[0]
+
+
+class Later:
+    """Stands for a front's timers: keeps what is to be called."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, Callable[[], object]]] = []
+
+    def __call__(self, seconds: float, call: Callable[[], object]) -> None:
+        """Note a call."""
+        self.calls.append((seconds, call))

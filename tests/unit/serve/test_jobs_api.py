@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +10,7 @@ from headrace.serve.door import Ended, Refused, Work
 from headrace.serve.http.request import Answer
 from headrace.serve.http.routes import Routes
 from headrace.serve.jobs_api import JobsApi
-from tests.unit.serve.asking import Asker
+from tests.unit.serve.asking import Asker, Later
 
 
 class Door:
@@ -42,17 +41,6 @@ class _Ticket:
     def cancel(self) -> None:
         """Cancel."""
         self._door.cancelled.append(self.id)
-
-
-class Later:
-    """Calls when it is told to."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[float, Callable[[], object]]] = []
-
-    def __call__(self, seconds: float, call: Callable[[], object]) -> None:
-        """Note a call."""
-        self.calls.append((seconds, call))
 
 
 def routes_of(door: Door, *, later: Later | None = None, calls_back: bool = False) -> Routes:
@@ -191,7 +179,7 @@ def test_a_client_that_is_gone_cancels_its_job() -> None:
     door = Door()
     request = Asker().request("POST", "/v1/jobs?id=a", b"x")
     routes_of(door).answer(request)
-    request.on_gone()
+    request.note_gone()
     assert door.cancelled == ["a"]
 
 
@@ -258,3 +246,65 @@ def test_nobody_waits_for_days() -> None:
     """Each wait keeps a timer, so there is a bound."""
     answer = routes_of(Door()).answer(Asker().request("POST", "/v1/jobs?wait=48h", b"x"))
     assert (answer.status, body_of(answer)["code"]) == (400, "message.wait")
+
+
+def test_an_id_that_comes_again_with_another_content_is_refused() -> None:
+    """The kept answer is not this request's: 409, while it is worked on and after."""
+    door = Door()
+    routes = routes_of(door)
+
+    def send(target: str, body: bytes) -> int:
+        return routes.answer(Asker().request("POST", target, body, prefer="respond-async")).status
+
+    assert send("/v1/jobs?id=a", b"x") == 202
+    assert send("/v1/jobs?id=a", b"y") == 409
+    assert send("/v1/jobs?id=a&task=other", b"x") == 409
+    door.end(1)
+    assert (send("/v1/jobs?id=a", b"y"), send("/v1/jobs?id=a", b"x")) == (409, 202)
+    assert len(door.works) == 1
+
+
+FORM = (
+    b'--XX\r\nContent-Disposition: form-data; name="%s"\r\n\r\nv\r\n'
+    b'--XX\r\nContent-Disposition: form-data; name="f"; filename="a"\r\n\r\nx\r\n--XX--\r\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "kind", "said"),
+    [
+        ("/v1/jobs?tsak=faces", b"x", "image/jpeg", "no parameter 'tsak'; there is id, task, callback, wait"),
+        ("/v1/jobs?task=faces", b'{"data": "eA=="}', "application/json", "task stands in the JSON"),
+        ("/v1/jobs", FORM % b"tsak", "multipart/form-data; boundary=XX", "no field of a form 'tsak'"),
+    ],
+)
+def test_what_would_be_lost_silently_is_refused(target: str, body: bytes, kind: str, said: str) -> None:
+    """Misspelt parameters and fields, and those that do not count, are named."""
+    door = Door()
+    answer = routes_of(door).answer(Asker().request("POST", target, body, content_type=kind))
+    assert (answer.status, body_of(answer)["code"], door.works) == (400, "message.parameter", [])
+    assert said in str(body_of(answer)["error"])
+
+
+def test_an_encoded_body_is_refused_with_what_is_taken() -> None:
+    """A gzipped image is no image: 415, and the answer says how to send it (RFC 9110, 15.5.16)."""
+    door = Door()
+    answer = routes_of(door).answer(Asker().request("POST", "/v1/jobs", b"\x1f\x8b", content_encoding="gzip"))
+    assert (answer.status, body_of(answer)["code"], door.works) == (415, "message.coding", [])
+    assert ("Accept-Encoding", "identity") in answer.headers
+    assert routes_of(door).answer(Asker().request("POST", "/v1/jobs", b"x", content_encoding="identity")) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", True),
+        ("00-00000000000000000000000000000000-00f067aa0ba902b7-01", False),
+        ("no trace\x1b[2J", False),
+    ],
+)
+def test_a_job_belongs_to_the_trace_of_its_request(given: str, *, kept: bool) -> None:
+    """A good `traceparent` becomes an attribute; a bad one is left out."""
+    door, asker = Door(), Asker()
+    routes_of(door).answer(asker.request("POST", "/v1/jobs", b"\xff\xd8", content_type="image/jpeg", traceparent=given))
+    assert door.works[0].attributes == ({"traceparent": given} if kept else {})

@@ -12,7 +12,7 @@ from headrace.serve.openapi.operations import OPERATIONS, find_operation
 from headrace.serve.queue_api import QueueApi
 from headrace.serve.service import Service
 from headrace.testing import MemoryQueue
-from tests.unit.serve.asking import Asker
+from tests.unit.serve.asking import Asker, Later
 
 
 class Texts(hr.Module):
@@ -66,5 +66,5 @@ def test_tasks_and_the_token_are_told() -> None:
 def test_a_service_in_front_of_a_queue_tells_only_what_it_has() -> None:
     """Jobs come in; there are no results to ask for, and no models."""
     routes = Routes()
-    QueueApi(MemoryQueue(), 10).add_to(routes)
+    QueueApi(MemoryQueue(), 10, Later()).add_to(routes)
     assert set(describe(routes, (), has_token=False)["paths"]) == {"/v1/jobs", "/livez", "/readyz"}

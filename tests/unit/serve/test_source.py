@@ -160,7 +160,7 @@ def test_the_door_refuses_what_is_beyond_its_bounds(source: RequestSource, bound
     assert isinstance(door.submit(heard.work(b"12345")), Refused)  # the run has it still
     source.receive(1, 0.0)[0].settle(Outcome(OutcomeKind.REJECTED, "client.gone: nobody waits"))
     assert not isinstance(door.submit(heard.work(b"12345")), Refused)
-    assert door.counts == {"in": 3, "serve.busy": 2}
+    assert door.refused == {"serve.busy": 2}
 
 
 def test_what_nobody_waits_for_counts_until_the_run_has_dropped_it(source: RequestSource, clock: FakeClock) -> None:
@@ -223,3 +223,14 @@ def test_what_a_stopping_run_gives_back_is_no_failure_of_the_module(source: Requ
     source.put("a", heard.work())
     received(source).settle(Outcome(OutcomeKind.RETURNED, "the run was stopped before the job was done"))
     assert [(one.code, one.status) for one in heard.ended] == [("serve.stopping", 503)]
+
+
+def test_refusals_are_in_the_runs_notes_and_the_services_own_are_not(source: RequestSource) -> None:
+    """The service tries itself while it starts; nobody was refused by that."""
+    door = FrontDoor(source)
+    source.refused = lambda: door.refused
+    assert source.notes() == {}
+    for is_own in (True, False, False):
+        refused = door.submit(Work(payload=b"x", on_end=lambda ended: None, is_own=is_own))
+        assert isinstance(refused, Refused)
+    assert source.notes() == {"refused.serve.starting": 2}

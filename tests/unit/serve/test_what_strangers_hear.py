@@ -10,7 +10,7 @@ from headrace.serve.queue_api import QueueApi
 from headrace.serve.service import ServeSettings, tells_failures
 from headrace.serve.source import RequestSource
 from headrace.testing import MemoryQueue
-from tests.unit.serve.asking import Asker
+from tests.unit.serve.asking import Asker, Later
 
 RAISED = "process: item {id}: ValueError: no row 7 (/srv/app/jobs.py:5) (delivery 1 of 1)"
 REFUSED = "decode: item {id}: decode.corrupt: the image ends early"
@@ -77,7 +77,7 @@ class BrokenQueue(MemoryQueue):
 def test_a_queues_address_is_not_told_to_strangers(tells: bool) -> None:
     """Neither with the answer to a job nor by `/readyz`."""
     routes, asker = Routes(), Asker()
-    with QueueApi(BrokenQueue(), 10, tells_failures=tells) as api:
+    with QueueApi(BrokenQueue(), 10, Later(), tells_failures=tells) as api:
         api.add_to(routes)
         routes.answer(asker.request("POST", "/v1/jobs", b"x"))
         answers = [asker.wait(), routes.answer(asker.request("GET", "/readyz"))]

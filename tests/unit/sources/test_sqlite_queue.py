@@ -168,6 +168,20 @@ def test_a_file_that_is_gone_ends_the_receiving(
     queue.close()
 
 
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["deleted", "replaced"])
+def test_nothing_is_sent_into_a_file_that_is_gone(tmp_path: Path, is_replaced: bool) -> None:
+    """Who sent it would be told that it is stored, and nobody could ever receive it; whoever asks how it is hears it too."""
+    queue = SqliteQueue(tmp_path / "q.db")
+    queue.send([b"before"])
+    (tmp_path / "q.db").unlink()
+    if is_replaced:
+        SqliteQueue(tmp_path / "q.db").close()
+    for call in (lambda: queue.send([b"lost"]), queue.statistics):
+        with pytest.raises(SourceError, match=r"q\.db was " + ("replaced" if is_replaced else "deleted")):
+            call()
+    queue.close()
+
+
 def test_a_change_of_the_working_directory_is_no_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue opened by a relative path is still there."""
     monkeypatch.setattr(sqlite_queue, "LOOK_SECONDS", 0.0)

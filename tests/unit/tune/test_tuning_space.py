@@ -139,3 +139,15 @@ def test_decoding_at_scale_is_tried_where_every_pixel_is_decoded() -> None:
     full = Plan().with_settings(['decode.scale="full"'])
     assert values_of(space_of(stages, full, decodes=True), SCALE) == ("auto", "full")
     assert values_of(space_of(stages, decodes=True), SCALE) == ()
+
+
+def test_a_setting_that_is_to_stay_is_no_axis() -> None:
+    """It keeps the Plan's value, is named among what is left out, and others are tried; both ways of writing it do."""
+    plan = Plan().with_settings(['decode.scale="full"', "a.workers=3"])
+    for keep in ("a.workers", "stages.a.workers"):
+        space = space_of([hr.stage("a", spin)], plan, decodes=True, keep=frozenset({keep, "decode.scale"}))
+        assert values_of(space, "stages.a.workers") == values_of(space, SCALE) == ()
+        assert space.base["stages.a.workers"] == 3
+        assert len([reason for reason in space.left_out if "to stay" in reason]) == 2
+        assert space.settings(space.base) == ()
+    assert values_of(space_of([hr.stage("a", spin)], plan, decodes=True), SCALE) == ("auto", "full")

@@ -79,10 +79,12 @@ class Breaker:
         self._probe_since = now
         return None
 
-    def note_success(self) -> None:
-        """Note that the destination answered: it is closed from now on."""
+    def note_success(self) -> bool:
+        """Note that the destination answered: it is closed from now on; return whether it was not."""
+        was_open = self._open_until is not None
         self._num_failures = self._num_openings = 0
         self._open_until = self._probe_since = None
+        return was_open
 
     def note_failure(self, now: float) -> None:
         """Note that the destination did not answer, or could not do what it was asked to."""

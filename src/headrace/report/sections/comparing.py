@@ -6,7 +6,7 @@ from headrace.report.charts import Chart, axis, horizontal_bars, plot
 from headrace.report.markup import Html, bullets, fold, note, side_by_side, table, tag
 from headrace.report.numbers import count, data, digits, seconds, show_value, time_scale
 from headrace.report.section import Section
-from headrace.runs.formats.comparison import ComparisonDocument
+from headrace.runs.formats.comparison import ComparisonDocument, Side
 from headrace.runs.formats.profile import ProfileDocument
 
 _WORDS = {
@@ -112,9 +112,19 @@ def _metric(comparison: ComparisonDocument) -> str:
     return comparison.metric.replace("_", " ")
 
 
+def _plans(side: Side) -> Html:
+    return tag("code", ", ".join(side.plan_ids))
+
+
 def _sides(comparison: ComparisonDocument) -> Html:
     rows = [
-        [label, side.pipeline, tag("code", side.plan_id), data(side.median, comparison.unit), count(len(side.values))]
+        [
+            label,
+            side.pipeline,
+            tag("code", ", ".join(side.plan_ids)),
+            data(side.median, comparison.unit),
+            count(len(side.values)),
+        ]
         for label, side in zip(_names(comparison), (comparison.a, comparison.b), strict=True)
     ]
     return table(["", "pipeline", "Plan", f"median {_metric(comparison)}", "blocks"], rows, text_columns=3)

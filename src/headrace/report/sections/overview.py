@@ -47,7 +47,11 @@ def _breakable(name: str) -> list[str]:
 
 
 def _marks(document: ProfileDocument) -> list[Html]:
-    marks = [tag("span", "Plan ", tag("code", document.plan_id))]
+    shares = document.plan_shares or {document.plan_id: 1.0}
+    marks = [
+        tag("span", "Plan ", tag("code", plan_id), f", {share:.0%} of the passages" if len(shares) > 1 else "")
+        for plan_id, share in shares.items()
+    ]
     if document.is_emulated:
         marks.append(tag("span", EMULATED, class_="badge warning"))
     if document.environment.grade:

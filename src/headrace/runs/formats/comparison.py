@@ -18,11 +18,18 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: str
     plan_id: str
     plan: dict[str, Any] = {}
+    other_plan_ids: tuple[str, ...] = ()
+    """Of a recorded run: those that were in force beside it or after it (--follow, --canary)."""
     values: tuple[float, ...] = ()
     """One for each block, in the order of the pairs."""
     median: float | None = None
     stages: dict[str, float] = {}
     """{stage: mean service seconds per item}, for the bars before and after."""
+
+    @property
+    def plan_ids(self) -> tuple[str, ...]:
+        """All of them."""
+        return (self.plan_id, *self.other_plan_ids)
 
 
 class Beside(msgspec.Struct, frozen=True, kw_only=True):

@@ -329,7 +329,10 @@ class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
     """Options of the command line that chose Plan, settings and source."""
     plan_id: str
+    """Of the Plan under which most was done."""
     plan: dict[str, Any]
+    plan_shares: dict[str, float] = {}
+    """{Plan: share of the passages through stages that it answered}, where there were several (--follow, --canary)."""
     started_unix_seconds: float
     elapsed_seconds: float
     """From the first arrival to the last outcome."""

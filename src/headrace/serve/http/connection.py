@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from enum import Enum, auto
 from typing import cast
 
@@ -51,7 +52,17 @@ READING, HANDLING, SENDING, LINGERING, CLOSED = State
 class Connection(asyncio.BufferedProtocol):
     """See the module."""
 
-    __slots__ = ("_closes", "_is_timed", "_reader", "_request", "_rest", "_shared", "_state", "_transport")
+    __slots__ = (
+        "_closes",
+        "_is_timed",
+        "_old_at_ns",
+        "_reader",
+        "_request",
+        "_rest",
+        "_shared",
+        "_state",
+        "_transport",
+    )
 
     _transport: asyncio.Transport
 
@@ -63,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         self._rest = b""
         self._closes = False
         self._is_timed = False
+        self._old_at_ns: int | None = None
 
     # --- Called by the loop ---
 
@@ -72,7 +84,10 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=0)
         shared = self._shared
         shared.connections.add(self)
-        shared.idle.put(self, shared.clock.now_ns())
+        now_ns = shared.clock.now_ns()
+        shared.idle.put(self, now_ns)
+        if (most := shared.limits.connection_seconds) is not None:
+            self._old_at_ns = now_ns + round(most * 1e9 * random.uniform(0.75, 1.25))  # not all at once
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where the next bytes belong."""
@@ -111,9 +126,9 @@ class Connection(asyncio.BufferedProtocol):
         shared.bodies.used_bytes -= len(self._rest)
         if was_waiting and request is not None:
             shared.counts["gone"] += 1
-            request.is_gone = True
-            _tell_gone(request)
-        self._forget_request()
+            _note_gone(request)
+        self._request = None
+        self._reader.close()
 
     # --- Called by the front ---
 
@@ -223,7 +238,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self, answer: Answer, method: str) -> None:
         shared, transport = self._shared, self._transport
-        closes = self._closes = self._closes or shared.is_draining or answer.closes
+        is_old = self._old_at_ns is not None and shared.clock.now_ns() > self._old_at_ns
+        closes = self._closes = self._closes or shared.is_draining or answer.closes or is_old
         try:
             head = head_bytes(answer, shared.date, closes=closes)
         except (AttributeError, TypeError, ValueError) as error:
@@ -290,10 +306,10 @@ def _handle(found: Found, request: Request) -> Answer | None:
         return defect(request, error)
 
 
-def _tell_gone(request: Request) -> None:
-    if request.on_gone is None:
-        return
+def _note_gone(request: Request) -> None:
     try:
-        request.on_gone()
+        request.note_gone()
     except Exception as error:
-        logger.error("http.on_gone: on_gone of %.200s ended with %r", request.path, error, exc_info=error)
+        logger.error(
+            "http.on_gone: what hears that %.200s's client went, raised %r", request.path, error, exc_info=error
+        )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import selectors
 import socket
 import threading
 from collections.abc import Callable
@@ -89,7 +90,7 @@ class Front:
         listener = self._listening or listen(*self._place, reuse_port=self._reuse_port)
         self._place = listener.getsockname()[:2]
         self._turned_ns = self._clock.now_ns()
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.SelectorEventLoop(_TurnSelector(self._note_turn))
         self._thread = threading.Thread(target=self._run, args=(self._loop, listener), name="http-front", daemon=True)
         self._thread.start()
         self._is_serving.wait()
@@ -161,6 +162,9 @@ class Front:
 
     # --- In the front's thread ---
 
+    def _note_turn(self) -> None:
+        self._shared.turn_ns = self._clock.now_ns()
+
     def _wake(self) -> None:
         self.call_soon(self._shared.empty_outbox)
 
@@ -208,6 +212,20 @@ class Front:
             done.set()
         else:
             asyncio.get_running_loop().call_later(_DRAIN_TICK_SECONDS, self._look_drained, done)
+
+
+class _TurnSelector(selectors.EpollSelector):
+    """Says when a turn of the loop begins: what is read in it was there by then, however long the turn lasts."""
+
+    def __init__(self, note: Callable[[], object]) -> None:
+        super().__init__()
+        self._note = note
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait until something is there."""
+        ready = super().select(timeout)
+        self._note()
+        return ready
 
 
 def _log_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

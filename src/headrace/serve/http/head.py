@@ -46,6 +46,10 @@ class HeadReader:
         self._parser = httptools.HttpRequestParser(self)
         self.clear()
 
+    def close(self) -> None:
+        """Let go of the parser, which knows this reader."""
+        del self._parser
+
     def clear(self) -> None:
         """Get ready for the next head of the same connection."""
         self.is_complete = False

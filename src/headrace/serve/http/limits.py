@@ -28,6 +28,9 @@ class Limits:
     total_bytes: int = 256 * 1024 * 1024
     """Bodies of all requests that are being read or answered."""
     connections: int = 10_000
+    connection_seconds: float | None = None
+    """About how old a connection may become: with its next answer its client is asked to open another (`Connection: close`).
+    Where processes share a port, that may be with another of them, so that clients spread again after a restart. None: any."""
 
 
 def fit_to_files(limits: Limits) -> Limits:

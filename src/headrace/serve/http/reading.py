@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+from typing import cast
 
 from headrace.serve.http.body import Body, ChunkedBody, SizedBody, SkippedBody
 from headrace.serve.http.head import HeadReader
@@ -41,15 +42,22 @@ class RequestReader:
                  "start_ns", "wants_continue")  # fmt: skip
 
     found: Found | Answer
-    _request: Request
+    _request: Request | None
 
     def __init__(self, shared: Shared, sends: Sends) -> None:
         self._shared = shared
         self._sends = sends
         self._head = HeadReader(shared.limits.header_lines)
         self._body: Body | None = None
+        self._request = None
         self.closes = False
         self._expect_head()
+
+    def close(self) -> None:
+        """Let go of the connection, which is over: circles would be left to the garbage collector."""
+        self.forget_request()
+        self._head.close()
+        del self._sends
 
     def _expect_head(self) -> None:
         self._head_bytes = 0
@@ -78,7 +86,7 @@ class RequestReader:
 
     def finish(self) -> Request:
         """Return the request with its body, and get ready for the next head."""
-        request = self._request
+        request = cast(Request, self._request)
         if self._body is not None:
             request.body = self._pass_over(self._body)
         self._head.clear()
@@ -87,15 +95,16 @@ class RequestReader:
 
     def forget_request(self) -> None:
         """Let the body go to the next request."""
-        if self._body is not None:
-            self._request.body = b""
-            self._body.release()
-            self._body = None
+        request, self._request = self._request, None
+        body, self._body = self._body, None
+        if request is not None and body is not None:
+            request.body = b""
+            body.release()
 
     def _read_head(self, data: bytes | bytearray, start: int, stop: int) -> int:
         """Read up to the end of a head, and what is here of its body; return where the next bytes begin."""
         if not self.start_ns:
-            self.start_ns = self._shared.clock.now_ns()
+            self.start_ns = self._shared.turn_ns
         end = self._find_end(data, start, stop)
         self._head_bytes += (end or stop) - start
         limit = self._shared.limits.header_bytes
@@ -122,8 +131,10 @@ class RequestReader:
     def _begin_request(self, data: bytes | bytearray, start: int, stop: int) -> int:
         head = self._head
         self.closes = not head.keeps_alive
-        self._request = Request(self._sends, head.method, head.path, head.query, head.headers, b"", self.start_ns)
-        self.found = self._admit(self._request)
+        self._request = request = Request(
+            self._sends, head.method, head.path, head.query, head.headers, b"", self.start_ns
+        )
+        self.found = self._admit(request)
         if head.length == 0:
             self.is_ready = True
             return start

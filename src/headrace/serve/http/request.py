@@ -66,20 +66,19 @@ class Request:
             longer makes `bytes` of it.
         received_ns: When its first byte came, ns of the host's monotonic clock.
         is_gone: The client went away, or was cut off for being slow: nobody waits for an answer.
-        on_gone: Called once in the front's thread when that happens before the answer; must not block.
     """
 
     __slots__ = (
         "__weakref__",
         "_is_answered",
         "_lock",
+        "_on_gone",
         "_query",
         "_sends",
         "body",
         "headers",
         "is_gone",
         "method",
-        "on_gone",
         "path",
         "received_ns",
     )
@@ -100,10 +99,10 @@ class Request:
         self.body = body
         self.received_ns = received_ns
         self.is_gone = False
-        self.on_gone: Callable[[], object] | None = None
         self._query = query
         self._sends = sends
         self._is_answered = False
+        self._on_gone: Callable[[], object] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -128,7 +127,27 @@ class Request:
             if self._is_answered:
                 return False
             self._is_answered = True
+            # It knows the job, which knows this request: the circle, and its body, would be left to the garbage collector.
+            self._on_gone = None
         return True
+
+    def call_when_gone(self, call: Callable[[], object]) -> None:
+        """Call a function in the front's thread once the client goes before the answer, or now if it has; must not block."""
+        with self._lock:
+            if self._is_answered:
+                return
+            if not self.is_gone:
+                self._on_gone = call
+                return
+        call()
+
+    def note_gone(self) -> None:
+        """Note that the client is gone; the first time, what `call_when_gone` was given is called, and may raise."""
+        with self._lock:
+            self.is_gone = True
+            call, self._on_gone = self._on_gone, None
+        if call is not None:
+            call()
 
     @property
     def is_answered(self) -> bool:

@@ -58,6 +58,8 @@ class Shared:
             asked when its time is up.
         counts: How often what happened.
         date: The header `Date`.
+        turn_ns: When this turn of the loop began: what is read in it came by then. Where many requests come at once, the last
+            is read long after.
         is_draining: Each connection ends with its next answer.
     """
 
@@ -77,6 +79,7 @@ class Shared:
         self.sending: Deadlines[Connected] = Deadlines(limits.answer_seconds)
         self.counts: Counter[str] = Counter()
         self.date = ""
+        self.turn_ns = clock.now_ns()
         self.is_draining = False
         self._outbox: deque[tuple[Connected, Request, Answer]] = deque()
         self._wake = wake

@@ -7,7 +7,8 @@ import contextlib
 import hmac
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,8 @@ class GrpcFront:
         health: Of the service.
         host: Address to listen on.
         port: 0: any free one.
-        limits: `body_bytes` bounds a message, `connections` the calls that are answered at once.
+        limits: `body_bytes` bounds a message, `total_bytes` the messages of all calls that are being answered, `connections`
+            how many these are.
         token: What clients send as `authorization: Bearer TOKEN`; None: nothing is asked for.
         tls: Files of the certificate and its key; None: nothing is encrypted.
         reuse_port: Whether other processes listen on this port too.
@@ -81,10 +83,10 @@ class GrpcFront:
         reuse_port: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        self._calls = _Calls(inference, health, token, clock or SystemClock())
+        self._limits = limits or Limits()
+        self._calls = _Calls(inference, health, token, clock or SystemClock(), self._limits.total_bytes)
         self._place = (host, port)
         self._reuse_port = reuse_port
-        self._limits = limits or Limits()
         self._credentials = None if tls is None else _read_credentials(*tls)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -100,6 +102,11 @@ class GrpcFront:
         """Its address, for people: clients of gRPC take it without `grpc://`."""
         host, port = self._place
         return f"{'grpc' if self._credentials is None else 'grpcs'}://{_join(host, port)}"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many calls were refused before the run heard of them, by code."""
+        return dict(self._calls.counts)
 
     def start(self) -> None:
         """Bind and begin to serve.
@@ -136,6 +143,8 @@ class GrpcFront:
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", int(self._reuse_port)),
         ]
+        if self._limits.connection_seconds is not None:
+            options.append(("grpc.max_connection_age_ms", round(self._limits.connection_seconds * 1e3)))
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=self._limits.connections)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, self._calls.handlers()),))
         host, port = self._place
@@ -157,7 +166,11 @@ class GrpcFront:
 class _Calls:
     """What each call of the protocol does; in the loop's thread."""
 
-    def __init__(self, inference: Inference, health: SaysWhyNot, token: str | None, clock: Clock) -> None:
+    def __init__(
+        self, inference: Inference, health: SaysWhyNot, token: str | None, clock: Clock, total_bytes: int
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self._used_bytes, self._total_bytes = 0, total_bytes
         self._inference = inference
         self._health = health
         self._authorization = None if token is None else f"Bearer {token}".encode()
@@ -191,7 +204,8 @@ class _Calls:
         """Answer a call; whatever fails has a status and a code."""
         try:
             self._check_token(context)
-            return await handle(self._read(f"{name}Request", raw), context)
+            with self._counted(len(raw)):
+                return await handle(self._read(f"{name}Request", raw), context)
         except OipError as error:
             failure = error
         except Exception:
@@ -228,6 +242,19 @@ class _Calls:
         if isinstance(ended, OipError):
             raise ended
         return write_grpc_response(ended, self._messages)
+
+    @contextlib.contextmanager
+    def _counted(self, num_bytes: int) -> Iterator[None]:
+        """Count a message until its call is answered; raise OipError if there is no room for it."""
+        if self._used_bytes + num_bytes > self._total_bytes:
+            self.counts["oip.total_bytes"] += 1
+            held = f"the calls in flight hold {self._used_bytes:,} bytes of {self._total_bytes:,}"
+            raise OipError("oip.total_bytes", f"{held}; no room for {num_bytes:,} more; try again later", 503, 1.0)
+        self._used_bytes += num_bytes
+        try:
+            yield
+        finally:
+            self._used_bytes -= num_bytes
 
     def _find(self, asked: Any) -> ServedModel:
         return self._inference.find(asked.name, asked.version)

@@ -85,6 +85,7 @@ class Inference:
         *,
         received_ns: int | None = None,
         deadline_ns: int | None = None,
+        attributes: Mapping[str, Any] | None = None,
     ) -> RunningRequest:
         """Let the items of a request in.
 
@@ -94,6 +95,7 @@ class Inference:
             done: Hears how it ended.
             received_ns: When its first byte came; None: now.
             deadline_ns: Of the transport; the request's own timeout may be earlier. None: none.
+            attributes: Of its jobs; None: they have none.
 
         Raises:
             OipError: If the request holds no items.
@@ -106,7 +108,7 @@ class Inference:
         running = RunningRequest(
             model, request, len(payloads), partial(self._count, model, received_ns, len(payloads), done)
         )
-        running.submit(self._door, payloads, received_ns, deadline_ns)
+        running.submit(self._door, payloads, received_ns, deadline_ns, attributes or {})
         return running
 
     def _count(
@@ -138,7 +140,14 @@ class RunningRequest:
         self._is_over = False
         self._lock = threading.Lock()
 
-    def submit(self, door: Door, payloads: Sequence[Payload], received_ns: int, deadline_ns: int | None) -> None:
+    def submit(
+        self,
+        door: Door,
+        payloads: Sequence[Payload],
+        received_ns: int,
+        deadline_ns: int | None,
+        attributes: Mapping[str, Any],
+    ) -> None:
         """Let the items in, until one is refused or has failed."""
         whole = any(one.name == RESULT for one in self._request.outputs)
         for index, payload in enumerate(payloads):
@@ -149,6 +158,7 @@ class RunningRequest:
                 on_end=partial(self._note_end, index),
                 prepare=partial(read_row, whole=whole),
                 task=self._model.task,
+                attributes=attributes,
                 deadline_ns=deadline_ns,
                 received_ns=received_ns,
                 priority=0 if self._request.is_urgent else 1,

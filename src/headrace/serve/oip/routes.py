@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.base.errors import BadMessage
+from headrace.base.log_events import read_trace
 from headrace.serve.http.request import Answer, Request, error_answer, json_answer
 from headrace.serve.http.routes import Handler, Routes
 from headrace.serve.oip.about import SaysWhyNot, describe_server, list_models
 from headrace.serve.oip.failure import OipError
 from headrace.serve.oip.http_request import read_http_request
 from headrace.serve.oip.http_response import JSON_LENGTH, write_http_response
-from headrace.serve.oip.inference import Inference, RunningRequest
+from headrace.serve.oip.inference import Inference
 from headrace.serve.oip.messages import InferRequest, InferResponse
 from headrace.serve.oip.models import ServedModel
 from headrace.serve.timeouts import read_deadline
@@ -85,12 +86,13 @@ class OipRoutes:
                 lambda outcome: request.answer(_answer(outcome, read)),
                 received_ns=request.received_ns,
                 deadline_ns=read_deadline(request.headers, request.received_ns),
+                attributes=read_trace(request.headers),
             )
         except BadMessage as error:
             return error_answer(400, error.code, error.reason)
         except OipError as error:
             return refuse(error)
-        _cancel_if_gone(request, running)
+        request.call_when_gone(running.cancel)
         return None
 
 
@@ -117,12 +119,6 @@ def _refuse_encodings(request: Request) -> None:
     encoding = request.header("content-encoding").strip().lower()
     if encoding not in ("", "identity"):
         raise OipError("oip.encoding", f"the body is encoded as {encoding:.40}; send it as it is", 415)
-
-
-def _cancel_if_gone(request: Request, running: RunningRequest) -> None:
-    request.on_gone = running.cancel
-    if request.is_gone:
-        running.cancel()
 
 
 def _say(why_not: str, state: str, value: dict[str, Any]) -> Answer:

@@ -45,6 +45,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/v1/jobs"): Operation(
         summary="Do a job: its result comes back now, or later",
         query={
+            "callback": {"type": "string", "description": "address that is sent the result; the answer is 202"},
             "id": {"type": "string", "description": "the job's id; one is made if it is left out"},
             "task": {"type": "string", "description": "which module of the pipeline"},
             "wait": {"type": "string", "description": "time, such as 2s, after which 202 with the id is answered"},
@@ -57,7 +58,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             "Prefer": {"type": "string", "description": "respond-async: answer 202 with the id at once"},
         },
         bodies={_BYTES: None, "image/*": None, "multipart/form-data": "Form", _JSON: "Job"},
-        answers={200: "Result", 202: "Working", 424: "Error", **_FAILED},
+        answers={200: "Result", 202: "Working", 409: "Error", 415: "Error", 424: "Error", **_FAILED},
     ),
     ("GET", "/v1/jobs/{job_id*}"): Operation(
         summary="How it stands with a job that was answered 202",

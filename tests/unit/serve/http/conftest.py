@@ -28,7 +28,7 @@ class Later:
 
     def handle(self, request: Request) -> None:
         """Keep it."""
-        request.on_gone = lambda: self._note_gone(request)
+        request.call_when_gone(lambda: self._note_gone(request))
         self.requests.append(request)
         self._came.release()
 

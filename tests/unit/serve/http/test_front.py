@@ -17,7 +17,7 @@ import urllib3
 from headrace.base.errors import SettingsError
 from headrace.serve.http.front import Front
 from headrace.serve.http.limits import Limits
-from headrace.serve.http.request import Answer
+from headrace.serve.http.request import Answer, Request
 from headrace.serve.http.routes import Routes
 from headrace.testing import FakeClock
 
@@ -316,3 +316,47 @@ def test_close_ends_everything(serve: Any, connect: Any, later: Any, caplog: pyt
     assert request.answer(Answer(200))
     front.close()
     assert caplog.records == []
+
+
+def test_an_old_connection_is_closed_with_its_next_answer(serve: Any, connect: Any) -> None:
+    """Its client hears it with the answer, so that no request is lost; a young one goes on."""
+    clock = FakeClock()
+    client = connect(serve(Limits(connection_seconds=8.0), clock=clock))
+    ask = b"GET /name/x HTTP/1.1\r\nHost: a\r\n\r\n"
+    for seconds, expected in ((0.0, None), (5.9, None), (4.2, "close")):  # the first finds it open
+        clock.advance(seconds)
+        answer = client.send(ask).read()
+        assert (answer.status, answer.headers.get("connection")) == (200, expected)
+    assert client.socket.recv(1) == b""
+
+
+def test_a_request_counts_from_when_it_came_and_not_from_when_it_was_read(
+    serve: Any, connect: Any, routes: Routes
+) -> None:
+    """Where many come at once, the last is read long after: the time until then is a part of its client's wait."""
+    clock, may_go_on, is_held = FakeClock(), threading.Event(), threading.Event()
+    received: list[int] = []
+
+    def hold(request: Request) -> Answer:
+        is_held.set()
+        assert may_go_on.wait(60)
+        return Answer(200)
+
+    def take_a_second(request: Request) -> Answer:
+        received.append(request.received_ns)
+        clock.advance(1.0)
+        return Answer(200)
+
+    routes.add("GET", "/hold", hold)
+    routes.add("GET", "/second", take_a_second)
+    front = serve(clock=clock)
+    first, *others = [connect(front) for _ in range(4)]
+    for client in others:
+        assert client.send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").read().status == 200
+    first.send(b"GET /hold HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert is_held.wait(60)
+    for client in others:
+        client.send(b"GET /second HTTP/1.1\r\nHost: a\r\n\r\n")
+    may_go_on.set()
+    assert [client.read().status for client in (first, *others)] == [200] * 4
+    assert received == [received[0]] * 3

@@ -67,6 +67,27 @@ def serving(work_on: Callable[[Any], Any], **options: Any) -> Iterator[Client]:
             front.close()
 
 
+def test_messages_in_flight_share_a_limit() -> None:
+    """What does not fit beside them is refused with what a client needs to try again, and fits once they are answered."""
+    goes_on, is_in = threading.Event(), threading.Event()
+
+    def work_on(item: Any) -> Any:
+        is_in.set()
+        assert goes_on.wait(30)
+        return Sums.add_up(item)
+
+    one = asked([[1, 2]])
+    for client in serving(work_on, limits=Limits(total_bytes=int(1.5 * one.ByteSize()))):
+        first = threading.Thread(target=client.call, args=("ModelInfer", one))
+        first.start()
+        assert is_in.wait(30)
+        assert client.refusal("ModelInfer", one) == (grpc.StatusCode.UNAVAILABLE, "oip.total_bytes")
+        assert client.front.counts == {"oip.total_bytes": 1}
+        goes_on.set()
+        first.join(30)
+        client.call("ModelInfer", one)
+
+
 @pytest.fixture
 def client() -> Iterator[Client]:
     """Open one."""

@@ -132,9 +132,7 @@ def test_a_client_that_goes_away_cancels_its_items() -> None:
         request = Asker().request("POST", "/v2/models/sums/infer", json.dumps({"inputs": [one]}).encode())
         assert service.routes.answer(request) is None
         assert begun.wait(30)
-        request.is_gone = True
-        assert request.on_gone is not None
-        request.on_gone()
+        request.note_gone()
         assert door.cancelled == {"0", "1", "2"}
         request = Asker().request("POST", "/v2/models/sums/infer", json.dumps({"inputs": [one]}).encode())
         request.is_gone = True

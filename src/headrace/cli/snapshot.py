@@ -1,0 +1,133 @@
+"""Write the last minutes of a run that records, and say why it is, or was, slow; also after it was killed.
+
+    headrace snapshot                      every run of yours that goes on; if none does, the one that was killed last
+    headrace snapshot 4711                 the run, or the supervisor, of this process
+    headrace snapshot --list               what there is
+    headrace snapshot --baseline runs/good     compared with a run that was fast
+
+A run records with --recorder SIZE or --incidents DIR. The recording is in memory (/dev/shm), outlives every kill of the run and
+its supervisor, and is removed when the run ends orderly. The incident is an ordinary run folder of the time in which it was
+slow, with one of the time before in `baseline`; `headrace diagnose`, `report` and `compare` read both.
+
+Exit status: 0 done; 2 there is no such recording, or the folder cannot be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli.terminal import speaker, write, write_json
+
+if TYPE_CHECKING:
+    from headrace.monitor.recorder.triggers import Trigger
+    from headrace.runs.formats.incident import IncidentDocument
+
+_say = speaker("snapshot")
+#: Triggers of which a second one within `WINDOW_SECONDS` is another incident: somebody asked.
+_ASKED = ("asked", "signal")
+_KINDS = ("slo", "errors", "stall", "rollback", "death", "signal", "failed", "asked")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "recording",
+        nargs="?",
+        metavar="PID|FOLDER",
+        help="process of a run or supervisor, or the folder of a recording",
+    )
+    parser.add_argument(
+        "--incidents", metavar="DIR", help="folder that keeps incidents (default: that of the run, else incidents)"
+    )
+    parser.add_argument("--baseline", metavar="RUN", help="run folder to compare with (default: the time before)")
+    parser.add_argument(
+        "--list", action="store_true", help="list the recordings of this machine and user, and do nothing else"
+    )
+    parser.add_argument(
+        "--remove", action="store_true", help="remove the recording of a run that was killed, once written"
+    )
+    parser.add_argument(
+        "--because", choices=_KINDS, default="asked", help="what the incident is called after (default asked)"
+    )
+    parser.add_argument(
+        "--says", default="headrace snapshot", metavar="TEXT", help="why it is written, for its readers"
+    )
+    parser.add_argument("--nice", action="store_true", help="at the lowest priority, so that the run does not feel it")
+    parser.add_argument("--json", action="store_true", help="print JSON (schema headrace.incidents/1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the incidents and print them."""
+    from headrace.cli import EXIT_DONE
+    from headrace.cli.incident_text import as_text
+    from headrace.monitor.recorder.places import find_recordings, is_running
+    from headrace.monitor.recorder.ring import remove_recording
+    from headrace.monitor.recorder.triggers import Trigger
+    from headrace.runs.formats.incident import IncidentsDocument
+
+    if args.nice:
+        with suppress(OSError):
+            os.nice(19)
+    if args.list:
+        return _list()
+    written: list[tuple[Path, IncidentDocument]] = []
+    for folder, identity in find_recordings(args.recording):
+        place = Path(args.incidents or identity.incidents or "incidents")
+        one = _write(folder, place, Trigger(args.because, args.says), args.baseline)
+        written += [one] if one is not None else []
+        if args.remove and not is_running(identity):
+            remove_recording(folder)
+    if args.json:
+        folders, documents = tuple(str(path) for path, _ in written), tuple(document for _, document in written)
+        write_json(IncidentsDocument(folders=folders, incidents=documents))
+    else:
+        write("\n".join(as_text(document, path) for path, document in written), end="")
+    return EXIT_DONE
+
+
+def _write(
+    recording: Path, place: Path, trigger: Trigger, baseline: str | None
+) -> tuple[Path, IncidentDocument] | None:
+    """Write an incident; None if there was such a one shortly before."""
+    from headrace.monitor.recorder.incident import write_incident
+    from headrace.monitor.recorder.recorder import WINDOW_SECONDS
+    from headrace.monitor.recorder.recording import read_recording
+    from headrace.monitor.recorder.store import IncidentStore
+
+    window = 0.0 if trigger.kind in _ASKED else WINDOW_SECONDS
+    found = read_recording(recording)  # first: the run goes on, and what is oldest is overwritten
+    _say(f"{len(found.spans):,} spans of process {found.identity.process} are read")
+    with IncidentStore(place).new(trigger.kind, window_seconds=window) as folder:
+        if folder is None:
+            _say(f"there was an incident of this kind in the last {window / 60:g} minutes; no other is written")
+            return None
+        name = folder.name.removeprefix(".")
+        document = write_incident(
+            found, folder, trigger, name=name, baseline=Path(baseline) if baseline is not None else None
+        )
+    return place / name, document
+
+
+def _list() -> int:
+    from headrace.base.formatting import align_columns
+    from headrace.base.units import format_time
+    from headrace.cli import EXIT_DONE
+    from headrace.monitor.recorder.places import is_running, list_recordings
+
+    known = list_recordings()
+    rows = [("process", "supervisor", "pipeline", "since", "runs", "folder")]
+    rows += [
+        (
+            str(one.process), str(one.supervisor or "-"), one.info.pipeline, format_time(one.info.started_unix_seconds),
+            "yes" if is_running(one) else "no", str(folder),
+        )
+        for folder, one in known
+    ]  # fmt: skip
+    write(
+        "\n".join(align_columns(rows)) if known else "no run records; start one with --recorder 8MB or --incidents DIR"
+    )
+    return EXIT_DONE

@@ -1,0 +1,163 @@
+"""What a lead asks on Monday, answered in words from what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.base.formatting import pluralize
+from headrace.base.units import format_time
+from headrace.monitor.board.links import Links
+from headrace.monitor.board.records import Record, RunRow
+from headrace.report.markup import Html, join, tag
+
+WEEK_SECONDS = 7 * 86_400.0
+#: A change of the throughput below this is none: runs of one Plan differ by as much.
+_SAME = 0.05
+#: Answers of one kind that are listed.
+_MOST = 5
+
+Mood = Literal["good", "bad", "calm"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One question with its answer."""
+
+    question: str
+    mood: Mood
+    lines: Sequence[Html]
+
+
+def answer_all(records: Sequence[Record], advice: Mapping[str, str], now: float, links: Links) -> list[Answer]:
+    """Return the answers, in the order in which they are asked.
+
+    Args:
+        records: The newest first.
+        advice: {id of a run: what to do next}, as far as it is known.
+        now: Unix time.
+        links: Of the page.
+    """
+    return [
+        _what_runs(records),
+        _what_changed(records, now, links),
+        _what_broke(records, now, links),
+        _what_was_decided(records, now, links),
+        _what_next(records, advice),
+    ]
+
+
+def runs_of(records: Sequence[Record]) -> list[tuple[Record, RunRow]]:
+    """Return the runs; those of workers are counted each."""
+    return [(record, record.run) for record in records if record.run is not None]
+
+
+def _what_runs(records: Sequence[Record]) -> Answer:
+    going = [(record, run) for record, run in runs_of(records) if run.state == "runs"]
+    lines = [
+        join(
+            [
+                tag("b", run.pipeline),
+                " since ",
+                format_time(run.began),
+                ": ",
+                tag("span", f"{run.delivered:,} delivered", data_live=record.id),
+                _emulated(run),
+            ]
+        )
+        for record, run in going[:_MOST]
+    ]
+    return Answer("What runs now?", "good" if lines else "calm", lines or [_text("Nothing runs in these folders.")])
+
+
+def _what_changed(records: Sequence[Record], now: float, links: Links) -> Answer:
+    lines: list[Html] = []
+    mood: Mood = "calm"
+    for pipeline, runs in _by_pipeline(records).items():
+        measured = [(record, run, run.throughput) for record, run in runs if run.throughput and not run.is_worker]
+        if not measured or measured[0][1].began < now - WEEK_SECONDS:
+            continue
+        newest, run, after = measured[0]
+        earlier = next((one for one in measured[1:] if one[1].host == run.host), None)
+        if earlier is None:
+            lines.append(_text(f"{pipeline}: {after:.3g}/s; there is no earlier run to compare it with"))
+            continue
+        before, run_before, rate_before = earlier
+        ratio = after / rate_before
+        word = "as before" if abs(ratio - 1) <= _SAME else f"x{ratio:.2f}"
+        mood = "bad" if ratio < 1 - _SAME else "good" if ratio > 1 + _SAME and mood != "bad" else mood
+        plan = "" if run.plan_id == run_before.plan_id else ", with another Plan"
+        said = f"{pipeline}: {rate_before:.3g}/s, now {after:.3g}/s ({word}{plan}; one run each, which proves little) "
+        lines.append(join([said, links.compare(before, newest)]))
+    return Answer("What changed this week?", mood, lines[:_MOST] or [_text("No run ended this week.")])
+
+
+def _what_broke(records: Sequence[Record], now: float, links: Links) -> Answer:
+    recent = [record for record in records if record.at > now - WEEK_SECONDS]
+    lines = [
+        join([links.to(record, record.incident.pipeline), f": {record.incident.says}"])
+        for record in recent
+        if record.incident is not None
+    ]
+    for record in recent:
+        lines += [join([links.to(record, record.name), f": {alarm}"]) for alarm in record.alarms]
+    for record, run in runs_of(recent):
+        if run.state in ("failed", "killed"):
+            lines.append(join([links.to(record, run.pipeline), f": the run {record.name} {_END[run.state]}"]))
+        elif run.is_bad:
+            counted = f"{run.delivered:,} delivered, {run.failed:,} failed, {run.retried:,} to be tried again"
+            lines.append(join([links.to(record, run.pipeline), f": {counted}"]))
+    lines += [_text(f"{record.name} cannot be read: {record.trouble}") for record in recent if record.trouble]
+    more = [_text(f"and {len(lines) - _MOST} more below")] if len(lines) > _MOST else []
+    return Answer("What broke this week?", "bad" if lines else "good", lines[:_MOST] + more or [_text("Nothing.")])
+
+
+_END = {"failed": "ended with an error", "killed": "was killed: it says that it runs, and its process is gone"}
+
+
+def _what_was_decided(records: Sequence[Record], now: float, links: Links) -> Answer:
+    ledgers = [(record, record.ledger) for record in records if record.ledger is not None]
+    lines: list[Html] = []
+    for record, ledger in ledgers:
+        for decision in ledger.decisions:
+            if decision.created_unix_seconds > now - WEEK_SECONDS:
+                act = "was accepted" if decision.action == "accept" else "was rolled back"
+                said = f": {decision.plan} {act} by {decision.who}: {decision.why}"
+                lines.append(join([links.to(record, f"d{decision.number}"), said]))
+        tried = [one for one in ledger.attempts if one.created_unix_seconds > now - WEEK_SECONDS]
+        if tried:
+            accepted = sum(one.verdict == "accept" for one in tried)
+            said = f": {pluralize(len(tried), 'attempt')}, {accepted} of them accepted"
+            lines.append(join([links.to(record, record.name), said]))
+    none = (
+        "No ledger was found: optimize, tune and validate write one with --ledger."
+        if not ledgers
+        else "Nothing this week."
+    )
+    return Answer("What was tried and decided?", "calm", lines[:_MOST] or [_text(none)])
+
+
+def _what_next(records: Sequence[Record], advice: Mapping[str, str]) -> Answer:
+    lines = []
+    for pipeline, runs in _by_pipeline(records).items():
+        told = next((advice[record.id] for record, run in runs if advice.get(record.id)), None)
+        if told:
+            lines.append(join([tag("b", pipeline), f": {told}"]))
+    none = "Profile a pipeline (headrace profile jobs.py:pipeline), and the diagnosis says here what to do."
+    return Answer("What should be done next?", "calm", lines[:_MOST] or [_text(none)])
+
+
+def _by_pipeline(records: Sequence[Record]) -> dict[str, list[tuple[Record, RunRow]]]:
+    grouped: dict[str, list[tuple[Record, RunRow]]] = {}
+    for record, run in runs_of(records):
+        grouped.setdefault(run.pipeline or "(no name)", []).append((record, run))
+    return grouped
+
+
+def _emulated(run: RunRow) -> Html | None:
+    return tag("small", " (emulated device)") if run.is_emulated else None
+
+
+def _text(text: str) -> Html:
+    return join([text])

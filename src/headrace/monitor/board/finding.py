@@ -1,0 +1,112 @@
+"""Looks through folders for what the board shows; bounded, never through links, and whatever is damaged is named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.base.errors import HeadraceError
+from headrace.monitor.board.kinds import KINDS, Kind
+from headrace.monitor.board.records import Record
+
+#: Folders below one that is given, and folders looked at in all.
+MOST_DEPTH, MOST_FOLDERS = 6, 20_000
+#: Things shown; the newest.
+MOST_RECORDS = 2_000
+#: Never looked into: what is large and holds nothing of ours.
+_PASSED_OVER = {"node_modules", "__pycache__", "site-packages", "spans", "hot_spots", "build", "dist"}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All that was found."""
+
+    records: Sequence[Record]
+    """The newest first."""
+    passed_over: Sequence[str]
+    """What was not looked at, and why."""
+
+
+class Finder:
+    """Looks again and again, and reads only what has changed since.
+
+    Args:
+        folders: To look through.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self._folders = [folder.resolve() for folder in folders]
+        self._known: dict[Path, tuple[float, int, Record]] = {}
+
+    def look(self) -> Found:
+        """Return what there is now."""
+        passed_over: list[str] = []
+        seen: dict[Path, tuple[float, int, Record]] = {}
+        for folder in self._folders:
+            for kind, path in _walk(folder, passed_over):
+                if path not in seen:
+                    seen[path] = self._read(kind, path, folder)
+        self._known = seen
+        records = sorted((record for *_, record in seen.values()), key=lambda record: record.at, reverse=True)
+        if len(records) > MOST_RECORDS:
+            passed_over.append(f"{len(records) - MOST_RECORDS:,} older ones; at most {MOST_RECORDS:,} are shown")
+        return Found(records[:MOST_RECORDS], passed_over)
+
+    def _read(self, kind: Kind, path: Path, below: Path) -> tuple[float, int, Record]:
+        try:
+            state = kind.watched(path).stat()
+            version = (state.st_mtime, state.st_size)
+        except OSError:
+            version = (0.0, -1)
+        known = self._known.get(path)
+        if known is not None and known[:2] == version and not _is_going_on(known[2]):
+            return known
+        name = os.fspath(path.relative_to(below)) if path != below else path.name
+        try:
+            record = kind.read(path, name)
+        except (HeadraceError, OSError, ValueError) as error:
+            record = Record(kind=kind.name, path=path, name=name, at=version[0], trouble=str(error))
+        return (*version, record)
+
+
+def _is_going_on(record: Record) -> bool:
+    return record.run is not None and record.run.state == "runs"
+
+
+def _walk(top: Path, passed_over: list[str]) -> Iterator[tuple[Kind, Path]]:
+    """Give what is found in a folder and below it."""
+    waiting = [(top, 0)]
+    num_looked = 0
+    while waiting:
+        folder, depth = waiting.pop(0)
+        num_looked += 1
+        if num_looked > MOST_FOLDERS:
+            passed_over.append(
+                f"{len(waiting) + 1:,} folders or more below {top}: at most {MOST_FOLDERS:,} are looked at"
+            )
+            return
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError as error:
+            passed_over.append(f"{folder}: {error.strerror}")
+            continue
+        names = {entry.name for entry in entries if not entry.is_symlink()}
+        kind = next((kind for kind in KINDS if kind.is_folder and kind.marks <= names), None)
+        if kind is not None:
+            yield kind, folder
+        for entry in entries:
+            if entry.is_symlink():
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                is_hidden = entry.name.startswith(".") or entry.name in _PASSED_OVER
+                if not is_hidden and (kind is None or kind.has_more):
+                    waiting.append((Path(entry.path), depth + 1))
+            else:
+                of_file = next((kind for kind in KINDS if not kind.is_folder and kind.is_file(entry)), None)
+                if of_file is not None:
+                    yield of_file, Path(entry.path)
+        if depth >= MOST_DEPTH and waiting and waiting[-1][1] > MOST_DEPTH:
+            waiting = [one for one in waiting if one[1] <= MOST_DEPTH]
+            passed_over.append(f"folders below {folder}: more than {MOST_DEPTH} deep")

@@ -1,0 +1,250 @@
+"""Counts what a process sees of its items, and hands it on in parts.
+
+How this works. Workers call it from their threads; a lock keeps their sums apart from the moment in which a part is taken. Some
+items are looked at closely, chosen by a hash of their id, so that the choice depends on nothing that the items or their order
+have in common. How many is adapted once a second to what that costs: `BUDGET_RATIO` of a core, whatever the rate. Nothing here
+raises: what cannot be counted is counted as lost, and said once.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from headrace.base.errors import ItemError
+from headrace.base.records import Job
+from headrace.monitor.drift.answers import read_answer
+from headrace.monitor.drift.inputs import FILE_STATISTICS, measure_file, measure_value
+from headrace.monitor.drift.pixels import PIXEL_FEATURES, measure_pixels
+from headrace.monitor.drift.slower import SIZES, product_of
+from headrace.monitor.drift.statistics import OWN, SECONDS
+from headrace.monitor.drift.sums import Adder
+from headrace.runs.formats.drift import DriftWindow
+
+logger = logging.getLogger("headrace")
+
+#: Share of a core that looking closely may take.
+BUDGET_RATIO = 0.003
+#: One item of so many is looked at closely, at the beginning and at most.
+FIRST_STEP, MOST_STEP = 8, 1024
+#: Files' heads are read of so many times more items.
+_HEADS_PER_LOOK = 4
+#: Parts of a window, so that those of several processes make windows of the right size.
+PARTS_PER_WINDOW = 8
+#: Parts that wait for the thread that takes them; the oldest are lost then.
+_MOST_WAITING = 1_000
+_MOST_KEY = 80
+
+#: A user's function: (job, result) -> {name: number}.
+OwnValues = Callable[[Job, Any], Mapping[str, float]]
+
+
+class Collector:
+    """Counts the items of this process.
+
+    Args:
+        key: The attribute of a job that names its stratum; `stream`, `host` (of its address) and `folder` (of its file) are
+            known without one; empty: all items are one stratum.
+        hours: Hours of the day that a stratum spans; 0: any.
+        window_items: Items of a window that are looked at closely.
+        own: Gives further values of an item.
+        budget_ratio: Share of a core that looking closely may take.
+        now: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        key: str = "",
+        *,
+        hours: int = 0,
+        window_items: int = 500,
+        own: OwnValues | None = None,
+        budget_ratio: float = BUDGET_RATIO,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.key = key
+        self.hours = hours
+        self.own = own
+        self.step = FIRST_STEP
+        self._part_items = max(1, window_items // PARTS_PER_WINDOW)
+        self._now = now
+        self._budget_ratio = budget_ratio
+        self._lock = threading.Lock()
+        self._adder = Adder()
+        self._began = now()
+        self._parts: deque[DriftWindow] = deque(maxlen=_MOST_WAITING)
+        self._spent_ns = 0
+        self._has_said = False
+
+    def looks_at(self, job: Job) -> bool:
+        """Return whether this item is looked at closely."""
+        return zlib.crc32(job.id.encode("utf-8", "replace")) % self.step == 0
+
+    def enter(self, job: Job, value: Any, stage: str, result: Any, error: BaseException | None, cpu_ns: int) -> None:
+        """Note that an item passed its first stage, which decodes it where there is anything to decode.
+
+        Args:
+            job: Its job.
+            value: What came in.
+            stage: The stage's name.
+            result: What came out; None with an error.
+            error: What was raised instead.
+            cpu_ns: CPU time of the stage.
+        """
+        if job.attempt > 1:  # counted before
+            return
+        began = time.thread_time_ns()
+        try:
+            self._enter(job, value, stage, result, error, cpu_ns)
+        except Exception:
+            self._lose("an item")
+        self._spent_ns += time.thread_time_ns() - began  # a race may lose some, which adapts a little later
+
+    def _enter(self, job: Job, value: Any, stage: str, result: Any, error: BaseException | None, cpu_ns: int) -> None:
+        number = zlib.crc32(job.id.encode("utf-8", "replace"))
+        is_looked_at = number % self.step == 0
+        counts = ["items"]
+        names: Sequence[str] = ()
+        values: Sequence[float] = ()
+        if error is not None:
+            counts += ["refused", error.code if isinstance(error, ItemError) else "decode.error"]
+        head = None
+        if isinstance(value, bytes) and number % max(1, self.step // _HEADS_PER_LOOK) == 0:
+            head = measure_file(value)
+        if head is not None:
+            counts += head[1]
+            if error is None and cpu_ns > 0:
+                seconds, (pixels, num_bytes, *_) = math.log10(cpu_ns * 1e-9), head[0]
+                names = _names_of_file(stage)
+                values = (*head[0], seconds, seconds * pixels, seconds * num_bytes)
+        elif is_looked_at and error is None and not (isinstance(result, np.ndarray) and result.ndim == 3):
+            found = measure_value(result if isinstance(result, np.ndarray) else value)
+            names, values = tuple(found), tuple(found.values())
+        with self._lock:
+            adder = self._adder
+            stratum = adder.stratum(self.stratum_of(job))
+            adder.items += 1
+            adder.sampled += is_looked_at
+            adder.count(stratum, *counts)
+            adder.add(stratum, names, values)
+            if adder.sampled >= self._part_items:
+                self._close_part()
+
+    def look(self, job: Job, image: Any) -> None:
+        """Note the pixels of an image, if it is one that is looked at closely."""
+        if job.attempt > 1 or not self.looks_at(job):
+            return
+        began = time.thread_time_ns()
+        try:
+            found = measure_pixels(image) if isinstance(image, np.ndarray) else None
+            if found is not None:
+                self._add(job, PIXEL_FEATURES, found)
+        except Exception:
+            self._lose("the pixels of an item")
+        self._spent_ns += time.thread_time_ns() - began
+
+    def time(self, job: Job, stage: str, cpu_ns: int) -> None:
+        """Note the CPU time that an item took in a stage, if it is looked at closely."""
+        if job.attempt == 1 and cpu_ns > 0 and self.looks_at(job):
+            self._add(job, (SECONDS + stage,), (math.log10(cpu_ns * 1e-9),))
+
+    def answer(self, job: Job, result: Any) -> None:
+        """Note what an item's result says."""
+        if job.attempt > 1:
+            return
+        try:
+            answer = read_answer(result)
+            if self.own is not None and self.looks_at(job):
+                answer.means |= {
+                    OWN + str(name)[:_MOST_KEY]: float(value) for name, value in self.own(job, result).items()
+                }
+            with self._lock:
+                stratum = self._adder.stratum(self.stratum_of(job))
+                self._adder.count(stratum, *answer.counts)
+                self._adder.add(stratum, answer.means, answer.means.values())
+        except Exception:
+            self._lose("the result of an item")
+
+    def stratum_of(self, job: Job) -> str:
+        """Return the stratum of a job."""
+        name = self._key_of(job)[:_MOST_KEY] if self.key else ""
+        if self.hours:
+            hour = int(self._now() // 3600) % 24 // self.hours * self.hours
+            name = f"{name} {hour:02d}-{hour + self.hours:02d} h".lstrip()
+        return name
+
+    def _key_of(self, job: Job) -> str:
+        given = job.attributes.get(self.key)
+        if given is not None:
+            return str(given)
+        if self.key == "stream":
+            return job.stream or ""
+        if self.key == "folder" and isinstance(job.payload, str | Path):
+            return Path(job.payload).parent.name
+        if self.key == "host" and isinstance(job.payload, str):
+            return urlsplit(job.payload).hostname or ""
+        return ""
+
+    def adapt(self, elapsed_seconds: float) -> None:
+        """Look at fewer items if looking took more than its share of the time since the last call, or at more."""
+        spent, self._spent_ns = self._spent_ns * 1e-9, 0
+        if spent > self._budget_ratio * elapsed_seconds:
+            self.step = min(MOST_STEP, 2 * self.step)
+        elif spent < self._budget_ratio / 4 * elapsed_seconds:
+            self.step = max(1, self.step // 2)
+
+    def take(self, *, rest: bool = False) -> list[DriftWindow]:
+        """Return the parts that are complete, and what is left if asked for."""
+        with self._lock:
+            if rest and self._adder.items:
+                self._close_part()
+            found = list(self._parts)
+            self._parts.clear()
+        return found
+
+    def lose(self, items: int, what: str) -> None:
+        """Count items as lost, and say why, once."""
+        with self._lock:
+            self._adder.lost += items
+        self._say(what)
+
+    def _add(self, job: Job, names: Iterable[str], values: Iterable[float]) -> None:
+        with self._lock:
+            self._adder.add(self._adder.stratum(self.stratum_of(job)), names, values)
+
+    def _close_part(self) -> None:
+        now = self._now()
+        part = self._adder.window(self._began, now, key=self.key, hours=self.hours)
+        self._parts.append(part)
+        self._adder, self._began = Adder(), now
+
+    def _lose(self, what: str) -> None:
+        with self._lock:
+            self._adder.lost += 1
+        self._say(f"{what} could not be measured", with_stack=True)
+
+    def _say(self, what: str, *, with_stack: bool = False) -> None:
+        if not self._has_said:
+            self._has_said = True
+            logger.warning("drift: %s; the items go on, and further ones are only counted", what, exc_info=with_stack)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send a child process one that nobody reads: what its stages see is not counted."""
+        return Collector, (self.key,)
+
+
+@functools.cache
+def _names_of_file(stage: str) -> tuple[str, ...]:
+    """Return the statistics of a file and of the CPU time that it took."""
+    return (*FILE_STATISTICS, SECONDS + stage, *(product_of(SECONDS + stage, size) for size in SIZES))

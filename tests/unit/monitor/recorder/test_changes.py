@@ -1,0 +1,169 @@
+"""What changed between two times: each change is named where its effect is seen, and nothing where nothing changed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headrace.base.records import SCHEMA_VERSION, Span
+from headrace.diagnose.analysis import Analysis
+from headrace.monitor.recorder.changes import Comparison
+from headrace.monitor.recorder.recording import Identity, Recording, Sample
+from headrace.monitor.recorder.state import RunState
+from headrace.monitor.recorder.window import write_window
+from headrace.runs.formats.incident import ChangeKind, IncidentChange
+from headrace.runs.reader import read_run
+from headrace.runs.run_folder import RunInfo, StageInfo
+
+_SECOND = 1_000_000_000
+_STAGES = {
+    "fetch": ("io", "map", "download"),
+    "decode": ("cpu", "map", "decode"),
+    "deliver": ("io", "deliver", "deliver"),
+}
+
+#: Seconds of CPU, of waiting for a core and of being blocked, by stage.
+Work = dict[str, tuple[float, float, float]]
+_USUAL: Work = {"fetch": (0.001, 0.0, 0.01), "decode": (0.004, 0.0, 0.0), "deliver": (0.001, 0.0, 0.005)}
+
+
+def _info() -> RunInfo:
+    stages = [
+        StageInfo(
+            name=name, kind=kind, role=role, releases_gil=True, executor="thread", station=name, workers=2,
+            queue_capacity=8, work=work,
+        )
+        for name, (kind, role, work) in _STAGES.items()
+    ]  # fmt: skip
+    return RunInfo(
+        schema_version=SCHEMA_VERSION, headrace_version="0", status="running", pipeline="m:p", host="host",
+        started_unix_seconds=1_000.0, started_monotonic_ns=0, clock_offsets_ns={"host": 0}, stages=stages,
+        plans={"p1": {"model": {"engine": "onnx"}}, "p2": {"model": {"engine": "openvino"}}},
+    )  # fmt: skip
+
+
+def _spans(
+    work: Work, *, rate: float = 10.0, wait: float = 0.0, num_bytes: int = 1_000, failing: float = 0.0, plan: str = "p1"
+) -> list[Span]:
+    spans = []
+    for number in range(int(20 * rate)):
+        at = number / rate
+        for stage in _STAGES:
+            cpu, delay, blocked = work[stage]
+            began = at + (wait if stage == "decode" else 0.0)
+            ended = began + cpu + delay + blocked
+            is_bad = stage == "decode" and number % 10 < failing * 10
+            arrived, started, put = (round(one * _SECOND) for one in (at, began, ended))
+            spans.append(
+                Span(
+                    "item", f"cam{number % 4}-{number}", None, stage, plan, "host", 1, f"{stage}-0", 0, 1,
+                    "rejected" if is_bad else "ok", arrived, started, started, put, put, round(cpu * _SECOND),
+                    round(delay * _SECOND), None, None, None, 0, num_bytes, num_bytes * 3, None,
+                )
+            )  # fmt: skip
+            if is_bad:
+                break
+            at = ended
+    return spans
+
+
+def _samples(**gauges: float) -> list[Sample]:
+    machine = {"other_cpu_cores": 0.1, "cpu_steal_ratio": 0.0, "throttled_ratio": 0.0, "usable_cores": 2.0} | gauges
+    rate, failing = machine.pop("rate", 10.0), machine.pop("failing", 0.0)
+    return [
+        Sample(
+            round(second * _SECOND),
+            {
+                "machine": machine,
+                "processes": {"cpu_cores": 0.5, "rss_bytes": 1e8 + machine.get("leak", 0.0) * second},
+                "run": {
+                    "received": rate * second,
+                    "delivered": rate * (1 - failing) * second,
+                    "settled": rate * second,
+                    "failed": rate * failing * second,
+                },
+                **{f"stage:{name}": {"busy_workers": 0.1, "workers": 2.0} for name in _STAGES},
+            },
+        )
+        for second in range(20)
+    ]
+
+
+@pytest.fixture
+def compare(tmp_path: Path) -> Callable[..., list[IncidentChange]]:
+    """Return what changed from a usual time to another."""
+
+    def state(name: str, spans: list[Span], samples: list[Sample], **info: Any) -> RunState:
+        identity = Identity(process=1, process_started=1, boot="b", info=msgspec.structs.replace(_info(), **info))
+        recording = Recording(tmp_path, identity, spans=spans, samples=samples)
+        write_window(recording, tmp_path / name, 0, 40 * _SECOND)
+        return RunState(Analysis(read_run(tmp_path / name)))
+
+    def compared(
+        work: Work | None = None, gauges: dict[str, float] | None = None, info: Any = None, **more: Any
+    ) -> list[IncidentChange]:
+        before = state("before", _spans(_USUAL), _samples())
+        after = state("after", _spans(work or _USUAL, **more), _samples(**gauges or {}), **info or {})
+        return Comparison(before, after).changes()
+
+    return compared
+
+
+def _slower(stage: str, cpu: float = 0.0, delay: float = 0.0, blocked: float = 0.0) -> Work:
+    usual = _USUAL[stage]
+    return {**_USUAL, stage: (usual[0] + cpu, usual[1] + delay, usual[2] + blocked)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "stage", "change"),
+    [
+        (ChangeKind.DOWNLOAD, "fetch", {"work": _slower("fetch", blocked=0.2)}),
+        (ChangeKind.RECEIVER, "deliver", {"work": _slower("deliver", blocked=0.2)}),
+        (ChangeKind.CODE, "decode", {"work": _slower("decode", cpu=0.05)}),
+        (ChangeKind.INPUT_SIZE, "fetch", {"work": _slower("decode", cpu=0.012), "num_bytes": 4_000}),
+        (ChangeKind.NEIGHBOUR, None, {"work": _slower("decode", delay=0.05), "gauges": {"other_cpu_cores": 1.8}}),
+        (ChangeKind.NEIGHBOUR, None, {"work": _slower("decode", delay=0.05), "gauges": {"cpu_steal_ratio": 0.5}}),
+        (ChangeKind.QUOTA, None, {"work": _slower("decode", delay=0.05), "gauges": {"throttled_ratio": 0.6}}),
+        (ChangeKind.CORES, None, {"work": _slower("decode", delay=0.05), "gauges": {"usable_cores": 1.0}}),
+        (ChangeKind.ARRIVALS, None, {"rate": 30.0, "wait": 0.3, "gauges": {"rate": 30.0}}),
+        (ChangeKind.INPUT_FAILURES, "decode", {"failing": 0.3, "gauges": {"failing": 0.3}}),
+    ],
+)
+def test_what_changed_is_named_first(
+    compare: Callable[..., list[IncidentChange]], kind: ChangeKind, stage: str | None, change: dict[str, Any]
+) -> None:
+    """With where it shows, a share that says how much it explains, and the next step."""
+    found = compare(**change)[0]
+    assert (found.kind, found.stage) == (kind, stage)
+    assert found.explains_share > 0.5
+    assert found.to_do
+
+
+def test_where_nothing_changed_nothing_is_named(compare: Callable[..., list[IncidentChange]]) -> None:
+    """Not even by a little."""
+    assert compare() == []
+
+
+def test_what_is_seen_and_explains_nothing_has_no_share(compare: Callable[..., list[IncidentChange]]) -> None:
+    """Others on the cores, another model: the jobs are as fast as before."""
+    found = compare(gauges={"other_cpu_cores": 1.5}, plan="p2")
+    assert {(change.kind, change.explains_share) for change in found} == {
+        (ChangeKind.NEIGHBOUR, 0.0),
+        (ChangeKind.MODEL, 0.0),
+    }
+
+
+def test_a_slow_download_is_not_blamed_on_a_busy_machine(compare: Callable[..., list[IncidentChange]]) -> None:
+    """A change counts only where its effect is seen."""
+    found = compare(work=_slower("fetch", blocked=0.2), gauges={"other_cpu_cores": 1.5})
+    assert found[0].kind is ChangeKind.DOWNLOAD
+    assert found[0].explains_share > 0.9
+
+
+def test_another_environment_is_named(compare: Callable[..., list[IncidentChange]]) -> None:
+    """Of a baseline that is another run."""
+    found = compare(info={"versions": {"numpy": "9.9"}})
+    assert [change.kind for change in found] == [ChangeKind.ENVIRONMENT]
+    assert "numpy none -> 9.9" in found[0].says

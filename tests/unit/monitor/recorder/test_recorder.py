@@ -1,0 +1,123 @@
+"""The recorder in a run: it watches, has incidents written, and never fails the run."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.base.errors import HeadraceError
+from headrace.monitor.recorder import places
+from headrace.monitor.recorder.recorder import Recorder, RecorderSettings, start_incident
+from headrace.monitor.recorder.recording import Recording, read_recording
+from headrace.monitor.recorder.triggers import Trigger
+from headrace.pipeline.watching import watch_together
+
+
+class _Incidents:
+    """Takes what would be written."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[Recording, Trigger]] = []
+
+    def take(self, settings: RecorderSettings, recording: Path, trigger: Trigger) -> None:
+        """Read it at once."""
+        self.found.append((read_recording(recording), trigger))
+
+
+class _Breaks:
+    """A watch that breaks when the run is over."""
+
+    def __init__(self, _: Any) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        raise HeadraceError("on purpose")
+
+
+@pytest.fixture
+def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Recorder, _Incidents]:
+    """A recorder in a folder of its own, whose incidents are taken and not written."""
+    monkeypatch.setattr(places, "SHARED_MEMORY", tmp_path)
+    incidents = _Incidents()
+    return Recorder(RecorderSettings(incidents=tmp_path / "incidents"), write_incident=incidents.take), incidents
+
+
+def _pipeline(function: Any = lambda value: value) -> hr.Pipeline:
+    return hr.Pipeline(hr.items(list(range(300))), stages=[hr.stage("same", function)], delivery=hr.collect())
+
+
+def test_a_run_that_goes_well_leaves_nothing(recorder: tuple[Recorder, _Incidents]) -> None:
+    """Neither does one in which an item fails."""
+
+    def fail(value: int) -> int:
+        if value == 7:
+            raise hr.ItemRejected("on purpose")
+        return value
+
+    watching, incidents = recorder
+    result = hr.run(_pipeline(fail), observers=[watching], watch=watching.watch)
+    assert result.counters.delivered == 299
+    assert not incidents.found
+    assert places.list_recordings() == []
+
+
+def test_a_run_that_breaks_is_an_incident(recorder: tuple[Recorder, _Incidents]) -> None:
+    """With the error, the spans and what they cost, the machine and the Plan."""
+    watching, incidents = recorder
+    with pytest.raises(HeadraceError, match="on purpose"):
+        hr.run(_pipeline(), observers=[watching], watch=watch_together(watching.watch, _Breaks))
+    ((recording, trigger),) = incidents.found
+    assert trigger.kind == "failed"
+    assert "on purpose" in trigger.says
+    assert {span.stage for span in recording.spans} == {"same", "deliver"}
+    assert sum(span.weight for span in recording.spans) == 600
+    assert all(span.cpu is not None for span in recording.spans)
+    assert "cpu_busy_cores" in recording.samples[-1].values["machine"] or len(recording.samples) == 1
+    assert [stage.name for stage in recording.identity.info.stages] == ["same", "deliver"]
+    assert len(recording.identity.info.plans) == 1
+
+
+def test_trouble_of_the_recorder_is_none_of_the_run(
+    recorder: tuple[Recorder, _Incidents], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once."""
+    from headrace.monitor.recorder import recorder as module
+
+    def break_down(spans: Any) -> bytes:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(module, "pack_spans", break_down)
+    watching, _ = recorder
+    result = hr.run(_pipeline(), observers=[watching], watch=watching.watch)
+    assert result.counters.delivered == 300
+    assert len([record for record in caplog.records if "records no more" in record.message]) == 1
+
+
+def test_the_error_of_a_run_stays_its_own(
+    recorder: tuple[Recorder, _Incidents], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever goes wrong when an incident of it is written."""
+
+    def break_down(*_: object) -> None:
+        raise ValueError("embedded null byte")
+
+    watching, _ = recorder
+    watching.write_incident = break_down
+    with pytest.raises(HeadraceError, match="on purpose"):
+        hr.run(_pipeline(), observers=[watching], watch=watch_together(watching.watch, _Breaks))
+    assert "the flight recorder failed" in caplog.text
+
+
+@pytest.mark.parametrize("says", ["a\0b", "\ud800", "x" * 1_000_000])
+def test_words_of_a_user_are_an_argument(says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program takes a NUL, half a character or megabytes."""
+    monkeypatch.setattr(sys, "executable", "/bin/true")
+    settings = RecorderSettings(incidents=tmp_path)
+    process = start_incident(settings, tmp_path, Trigger("failed", says))
+    assert process is not None
+    assert process.wait() == 0

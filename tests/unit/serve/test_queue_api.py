@@ -1,0 +1,139 @@
+"""The API in front of a queue: who sends a job hears in time what became of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from headrace.serve.http.request import Answer
+from headrace.serve.http.routes import Routes
+from headrace.serve.queue_api import QueueApi
+from headrace.sources.sqlite_queue import SqliteQueue
+from headrace.testing import FakeClock, MemoryQueue
+from tests.unit.serve.asking import Asker, Later
+from tests.unit.serve.test_jobs_api import body_of
+
+
+class SlowQueue(MemoryQueue):
+    """Takes what it is given when it is told to; refuses what is called `large`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked, self.may_take = threading.Semaphore(0), threading.Semaphore(0)
+        self.sent: list[int] = []
+
+    def send(self, bodies: Sequence[bytes], *, delay_seconds: float = 0.0) -> list[str]:
+        """Wait, and store them."""
+        self.is_asked.release()
+        assert self.may_take.acquire(timeout=30)
+        if any(b"bGFyZ2U=" in body for body in bodies):
+            raise ValueError("the message is larger than the queue allows")
+        self.sent.append(len(bodies))
+        return super().send(bodies, delay_seconds=delay_seconds)
+
+
+class Front:
+    """A QueueApi, asked without connections."""
+
+    def __init__(self, queue: MemoryQueue | SqliteQueue) -> None:
+        self.clock, self.later, self.routes = FakeClock(), Later(), Routes()
+        self.api = QueueApi(queue, 3, self.later, clock=self.clock)
+        self.api.add_to(self.routes)
+
+    def send(self, body: bytes = b"x", **headers: str) -> Asker:
+        """Send a job and return who hears of it."""
+        asker = Asker()
+        answer = self.routes.answer(asker.request("POST", "/v1/jobs", body, **headers))
+        if answer is not None:
+            asker.answers.append(answer)
+        return asker
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the front's timers do what is due."""
+        self.clock.advance(seconds)
+        due, self.later.calls = self.later.calls, []
+        for _, call in due:
+            call()
+
+
+def code_of(answer: Answer) -> tuple[int, object]:
+    """Return status and code."""
+    return answer.status, body_of(answer)["code"]
+
+
+def test_a_slow_queue_holds_up_no_client() -> None:
+    """Each hears in time, by its own deadline or by ours; what is stored later is stored once, and the others are not sent."""
+    queue = SlowQueue()
+    front = Front(queue)
+    with front.api:
+        first = front.send()
+        assert queue.is_asked.acquire(timeout=30)
+        hurried, patient = front.send(request_timeout_ms="250"), front.send()
+        front.pass_time(0.3)
+        assert [len(one.answers) for one in (first, hurried, patient)] == [0, 1, 0]
+        assert code_of(hurried.answers[0]) == (503, "queue.slow")
+        front.pass_time(10.0)
+        assert [code_of(one.answers[0]) for one in (first, patient)] == [(503, "queue.slow")] * 2
+        assert front.later.calls == [], "nobody waits any more"
+        last = front.send()
+        queue.may_take.release(2)
+        assert last.wait().status == 202
+    assert queue.sent == [1, 1], "the first one and the last: who was answered before its turn is not stored"
+    assert [len(one.answers) for one in (first, hurried, patient, last)] == [1] * 4
+    assert front.api.counts == {"queue.slow": 3, "stored": 2}
+
+
+def test_what_waits_is_stored_together() -> None:
+    """One call for all that came meanwhile, and no more than may wait."""
+    queue = SlowQueue()
+    front = Front(queue)
+    with front.api:
+        first = front.send()
+        assert queue.is_asked.acquire(timeout=30)
+        others = [front.send() for _ in range(4)]
+        assert code_of(others[3].answers[0]) == (429, "serve.busy")
+        queue.may_take.release(2)
+        assert [one.wait().status for one in (first, *others[:3])] == [202] * 4
+    assert queue.sent == [1, 3]
+
+
+def test_a_job_that_the_queue_never_takes_fails_alone() -> None:
+    """Those that came with it are stored."""
+    queue = SlowQueue()
+    front = Front(queue)
+    with front.api:
+        front.send()
+        assert queue.is_asked.acquire(timeout=30)
+        jobs = [front.send(b"a"), front.send(b"large"), front.send(b"b")]
+        queue.may_take.release(10)
+        assert [one.wait().status for one in jobs] == [202, 422, 202]
+    assert code_of(jobs[1].answers[0]) == (422, "message.refused")
+    assert queue.statistics().visible == 3
+
+
+def test_a_job_for_a_deleted_file_is_not_said_to_be_stored(tmp_path: Path) -> None:
+    """SQLite goes on with a file that nobody can open any more."""
+    queue = SqliteQueue(tmp_path / "q.db")
+    front = Front(queue)
+    with front.api:
+        assert front.send().wait().status == 202
+        (tmp_path / "q.db").unlink()
+        asker = front.send()
+        assert asker.wait().status == 503
+    assert "was deleted" in str(body_of(asker.answers[0])["error"])
+    ready = front.routes.answer(Asker().request("GET", "/readyz"))
+    assert ready is not None
+    assert ready.status == 503
+    queue.close()
+
+
+@pytest.mark.parametrize("query", ["wait=2s", "timings=1", "priority=0"])
+def test_what_a_queue_cannot_do_is_refused(query: str) -> None:
+    """There is no result to wait for here, and no line to jump."""
+    front, asker = Front(MemoryQueue()), Asker()
+    answer = front.routes.answer(asker.request("POST", f"/v1/jobs?{query}", b"x"))
+    assert answer is not None
+    assert code_of(answer) == (400, "message.parameter")
