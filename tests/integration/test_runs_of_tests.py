@@ -31,6 +31,16 @@ def test_it():
 def test_others(number):
     time.sleep(0.05)
 """
+#: A plugin that says when the process that reports has noted that a test began.
+HEARD = """
+import os, pathlib
+import pytest
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logstart(nodeid):
+    if "PYTEST_XDIST_WORKER" not in os.environ and nodeid.endswith("test_it"):
+        pathlib.Path("begun").touch()
+"""
 
 
 def begin(folder: Path, body: str, *options: str, is_ci: bool = False) -> subprocess.Popen[str]:
@@ -72,7 +82,9 @@ def test_a_hang_ends_the_run(tmp_path: Path) -> None:
 
 def test_an_interrupted_run_names_what_was_running(tmp_path: Path) -> None:
     """As the time limit of the whole run interrupts it."""
-    run = begin(tmp_path, "pathlib.Path('begun').touch(); time.sleep(600)", *AT_ONCE)
+    # The process that reports has heard of it: what the test itself could touch is there before that.
+    (tmp_path / "heard.py").write_text(HEARD)
+    run = begin(tmp_path, "time.sleep(600)", "-p", "heard", *AT_ONCE)
     give_up_at = time.monotonic() + 60
     while not (tmp_path / "begun").exists():
         assert time.monotonic() < give_up_at

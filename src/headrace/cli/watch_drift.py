@@ -140,8 +140,9 @@ def _warn_of_processes(parts: dict[str, Any], plan: Plan) -> None:
 def _tell(watcher: DriftWatcher) -> None:
     from headrace.cli.terminal import speaker
 
-    if watcher.document is not None:
-        for line in watcher.document.says[:4]:
+    if (document := watcher.document) is not None:
+        besides = {*document.latency, *(one.says for one in document.news)}  # never behind a list of statistics
+        for line in [*document.says[:4], *(line for line in document.says[4:] if line in besides)][:12]:
             speaker("drift")(line)
 
 

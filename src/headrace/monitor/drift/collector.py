@@ -59,7 +59,7 @@ class Collector:
         hours: Hours of the day that a stratum spans; 0: any.
         window_items: Items of a window that are looked at closely.
         own: Gives further values of an item.
-        budget_ratio: Share of a core that looking closely may take.
+        budget_ratio: Share of a core that looking closely may take; from 1 on every item is looked at from the beginning.
         now: Unix seconds.
     """
 
@@ -76,7 +76,7 @@ class Collector:
         self.key = key
         self.hours = hours
         self.own = own
-        self.step = FIRST_STEP
+        self.step = 1 if budget_ratio >= 1 else FIRST_STEP
         self._part_items = max(1, window_items // PARTS_PER_WINDOW)
         self._now = now
         self._budget_ratio = budget_ratio

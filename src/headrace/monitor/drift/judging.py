@@ -174,9 +174,12 @@ class Judge:
         return found
 
     def _latency(self, alarms: Sequence[Score]) -> list[str]:
-        """Return what takes longer with what changed, for all together and for strata that changed alone."""
+        """Return what takes longer with what changed: of the strata, if the sizes of few changed, else of all together."""
         found: list[str] = []
-        for stratum in dict.fromkeys(one.stratum for one in alarms if one.statistic in SIZES):
+        changed = dict.fromkeys(one.stratum for one in alarms if one.statistic in SIZES)
+        alone = [stratum for stratum in changed if stratum is not None]
+        is_few = 0 < len(alone) <= len(self.baseline.strata) / 2
+        for stratum in alone if is_few or None not in changed else [None]:
             alarm = next(one for one in alarms if one.stratum == stratum and one.statistic in SIZES)
             changes = {}
             for name, one in self._detectors.means.items():
