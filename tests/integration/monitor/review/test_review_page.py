@@ -19,9 +19,10 @@ from headrace.monitor.review.reviewing import Review
 from headrace.monitor.review.store import open_folder
 from headrace.samples.catalogue import PHOTOGRAPHS, SCENES_MODEL_PATH
 
-#: What the page says once nothing is under way.
+#: What the page says once nothing is under way, and its pictures have come.
 PAGE = """new Promise(done => {
-  const look = () => busy || !state ? setTimeout(look, 20) : done({
+  const comes = () => [...document.querySelectorAll('.item img')].some(one => !one.complete);
+  const look = () => busy || !state || comes() ? setTimeout(look, 20) : done({
     names: [...document.querySelectorAll('.item h2')].map(one => one.textContent),
     drawn: [...document.querySelectorAll('.item img')].filter(one => one.naturalWidth > 0).length,
     boxes: [...document.querySelectorAll('.box')].map(one => one.textContent),
