@@ -46,7 +46,8 @@ arrays = hr.Pipeline(source=hr.items([]), module=Sums())
 ANSWERS = """new Promise(done => {
   const look = () => {
     const found = [...document.querySelectorAll('#answers section')];
-    if (found.length < %d || found.some(one => !one.dataset.state)) return setTimeout(look, 20);
+    const comes = one => !one.dataset.state || [...one.querySelectorAll('img')].some(image => !image.complete);
+    if (found.length < %d || found.some(comes)) return setTimeout(look, 20);
     done(found.map(one => ({
       state: one.dataset.state, name: one.querySelector('h2').textContent, said: one.querySelector('p').textContent,
       answer: (one.querySelector('pre') || {}).textContent, retry: (one.querySelector('.retry') || {}).textContent,
