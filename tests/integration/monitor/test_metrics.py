@@ -225,7 +225,7 @@ def test_wrong_addresses_end_it_before_it_begins() -> None:
         for address in (str(taken.getsockname()[1]), ":9400"):
             for more in ([], ["--supervise", "1"]):
                 command = [sys.executable, "-m", "headrace", "run", "app:pipeline", "--metrics", address, *more]
-                ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+                ended = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
                 assert ended.returncode == 2, ended.stderr
                 assert f"--metrics {address}" in ended.stderr
     assert SqliteQueue("jobs.db").statistics().visible == 1
