@@ -6,6 +6,7 @@ How the files follow one another:
 * ``models``       a MobileNetV2-shaped ONNX model with seeded random weights
 * ``servers``      an image server and a callback server on the loopback
 * ``faults``       pipelines with one known fault: ``python -m benchmarks.faults``; what a diagnosis is tried on
+* ``truth``        pipelines drawn from seeds, their truth measured: ``python -m benchmarks.truth``
 * ``hostile_inputs``  files and messages that strangers may send, for ``hostile``
 * ``closed_network``  a network namespace with a name server and a trap at every address, for ``hostile_addresses``
 * ``measure``      foreign load, machine description, interleaved rounds, CPU seconds, result files

@@ -17,7 +17,7 @@ from types import TracebackType
 
 from benchmarks.measure import TICKS_PER_SECOND, machine_cpu_seconds
 
-_MARK = "HEADRACE_BENCHMARK_MARK"
+MARK = "HEADRACE_BENCHMARKMARK"
 _LOOK_SECONDS = 0.5
 
 
@@ -37,7 +37,7 @@ class ForeignLoad:
         self._thread = threading.Thread(target=self._watch, name="foreign-load", daemon=True)
 
     def __enter__(self) -> ForeignLoad:
-        os.environ[_MARK] = self._mark
+        os.environ[MARK] = self._mark
         self._looked_at = _processes()  # those that are there already are not ours
         self._own = time.process_time()
         self._busy = machine_cpu_seconds()[0]
@@ -54,7 +54,7 @@ class ForeignLoad:
         seconds = time.monotonic() - self._began
         ours = time.process_time() - self._own + sum(self._ours.values())
         self.cores = max(0.0, (machine_cpu_seconds()[0] - self._busy - ours) / seconds)
-        os.environ.pop(_MARK, None)
+        os.environ.pop(MARK, None)
 
     def _watch(self) -> None:
         while not self._stopping.wait(_LOOK_SECONDS):
@@ -63,7 +63,7 @@ class ForeignLoad:
     def _look(self) -> None:
         there = _processes()
         for process in there - self._looked_at:
-            if _bears(process, f"{_MARK}={self._mark}"):
+            if _bears(process, f"{MARK}={self._mark}"):
                 self._ours[process] = 0.0
         self._looked_at |= there
         for process in self._ours.keys() & there:

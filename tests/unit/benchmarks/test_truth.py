@@ -1,0 +1,265 @@
+"""The benchmark of generated pipelines: one case from one seed, faults that can be taken away, scores of known rows."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from benchmarks.truth import program, recordings, rivals, rows, scores, surroundings
+from benchmarks.truth.__main__ import FIRST_REPORTED, fresh_seeds
+from benchmarks.truth.changes import draw_changes
+from benchmarks.truth.faults import KINDS
+from benchmarks.truth.grammar import DOSES, draw
+from benchmarks.truth.rows import Frozen, Named, Row, Said, Truth
+from headrace.pipeline.definition import Pipeline
+from headrace.runs.formats.prediction import Change
+from headrace.runs.formats.profile import Estimate
+
+SEEDS = range(150)
+
+
+def a_seed(*, faults: int) -> int:
+    """Return the first seed with so many faults."""
+    return next(seed for seed in itertools.count() if len(draw(seed).planted) == faults)
+
+
+def a_finding(verdict: str, stage: str | None = None, says: str = "") -> Named:
+    """Return a finding."""
+    return Named(verdict=verdict, stage=stage, cause="", confidence="high", gain=1.2, says=says, evidence=())
+
+
+def a_row(seed: int, first: Named | None, second: Named | None = None, **gains: float) -> Row:
+    """Return what came of a case: `cure_0=1.5` is a sure gain of a half."""
+    truths = {
+        name.replace("_", " ", 1): Truth(ratio=gain, low=gain * 0.98, high=gain * 1.02, pairs=6)
+        for name, gain in gains.items()
+    }
+    faults = tuple(map(str, draw(seed).planted))
+    return Row(seed=seed, faults=faults, shape="chain", said=Said(first=first, runner_up=second), truths=truths)
+
+
+def right_for(seed: int, number: int) -> Named:
+    """Return a finding that names a fault of a case."""
+    case = draw(seed)
+    required = case.planted[number].required(case.spec)
+    return a_finding(required.verdicts[0], required.stages[0] if required.stages else None)
+
+
+# --- drawing
+
+
+def test_a_case_follows_from_its_seed() -> None:
+    """Drawn twice, cases and their changes are equal; different seeds give different ones."""
+    assert [draw(seed) for seed in SEEDS] == [draw(seed) for seed in SEEDS]
+    changes = [[one.says for one in draw_changes(draw(seed).spec, seed, 3)] for seed in SEEDS]
+    assert changes == [[one.says for one in draw_changes(draw(seed).spec, seed, 3)] for seed in SEEDS]
+    assert len({msgspec.json.encode(draw(seed)) for seed in SEEDS}) == len(SEEDS)
+
+
+def test_every_kind_of_fault_is_drawn_in_its_range_of_doses() -> None:
+    """Nothing of the catalogue is unreachable, and there are cases with none, one and two faults."""
+    planted = [draw(seed).planted for seed in range(600)]
+    assert {one.kind for faults in planted for one in faults} == set(KINDS)
+    assert all(DOSES[0] <= one.dose <= DOSES[1] for faults in planted for one in faults)
+    assert {len(faults) for faults in planted} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_fault_can_be_taken_away(seed: int) -> None:
+    """Without all of its faults a case is the healthy pipeline; without any one of them it is neither."""
+    case = draw(seed)
+    assert case.without(range(len(case.planted))) == case.healthy
+    for number in range(len(case.planted)):
+        assert case.without((number,)) != case.spec
+
+
+@pytest.mark.parametrize("seed", range(0, 150, 5))
+def test_its_text_is_a_pipeline_with_a_plan(seed: int) -> None:
+    """What is drawn, cured or changed can be run: text makes a Pipeline whose stages the Plan knows."""
+    case = draw(seed)
+    specs = [case.spec, case.healthy, *(asked.spec for asked in draw_changes(case.spec, seed, 3))]
+    for spec in (one for one in specs if "receiver_of" not in one.delivery):  # that one starts a server
+        pipeline = program.pipeline_of(spec, 1.0)
+        assert [stage.name for stage in pipeline.stages] == [*(stage.name for stage in spec.stages), "deliver"]
+        assert set(program.plan_of(spec).stages) <= {stage.name for stage in pipeline.stages}
+
+
+def test_a_written_case_stands_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files import nothing of the benchmarks, and the one with the faults gives a pipeline."""
+    seed = next(seed for seed in SEEDS if draw(seed).planted and "receiver_of" not in draw(seed).spec.delivery)
+    commands = program.write(draw(seed), tmp_path / "case", 5.0)
+    files = {path.name for path in (tmp_path / "case").iterdir()}
+    assert {"pipeline.py", "pipeline.toml", "library.py", "surroundings.py", "commands.txt"} <= files
+    assert "headrace profile pipeline.py:pipeline --plan pipeline.toml" in commands
+    assert not any("benchmarks" in path.read_text() for path in (tmp_path / "case").glob("*.py"))
+    monkeypatch.syspath_prepend(tmp_path / "case")
+    found = runpy.run_path(str(tmp_path / "case" / "pipeline.py"))
+    for name in ("library", "surroundings"):
+        sys.modules.pop(name, None)
+    assert isinstance(found["pipeline"], Pipeline)
+    with pytest.raises(FileExistsError, match="not empty"):
+        program.write(draw(seed), tmp_path / "case", 5.0)
+
+
+def test_reported_seeds_follow_from_the_commit() -> None:
+    """The same commit gives the same seeds, another one others, and none of them is one of development."""
+    first = list(itertools.islice(fresh_seeds("a" * 40), 50))
+    assert first == list(itertools.islice(fresh_seeds("a" * 40), 50))
+    assert not set(first) & set(itertools.islice(fresh_seeds("b" * 40), 50))
+    assert min(first) >= FIRST_REPORTED
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "times"),
+    [
+        ({"per_second": 10.0}, [0.0, 0.1, 0.2, 0.3]),
+        ({"per_second": 10.0, "burst": 2}, [0.0, 0.0, 0.2, 0.2]),
+    ],
+)
+def test_jobs_come_when_they_are_due(arrivals: dict[str, Any], times: list[float]) -> None:
+    """Steady jobs are evenly spaced; bursts come together, as many in the long run."""
+    due = surroundings._times(surroundings.Arrivals(**arrivals))
+    assert list(itertools.islice(due, 4)) == pytest.approx(times)
+
+
+def test_random_arrivals_have_the_mean_that_was_asked_for() -> None:
+    """2,000 jobs at 50/s take about 40 s."""
+    due = surroundings._times(surroundings.Arrivals(per_second=50.0, jitter=True))
+    assert next(itertools.islice(due, 2000, None)) == pytest.approx(40, rel=0.1)
+
+
+# --- scoring
+
+
+@pytest.mark.parametrize(
+    ("low", "ratio", "high", "is_gain"),
+    [
+        (1.2, 1.5, 1.9, True),
+        (0.9, 1.5, 1.9, None),
+        (0.98, 1.01, 1.05, False),
+        (1.02, 1.08, 1.3, None),
+        (1.04, 1.06, 1.09, False),
+    ],
+)
+def test_a_gain_is_clear_or_not(low: float, ratio: float, high: float, is_gain: bool | None) -> None:
+    """A gain counts where it is a tenth and surely there, does not where it surely is less, and is unclear between."""
+    assert Truth(ratio=ratio, low=low, high=high, pairs=6).is_gain is is_gain
+
+
+def test_verdicts_are_judged_by_the_measured_truth() -> None:
+    """First, second, wrong, undecided; and not scored where the cure gains nothing or the machine was disturbed."""
+    seed = a_seed(faults=1)
+    right, wrong = right_for(seed, 0), a_finding("THERMAL")
+    assert scores.score(a_row(seed, right, cure_0=1.5)).outcome == "right"
+    assert scores.score(a_row(seed, wrong, right, cure_0=1.5)).outcome == "second"
+    assert scores.score(a_row(seed, wrong, cure_0=1.5)).outcome == "wrong"
+    undecided = scores.score(a_row(seed, a_finding("INCONCLUSIVE"), cure_0=1.5))
+    assert (undecided.outcome, undecided.justified) == ("undecided", False)
+    cheap = scores.score(a_row(seed, a_finding("INCONCLUSIVE"), cure_0=1.01))
+    assert (cheap.outcome, cheap.justified) == ("not scored", True)
+    disturbed = msgspec.structs.replace(a_row(seed, wrong, cure_0=1.5), rivals=0.5)
+    assert scores.score(disturbed).outcome == "not scored"
+    changed = msgspec.structs.replace(a_row(seed, wrong, cure_0=1.5), faults=("another x2",))
+    assert "grammar has changed" in scores.score(changed).why
+
+
+def test_another_stage_is_right_if_halving_it_gains_as_much() -> None:
+    """What limited the pipeline before the fault may still be what limits it most."""
+    seed = a_seed(faults=1)
+    other = a_finding("PREPROCESS", "elsewhere")
+    assert scores.score(a_row(seed, other, cure_0=1.5, halved_elsewhere=1.6)).outcome == "right"
+    assert scores.score(a_row(seed, other, cure_0=1.5, halved_elsewhere=1.3)).outcome == "wrong"
+
+
+def test_both_of_two_faults_have_to_be_named() -> None:
+    """Both count only where both gain; one alone in the first two is half of it."""
+    seed = a_seed(faults=2)
+    one, two = right_for(seed, 0), right_for(seed, 1)
+    assert scores.score(a_row(seed, one, two, cure_0=1.5, cure_1=1.4)).both is True
+    assert scores.score(a_row(seed, one, a_finding("THERMAL"), cure_0=1.5, cure_1=1.4)).both is False
+    assert scores.score(a_row(seed, one, two, cure_0=1.5, cure_1=1.0)).both is None
+
+
+def test_a_starved_pipeline_called_faulty_is_a_false_alarm() -> None:
+    """It is healthy if more jobs are done when more come; where they are not, nothing is scored."""
+    seed = a_seed(faults=0)
+    assert scores.score(a_row(seed, a_finding("ARRIVAL_LIMITED"), arrivals=2.0)).outcome == "right"
+    assert scores.score(a_row(seed, a_finding("SOURCE"), arrivals=2.0)).outcome == "alarm"
+    assert scores.score(a_row(seed, a_finding("SOURCE"), arrivals=1.05)).outcome == "not scored"
+
+
+def test_errors_of_predictions() -> None:
+    """Errors, coverage and refusals of four predictions worked out by hand."""
+
+    def pair(mid: float, truth: float) -> tuple[Frozen, Truth | None]:
+        predicted = Estimate(mid * 0.95, mid, mid * 1.05)
+        frozen = Frozen(kind="workers", says="", change=Change(), predicted=predicted)
+        return frozen, Truth(ratio=truth, low=truth * 0.99, high=truth * 1.01, pairs=6)
+
+    refused = Frozen(kind="workers", says="", change=Change(), predicted=None, refused="too short"), None
+    found = scores.errors([pair(2.0, 1.0), pair(1.02, 1.0), pair(0.8, 0.8), refused])
+    assert found["changes"] == 3
+    assert found["refused"] == 1
+    assert found["mean"] == pytest.approx((1.0 + 0.02 + 0.0) / 3)
+    assert found["max"] == pytest.approx(1.0)
+    assert found["coverage"] == pytest.approx(2 / 3)
+    assert (found["sign_right"], found["n_signed"]) == (1.0, 1)
+
+
+def test_the_report_tells_each_wrong_verdict_with_the_truth() -> None:
+    """Seed, what was said, and what was measured stand in the text; the object has the figures that are promised."""
+    seed = a_seed(faults=1)
+    result = scores.summarize([a_row(seed, a_finding("THERMAL", says="it is hot"), cure_0=1.5)])
+    assert {"cases", "top1", "top2", "both_of_two", "healthy_false", "whatif", "with_experiment", "seeds"} <= set(
+        result
+    )
+    text = scores.as_text(result)
+    assert f"Seed {seed}" in text
+    assert "it is hot" in text
+    assert "x1.50 [1.47-1.53]" in text
+
+
+# --- files
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    """A run that was killed while it wrote goes on with the rows before."""
+    path = tmp_path / "rows.jsonl"
+    assert rows.read_rows(path) == []
+    rows.append(path, [a_row(0, None), a_row(1, None)])
+    path.write_bytes(path.read_bytes()[:-5])
+    assert [row.seed for row in rows.read_rows(path)] == [0]
+
+
+def test_a_stored_recording_is_read_again(tmp_path: Path) -> None:
+    """Its row comes back with what is said of its run folder today: here that it cannot be read."""
+    folder = tmp_path / "runs" / "7"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{}")
+    path = recordings.store(a_row(7, a_finding("THERMAL")), folder, tmp_path)
+    again = recordings.diagnose_one(path)
+    assert again.seed == 7
+    assert again.said.first is None
+    assert again.said.problem
+
+
+def test_stored_recordings_are_cases_of_todays_grammar() -> None:
+    """Else their truth is that of another pipeline; make them anew after a change of the grammar."""
+    for path in recordings.FOLDER.glob("*.tar.xz"):
+        row = recordings.row_of(path)
+        assert tuple(map(str, draw(row.seed).planted)) == row.faults
+
+
+def test_this_process_is_not_its_own_rival() -> None:
+    """Neither it nor its children count, whatever else runs."""
+    with rivals.Rivals() as found:
+        ours = found._is_ours(os.getpid(), os.getppid())
+    assert ours
+    assert found.cores >= 0
