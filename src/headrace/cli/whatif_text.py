@@ -128,8 +128,18 @@ def _grounds(document: PredictionDocument) -> list[str]:
         lines.append(f"by hand: bounds on the CPU demand say x{format_number(document.bound_ratio)}")
     lines += _naive(document)
     lines += _check(document)
-    lines.append(f"record of this tool: {document.record.says}")
+    if document.assumes:
+        lines.append(f"takes for granted: {'; '.join(document.assumes)}")
+    lines.append(f"record of this tool: {document.record.says}{_widened(document)}")
     return wrap_lines(lines)
+
+
+def _widened(document: PredictionDocument) -> str:
+    """Return what the record did to the interval, if it is worth a word."""
+    if abs(document.widened - 1) < _ALIKE:
+        return ""
+    kinds = ", ".join(kind for kind in document.change.kinds if kind in document.record.by_kind)
+    return f"; for its errors in changes of this kind ({kinds}) the interval is {document.widened:.2g} times as wide as usual"
 
 
 def _naive(document: PredictionDocument) -> list[str]:

@@ -1,24 +1,25 @@
 """Predicts what a change of a recorded run would do, with an interval, and says when it cannot.
 
-The prediction is the measured throughput times the ratio of two simulations, changed and as recorded. The ratio's interval
-joins three spreads: of the run, by simulating resampled blocks of its jobs; of the run's own replay, by how far it misses what
-was measured; and of the simulator, by how far earlier predictions of this ledger were off once measured (until there are
-enough, by how far they were off in `benchmarks/whatif_error`). The interval of the throughput adds how well the recorded one is
-known. A run whose replay is 40 % off is refused, as diagnosis refuses it.
+The prediction is the measured throughput times the ratio of two simulations, changed and as recorded. `prediction_interval`
+says how far the ratio may be off. Where the answer depends on what the recorded run cannot know (`assumptions`), the interval
+reaches to what would come otherwise. The interval of the throughput adds how well the recorded one is known. A run whose
+replay is 40 % off is refused, as diagnosis refuses it.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 
 import numpy as np
 
 from headrace.base.formatting import pluralize
 from headrace.base.statistics import percentile
 from headrace.base.units import format_duration
+from headrace.diagnose.assumptions import Assumption, assumptions, other_ratio
 from headrace.diagnose.bounds import bound_ratio
-from headrace.diagnose.prediction_interval import USUAL_ERROR, interval, nine_in_ten
+from headrace.diagnose.prediction_interval import USUAL_ERROR, interval, nine_in_ten, times_as_wide
 from headrace.diagnose.replay import Replay, Simulated
 from headrace.diagnose.replay.plans import check_costs, not_simulated
 from headrace.diagnose.replay.structure import group_stages
@@ -32,8 +33,8 @@ _RESAMPLED = 12
 _LATENCY_JOBS, _LEAST_LATENCY_JOBS = 1500, 700
 #: With a deadline: times as many, as most may be turned away, and so many deadlines long at least.
 _TIMES_JOBS, _DEADLINES = 3, 15
-#: Measured predictions from which on the ledger's own record counts.
-_ENOUGH_RECORDED = 10
+#: What would come if an assumption did not hold is told from here on, as a logarithm.
+_MATTERS = math.log(1.05)
 #: Above this share of run delay in CPU work, latencies depend on what others do next, and are refused.
 MOST_RUN_DELAY = 0.10
 #: Above this utilization of any resource latency depends on how long the overload lasts.
@@ -57,7 +58,8 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
     base, after, plan = replay.simulate(), replay.simulate(change), replay.change_plan(change)
     document = replay.document
     check_costs(replay.plan, plan, change, replay.demands.stages)
-    ratio = _interval(replay, change, replay.ratio(change), record)
+    granted = assumptions(replay, change)
+    ratio, doubts = _reach(replay, change, granted, _interval(replay, change, replay.ratio(change), record))
     return PredictionDocument(
         created_unix_seconds=time.time(),
         headrace_version=headrace_version(),
@@ -77,7 +79,9 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
         limit_after=limit_in_words(after),
         simulated_base=base.throughput,
         record=record,
-        warnings=_warnings(replay, change),
+        widened=times_as_wide(change.kinds, record),
+        assumes=tuple(one.says for one in granted),
+        warnings=(*doubts, *_warnings(replay, change)),
         is_emulated=document.is_emulated,
     )
 
@@ -151,10 +155,23 @@ def limit_in_words(after: Simulated) -> str:
 
 def _interval(replay: Replay, change: Change, mid: float, record: TrackRecord) -> Estimate:
     logs = [math.log(replay.ratio(change, seed=seed, resampled=True)) for seed in range(1, _RESAMPLED + 1)]
-    error = USUAL_ERROR
-    if record.num >= _ENOUGH_RECORDED and record.p90_error is not None:
-        error = record.p90_error
-    return interval(mid, logs, replay.misfit, error)
+    times = times_as_wide(change.kinds, record)
+    return interval(mid, logs, replay.misfit, kinds=change.kinds, noise=replay.throughput_error, times=times)
+
+
+def _reach(
+    replay: Replay, change: Change, granted: Sequence[Assumption], ratio: Estimate
+) -> tuple[Estimate, list[str]]:
+    """Return the interval so that it holds what comes if an assumption is wrong, and how to find out."""
+    low, high, doubts = ratio.low, ratio.high, []
+    for one in granted:
+        other = other_ratio(replay, change, one)
+        if other is None or abs(math.log(other / ratio.mid)) < _MATTERS:
+            continue
+        # Of the other way no more is known than of this one.
+        low, high = min(low, other * ratio.low / ratio.mid), max(high, other * ratio.high / ratio.mid)
+        doubts.append(f"x{other:.3g} if it is not so that {one.says}; {one.learn}")
+    return Estimate(low, ratio.mid, high), doubts
 
 
 def _throughput(replay: Replay, ratio: Estimate) -> PredictedMetric:
@@ -182,7 +199,8 @@ def _latency(replay: Replay, change: Change, after: Simulated, percent: float) -
     logs = [math.log(value) for value in values if value]
     spread = nine_in_ten(_RESAMPLED) * float(np.std(logs, ddof=1)) if len(logs) > 1 else 0.0
     mid = found.value
-    width = math.exp(spread) * (1 + max(USUAL_ERROR, _latency_error(replay, percent, measured)))
+    model = math.log1p(max(USUAL_ERROR, _latency_error(replay, percent, measured)))
+    width = math.exp(math.hypot(spread, model, math.log1p(replay.misfit)))
     predicted = Estimate(mid / width, mid, mid * width)
     ratio = None
     if measured and replay.is_open:
@@ -205,7 +223,7 @@ def _goodput(replay: Replay, change: Change) -> PredictedMetric | None:
         for seed in range(1, _RESAMPLED + 1)
     ]
     spread = nine_in_ten(_RESAMPLED) * float(np.std(np.log([max(one, mid / 10) for one in again]), ddof=1))
-    width = math.exp(spread) * (1 + USUAL_ERROR)
+    width = math.exp(math.hypot(spread, USUAL_ERROR, math.log1p(replay.misfit)))
     return PredictedMetric(base=None, predicted=Estimate(mid / width, mid, mid * width), ratio=None)
 
 

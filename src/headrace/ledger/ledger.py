@@ -22,7 +22,7 @@ from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import LedgerError
 from headrace.ledger import database
 from headrace.ledger.attempts import Attempts
-from headrace.ledger.track_record import judge_record
+from headrace.ledger.track_record import Outcome, judge_record
 from headrace.runs.formats.ledger import MeasuredRatio, PredictionEntry
 from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import Estimate
@@ -196,7 +196,17 @@ class Ledger:
             pipeline: Only of this pipeline.
         """
         entries = self.predictions(last=last, pipeline=pipeline, measured=True)
-        return judge_record([(entry.predicted, entry.measured.ratio.mid) for entry in entries if entry.measured])
+        outcomes = [
+            Outcome(entry.predicted, entry.measured.ratio.mid, entry.change.kinds, self._read_widened(entry.id))
+            for entry in entries
+            if entry.measured
+        ]
+        return judge_record(outcomes)
+
+    def _read_widened(self, prediction_id: str) -> float:
+        """Return how many times as wide the record had made a prediction's interval; 1 in entries of before 2026-11-23."""
+        document = self.prediction(prediction_id).document
+        return 1.0 if document is None else document.widened
 
     def close(self) -> None:
         """Release the file. Repeating it does nothing."""

@@ -9,6 +9,7 @@ the simulator gets wrong in both cancels. Both replay the same jobs in the same 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -27,6 +28,7 @@ from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.replay.costs import BatchCost, Spread, batch_cost, make_given_cost, read_emulated_seconds
 from headrace.diagnose.replay.decoding import scale_factors
 from headrace.diagnose.replay.demands import CannotReplay, Demands, StageDemands, find_demands
+from headrace.diagnose.replay.gil_shares import find_gil_shares
 from headrace.diagnose.replay.machine import HOP_SECONDS, PASSAGE_SHARE, find_machine, find_other_threads
 from headrace.diagnose.replay.plans import change_plan
 from headrace.diagnose.replay.structure import (
@@ -127,6 +129,8 @@ class Replay:
         demands: What each recorded job needed in each stage.
         machine: What the run had to share.
         costs: {device stage: what a batch costs}.
+        holds_gil: {stage: share of its CPU time with the GIL}, calibrated.
+        measured_gil_shares: Those of it that were measured, of stages that ran alone.
         budget: How long a diagnosis may simulate it; no limit until a diagnosis sets one.
     """
 
@@ -150,7 +154,8 @@ class Replay:
         self._known: dict[tuple[Hashable, ...], Simulated] = {}
         self._most_jobs = 4 * _MOST_JOBS
         self.num_simulations = self.num_events = 0
-        self.holds_gil = {stage.name: stage.holds_gil for stage in demands.stages}
+        self.measured_gil_shares = find_gil_shares(evidence.isolation, demands.stages)
+        self.holds_gil = {stage.name: stage.holds_gil for stage in demands.stages} | self.measured_gil_shares
         self.gil_acquisitions: dict[str, GilAcquisitions] = {}
         self.spreads = self._find_spreads()
         self.is_open = _is_open(evidence, document)
@@ -273,6 +278,12 @@ class Replay:
         self.num_simulations += 1
         self.num_events += simulated.trace.num_events
         return simulated
+
+    def with_gil_shares(self, shares: Mapping[str, float]) -> Replay:
+        """Return the same run with other shares of the GIL, {stage: 0 to 1}; all else stays as it was calibrated."""
+        other = copy.copy(self)
+        other.holds_gil = self.holds_gil | dict(shares)
+        return other
 
     def _calibration(self) -> tuple[Hashable, ...]:
         """Return all of a scenario that calibration changes."""
@@ -552,16 +563,22 @@ class Replay:
         that does not promise to. And a call of C code that lets go of it has to have it back, each time it returns to Python,
         and may wait for a whole switch interval then.
         """
-        holding = [stage.name for stage in self.demands.stages if stage.holds_gil > 0]
+        holding = [
+            stage.name
+            for stage in self.demands.stages
+            if stage.holds_gil > 0 and stage.name not in self.measured_gil_shares
+        ]
         held = (
-            sum(float(stage.cpu_demand.sum()) for stage in self.demands.stages if stage.holds_gil > 0)
+            sum(float(stage.cpu_demand.sum()) * self.holds_gil[stage.name] for stage in self.demands.stages)
             / self.demands.num_jobs
         )
         if held * self.throughput < GIL_MATTERS or not self._gil_was_sampled():
             return
+        measured = [name for name, share in self.measured_gil_shares.items() if share > 0]
         for _ in range(_GIL_ROUNDS):
-            self._fit_holding(holding)
-            self._fit_gil_acquisitions(holding)
+            if holding:
+                self._fit_holding(holding)
+            self._fit_gil_acquisitions([*holding, *measured])
 
     def _fit_holding(self, holding: list[str]) -> None:
         measured = sum(self._read_gil_wait(name) for name in holding)

@@ -18,6 +18,29 @@ SCHEMA = "headrace.prediction/1"
 SEVERAL_SCHEMA = "headrace.predictions/1"
 
 
+#: Kinds of changes. `other`: settings of the Plan that are not named here.
+KINDS = (
+    "arrivals", "batch", "cache", "cores", "curve", "decode", "devices", "drop", "executor", "model", "other", "queues",
+    "quiet", "speedup", "workers",
+)  # fmt: skip
+_KIND_OF_TABLE = {"decode": "decode", "resources": "devices"}
+_KIND_OF_KEY = {
+    "workers": "workers",
+    "receivers": "workers",
+    "instances": "workers",
+    "executor": "executor",
+    "batch": "batch",
+    "max_wait_seconds": "batch",
+    "queue_items": "queues",
+    "max_in_flight": "queues",
+    "engine": "model",
+    "artifact": "model",
+    "threads": "model",
+    "launch_seconds": "model",
+    "item_seconds": "model",
+}
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is done otherwise than in the recorded run; several changes at once are one Change."""
 
@@ -47,6 +70,27 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether nothing is changed."""
         return self == Change()
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What is changed, sorted: of `KINDS`; predictions of one kind are off for the same reasons."""
+        found = {_kind_of_setting(setting) for setting in self.settings}
+        given = {
+            "speedup": self.speedups,
+            "drop": self.drop,
+            "cache": self.cache_hits,
+            "curve": self.cost_curves,
+            "cores": self.cores,
+            "devices": self.devices,
+            "arrivals": self.arrival_rate or self.deadline_seconds,
+            "quiet": self.quiet,
+        }
+        return tuple(sorted(found | {kind for kind, value in given.items() if value}))
+
+
+def _kind_of_setting(setting: str) -> str:
+    path = setting.partition("=")[0].strip().removeprefix("stages.").split(".")
+    return _KIND_OF_TABLE.get(path[0]) or _KIND_OF_KEY.get(path[-1], "other")
+
 
 class PredictedMetric(msgspec.Struct, frozen=True, kw_only=True):
     """One quantity before and after."""
@@ -59,6 +103,15 @@ class PredictedMetric(msgspec.Struct, frozen=True, kw_only=True):
     """predicted over base."""
     refused: str = ""
     """Why there is no prediction, and the next command to type."""
+
+
+class KindRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How wide the intervals of one kind of change would have had to be."""
+
+    num: int
+    """Predictions of the kind that were measured."""
+    times: float
+    """How many times as wide as by rule an interval is to be for nine in ten to hold: 1 if the rule was right."""
 
 
 class TrackRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +128,8 @@ class TrackRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Of those: predicted on the right side of 1."""
     num_inside: int = 0
     """Measured within the predicted interval."""
+    by_kind: dict[str, KindRecord] = {}
+    """{kind of change: how wide its intervals have to be}; a change of several kinds counts for each."""
     says: str = "no prediction of this ledger has been measured yet"
 
 
@@ -111,6 +166,10 @@ class PredictionDocument(msgspec.Struct, frozen=True, kw_only=True):
     simulated_base: float | None
     """Throughput of the recorded run as the simulator gives it: how well it is understood."""
     record: TrackRecord = TrackRecord(num=0)
+    widened: float = 1.0
+    """How many times as wide the record made the interval as it is by rule; the record takes it out again."""
+    assumes: tuple[str, ...] = ()
+    """What it takes for granted, the gravest first."""
     warnings: tuple[str, ...] = ()
     is_emulated: bool = False
 

@@ -1,0 +1,74 @@
+"""Whether calls to the outside take longer the more of them are under way, as far as the recorded run shows it.
+
+A service that is limited in rate, or a link that is full, answers 32 callers no faster than 8: each waits four times as long. A
+run whose workers were busy all the time had 8 calls under way all the time, and shows neither that nor the contrary.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.diagnose.evidence import Evidence
+from headrace.diagnose.span_columns import Array
+
+#: Calls, and how many times as many under way in busy as in quiet moments (90th over 10th percentile), to say anything.
+_FEWEST_CALLS, _LEAST_VARIED = 60, 2.0
+#: Calls that are under way together share their luck: the standard error is so many times that of independent ones.
+_CLUSTERED = 2.0
+_NINE_IN_TEN = 1.645
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The power of the calls under way with which a call's time grows: 0, not at all; 1, as they do."""
+
+    low: float
+    mid: float
+    high: float
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the run tells one end from the other."""
+        return self.high - self.low < 0.5
+
+
+#: What a run says in which the number of calls hardly changed.
+UNKNOWN = Growth(0.0, 0.0, 1.0)
+
+
+def fit_growth(evidence: Evidence, stage: str) -> Growth:
+    """Return how a stage's calls grow with those of it that were under way as they began; `UNKNOWN` if that hardly varied."""
+    spans, rows = evidence.spans, evidence.stage_rows(stage)
+    good = spans.is_ok[rows] & (spans.ended[rows] > spans.started[rows])
+    started, ended = spans.started[rows][good], spans.ended[rows][good]
+    if evidence.is_sampled or len(started) < _FEWEST_CALLS:
+        return UNKNOWN
+    under_way = count_under_way(started, ended)
+    few, many = np.percentile(under_way, [10, 90])
+    if many < _LEAST_VARIED * few:
+        return UNKNOWN
+    slope, error = _fit_line(np.log(under_way), np.log((ended - started) / 1e9))
+    reach = _NINE_IN_TEN * _CLUSTERED * error
+    low, mid, high = (min(1.0, max(0.0, value)) for value in (slope - reach, slope, slope + reach))
+    return Growth(low, mid, high)
+
+
+def count_under_way(started: Array, ended: Array) -> Array:
+    """Return for each call how many were under way when it had begun, itself among them; (calls,) int."""
+    order = np.argsort(started, kind="stable")
+    counts = np.empty(len(started), np.int64)
+    begun = started[order]
+    counts[order] = np.arange(1, len(started) + 1) - np.searchsorted(np.sort(ended), begun, side="right")
+    return np.maximum(counts, 1)
+
+
+def _fit_line(x: Array, y: Array) -> tuple[float, float]:
+    """Return the slope of the least-squares line and its standard error."""
+    x, y = x - x.mean(), y - y.mean()
+    total = float(x @ x)
+    slope = float(x @ y) / total
+    left = y - slope * x
+    return slope, math.sqrt(float(left @ left) / max(1, len(x) - 2) / total)
