@@ -45,6 +45,20 @@ def add_change_arguments(parser: argparse.ArgumentParser) -> None:
         help="the share of items that a cache answers for a stage, such as 0.3 or 30%%",
     )
     parser.add_argument(
+        "--every",
+        action="append",
+        default=[],
+        metavar="STAGE=N",
+        help="only every N-th item of a stage is done, and the others get its last answer",
+    )
+    parser.add_argument(
+        "--to-device",
+        action="append",
+        default=[],
+        metavar="STAGE=TIME",
+        help="a stage that runs on the device, and takes this long for an item there, such as 2ms",
+    )
+    parser.add_argument(
         "--curve",
         action="append",
         default=[],
@@ -89,6 +103,8 @@ def change_of(args: argparse.Namespace, plan: Plan, stages: Sequence[StageInfo])
         speedups=_parse_by_stage("--speedup", args.speedup, [*names, _RECEIVING], _times),
         drop=tuple(dict.fromkeys(_check_stage("--drop", name, names) for name in args.drop)),
         cache_hits=_parse_by_stage("--cache", args.cache, names, _share),
+        every={stage: int(number) for stage, number in _parse_by_stage("--every", args.every, names, _whole).items()},
+        on_device=_parse_by_stage("--to-device", args.to_device, names, parse_duration),
         cost_curves=_curves(args.curve, stages),
         cores=_parse_optional("--cores", args.cores, _cores),
         devices=_parse_optional("--devices", args.devices, _devices),
@@ -246,8 +262,12 @@ def _cores(text: str) -> float:
 
 
 def _devices(text: str) -> int:
+    return _whole(text, "of devices, ")
+
+
+def _whole(text: str, of_what: str = "") -> int:
     if not (text.isascii() and text.isdecimal() and int(text) >= 1):
-        raise ValueError(f"expected a whole number of devices, 1 or more, got {text!r}")
+        raise ValueError(f"expected a whole number {of_what}1 or more, got {text!r}")
     return int(text)
 
 

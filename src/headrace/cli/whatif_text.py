@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.formatting import align_columns, quote_arg, wrap_lines
-from headrace.base.units import format_duration, format_number, format_rate
+from headrace.base.units import format_duration, format_number, format_rate, format_size
 from headrace.runs.formats.profile import EMULATED
 from headrace.runs.rerun_command import pipeline_address
 
@@ -98,6 +98,7 @@ def _metrics(document: PredictionDocument) -> list[str]:
         ("latency p99", document.latency_p99, format_duration),
         *((("in time, /s", document.goodput, format_number),) if document.goodput is not None else ()),
         ("CPU per item", document.cpu_per_item, format_duration),
+        *((("memory, peak", document.memory, format_size),) if document.memory is not None else ()),
     )
     rows: list[tuple[str, ...]] = [("", "recorded", "predicted", "9 in 10 within", "ratio")]
     refused = []
@@ -184,7 +185,9 @@ def _is_elsewhere(change: Change) -> bool:
 
 
 def _is_in_code(change: Change) -> bool:
-    return bool(change.speedups or change.drop or change.cache_hits or change.cost_curves)
+    return bool(
+        change.speedups or change.drop or change.cache_hits or change.every or change.on_device or change.cost_curves
+    )
 
 
 def _ledger_line(id_: str, shown: Shown) -> str:

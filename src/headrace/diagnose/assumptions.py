@@ -105,10 +105,10 @@ def _of_the_gil(replay: Replay, change: Change) -> Iterator[Assumption]:
 _BY_KIND = {
     "arrivals": "jobs come at random, independent of one another",
     "batch": "calls of sizes between measured ones cost what lies between",
-    "cache": "hits come evenly and cost nothing",
+    "cache": "what is skipped comes evenly and costs nothing",
     "cores": "other cores are as fast as these",
     "curve": "the new costs hold in this pipeline",
-    "devices": "every device is as fast as the first",
+    "devices": "a device takes as long for all that it is given",
     "drop": "what comes after the dropped stage costs the same",
     "executor": "handing items over costs what it usually does",
     "model": "the model's costs change as its settings say",

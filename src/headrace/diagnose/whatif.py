@@ -19,6 +19,7 @@ from headrace.base.statistics import percentile
 from headrace.base.units import format_duration
 from headrace.diagnose.assumptions import Assumption, assumptions, other_ratio
 from headrace.diagnose.bounds import bound_ratio
+from headrace.diagnose.memory_need import predict_memory
 from headrace.diagnose.prediction_interval import USUAL_ERROR, interval, nine_in_ten, times_as_wide
 from headrace.diagnose.replay import Replay, Simulated
 from headrace.diagnose.replay.plans import check_costs, not_simulated
@@ -74,6 +75,7 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
         latency_p99=_latency(replay, change, after, 99),
         goodput=_goodput(replay, change),
         cpu_per_item=_cpu(replay, base, after),
+        memory=predict_memory(replay, change),
         bound_ratio=bound_ratio(replay, change),
         naive_ratio=naive_ratio(replay, change),
         limit_after=limit_in_words(after),
@@ -92,6 +94,10 @@ def in_words(change: Change) -> str:
     parts += [f"{stage} {factor:g} times as fast" for stage, factor in change.speedups.items()]
     parts += [f"without {stage}" for stage in change.drop]
     parts += [f"{share:.0%} of {stage} from a cache" for stage, share in change.cache_hits.items()]
+    parts += [f"one in {number} items of {stage}" for stage, number in change.every.items()]
+    parts += [
+        f"{stage} on the device, {format_duration(seconds)} an item" for stage, seconds in change.on_device.items()
+    ]
     parts += [f"another cost curve of {stage}" for stage in change.cost_curves]
     if change.cores is not None:
         parts.append(f"{change.cores:g} cores")

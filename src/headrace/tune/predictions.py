@@ -10,12 +10,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from headrace.base.plan import Plan
+from headrace.diagnose.memory_need import estimate_queued_bytes
 from headrace.runs.emulation import emulated_engines
 from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import ProfileDocument, StageAccount
 from headrace.runs.reader import Run
 from headrace.tune.objective import Objective
-from headrace.tune.predictor import MeasuredRun, Predictor, ReplayedRun, estimate_queued_bytes
+from headrace.tune.predictor import MeasuredRun, Predictor, ReplayedRun
 from headrace.tune.rounds import Entrant
 from headrace.tune.search import FoundPoint, search
 from headrace.tune.space import THREADS, Limits, Point, Value, build_space

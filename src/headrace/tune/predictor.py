@@ -14,6 +14,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.goals import LatencyGoal
 from headrace.base.plan import Plan
 from headrace.base.plan_changes import list_changed_settings
+from headrace.diagnose.memory_need import PROCESS_BYTES, count_processes, estimate_queued_bytes
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import StageAccount
 from headrace.tune.objective import Outlook
@@ -25,8 +26,6 @@ _CALL_SIZE = 0.1
 PROCESS_SIZE = 3.0
 #: Jobs that are simulated where they come at a rate; the first tenth of them meets an empty machine and counts for nothing.
 _ARRIVING_JOBS, _WARM_UP = 2000, 0.1
-#: Resident memory of a worker process with an interpreter and what a pipeline imports.
-PROCESS_BYTES = 150e6
 
 
 class SimulatedPlan(Protocol):
@@ -169,7 +168,7 @@ class Predictor:
         after = estimate_queued_bytes(plan, self._measured.accounts)
         if after is None or self._base_bytes is None:
             return None
-        more_processes = _num_processes(plan) - _num_processes(self._replay.plan)
+        more_processes = count_processes(plan) - count_processes(self._replay.plan)
         return after - self._base_bytes + PROCESS_BYTES * more_processes
 
     def _make_change(
@@ -196,21 +195,3 @@ def size(plan: Plan, accounts: Mapping[str, StageAccount] | None = None) -> floa
         total += (stage.workers or 1) * one + 0.01 * (stage.batch or 1)
     carrier = any(stage.executor == "events" for stage in plan.stages.values())
     return total + carrier + plan.source.receivers
-
-
-def estimate_queued_bytes(plan: Plan, accounts: Mapping[str, StageAccount]) -> float | None:
-    """Return the most that full queues and busy workers hold; None where the sizes of items were not measured."""
-    total = 0.0
-    for name, stage in plan.stages.items():
-        account = accounts.get(name)
-        if account is None or account.bytes_in is None or account.bytes_out is None:
-            return None
-        if stage.executor != "inline":
-            queued = (stage.queue_items or 0) * account.bytes_in
-            total += min(queued, stage.queue_bytes or queued)
-        total += (stage.workers or 1) * (stage.batch or 1) * (account.bytes_in + account.bytes_out)
-    return total
-
-
-def _num_processes(plan: Plan) -> int:
-    return sum(stage.workers or 1 for stage in plan.stages.values() if stage.executor == "process")

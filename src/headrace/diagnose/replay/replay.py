@@ -373,13 +373,27 @@ class Replay:
 
     def _check(self, change: Change) -> None:
         names = [stage.name for stage in self.demands.stages]
-        for name in (*change.speedups, *change.drop, *change.cache_hits, *change.cost_curves):
+        for name in (
+            *change.speedups,
+            *change.drop,
+            *change.cache_hits,
+            *change.every,
+            *change.on_device,
+            *change.cost_curves,
+        ):
             if name not in names and name != "receiving":
                 raise unknown_key(name, "the stages of this run", names)
         for name, factor in change.speedups.items():
             check(factor > 0 and np.isfinite(factor), f"speed-up of {name}", factor, "a factor above 0")
         for name, share in change.cache_hits.items():
             check(0 <= share <= 1, f"cache hits of {name}", share, "a share from 0 to 1")
+        for name, number in change.every.items():
+            check(number >= 1, f"every item of {name}", number, "a whole number >= 1")
+        for name, seconds in change.on_device.items():
+            check(seconds > 0 and np.isfinite(seconds), f"seconds of {name} on the device", seconds, "more than 0")
+            stage = next(one for one in self.demands.stages if one.name == name)
+            takes_items = stage.info.kind == "cpu" and stage.info.role == "map"
+            check(takes_items, "stage moved to the device", name, "a stage of kind cpu that maps items one by one")
         check(change.cores is None or change.cores > 0, "cores", change.cores, "more than 0")
         check(change.devices is None or change.devices >= 1, "devices", change.devices, "a whole number >= 1")
         has_device = any(

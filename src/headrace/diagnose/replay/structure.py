@@ -361,6 +361,7 @@ class _Builder:
         if self.plan.stages[group[0].name].executor == "events":
             thread = self._resource("carrier", 1)
             return [_carried(w, (*_phases(0.0, c, g), *tail), thread) for w, c, g in zip(*columns[0], strict=True)]
+        locks |= self._moved(group)
         if len(columns) == 1 and not locks and not gil_acquisitions[0]:
             wait, cpu, gil = columns[0]
             return [_phases(w, c, g) + tail for w, c, g in zip(wait, cpu, gil, strict=True)]
@@ -369,9 +370,7 @@ class _Builder:
             phases: list[Phase] = []
             for demands, (wait, cpu, gil), times in zip(group, columns, gil_acquisitions, strict=True):
                 own = _cut_by_gil(_phases(wait[unit], cpu[unit], gil[unit]), times)
-                if demands.name in locks and own:
-                    own = ((TAKE, locks[demands.name]), *own, (GIVE, locks[demands.name]))
-                phases.extend(own)
+                phases.extend(_locked(own, locks.get(demands.name)))
             programs.append((*phases, *tail))
         return programs
 
@@ -389,11 +388,11 @@ class _Builder:
         if name in change.drop:
             factor = 0.0
         factors = np.full(len(units), factor)
-        hits = change.cache_hits.get(name, 0.0)
-        if hits > 0:  # spread evenly: the i-th unit is a hit when the running sum of the share passes a whole number
-            running = np.floor(np.arange(1, len(units) + 1) * hits) > np.floor(np.arange(len(units)) * hits)
-            factors[running] = 0.0
+        factors[_hits(change.skipped(name), len(units))] = 0.0
         wait, cpu = demands.wait[units] * factors, demands.cpu[units] * factors
+        if name in change.on_device:
+            seconds = change.on_device[name] * (factors > 0)
+            return seconds.tolist(), [0.0] * len(units), [0.0] * len(units)
         in_process = self.plan.stages[head.name].executor == "process"
         share = 0.0 if in_process else self.scenario.holds_gil.get(name, 0.0)
         gil = cpu * share
@@ -433,18 +432,22 @@ class _Builder:
         times = [0 if gil_acquisitions is None else gil_acquisitions.at(one / usual) for one in seconds]
         resource = None
         if device.is_exclusive and not (device.is_emulated and self._uses(device)):
-            # One for all models, as an accelerator is.
-            owners = [demands.name for demands in self.scenario.demands.stages if demands.is_exclusive]
-            resource = self._resource(f"device:{','.join(owners)}", self.scenario.change.devices or 1)
+            resource = self._device()
+        hits = np.concatenate([[0], np.cumsum(_hits(change.skipped(device.name), len(units)))])
         at = group.index(device)
-        before = [self._columns(demands, group[0]) for demands in group[:at]]
-        behind = [self._columns(demands, group[0]) for demands in group[at + 1 :]]
+        before, behind = (
+            [(self._columns(demands, group[0]), demands.name) for demands in part]
+            for part in (group[:at], group[at + 1 :])
+        )
+        locks = self._moved(group)
         overhead = self._overhead_of(group)
         aside = device is group[0] and largest > 1
         own_kind = GIL if self.gil_matters else CPU
 
         def program(size: int, unit: int) -> Program:
-            total = seconds[size] * residuals[unit]
+            # Batches are full of what has to be done: what is answered without it stands for no place in one.
+            done = size - int(hits[min(unit + size, len(hits) - 1)] - hits[unit])
+            total = seconds[size] * residuals[unit] * done / size
             cpu = total * share * (1.0 - gil_share)
             call = _phases(total * (1.0 - share), cpu, total * share * gil_share)
             if spread is not None:
@@ -456,9 +459,10 @@ class _Builder:
             for columns, ahead in ((before, True), (behind, False)):
                 if not ahead:
                     phases.extend(call)
-                for waits, cpus, gils in columns:
+                for (waits, cpus, gils), name in columns:
                     for member in range(unit, min(unit + size, len(waits))):
-                        phases.extend(_phases(waits[member], cpus[member], gils[member]))
+                        own = _phases(waits[member], cpus[member], gils[member])
+                        phases.extend(_locked(own, locks.get(name)))
             if overhead > 0 and not aside:
                 phases.append((own_kind, overhead * size))
             return tuple(phases)
@@ -482,6 +486,16 @@ class _Builder:
                     phases.extend(_phases(one.wait * factor, cpu * (1.0 - share), cpu * share))
                     found.setdefault(unit, []).append(Retry(tuple(phases) or ((WAIT, 1e-6),), one.delay))
         return found
+
+    def _moved(self, group: Sequence[StageDemands]) -> dict[str, int]:
+        """Return {stage that runs on the device now: the number of that resource}."""
+        return {one.name: self._device() for one in group if one.name in self.scenario.change.on_device}
+
+    def _device(self) -> int:
+        """Return the number of the device: one for all models and stages on it, as an accelerator is."""
+        change = self.scenario.change
+        owners = [one.name for one in self.scenario.demands.stages if one.is_exclusive or one.name in change.on_device]
+        return self._resource(f"device:{','.join(owners)}", change.devices or 1)
 
     def _resource(self, name: str, capacity: int) -> int:
         if name not in self.named:
@@ -516,6 +530,18 @@ def _phases(wait: float, cpu: float, gil: float) -> Program:
         return ((WAIT, wait), (CPU, cpu)) if cpu > 0.0 else ((WAIT, wait),)
     phases = ((WAIT, wait), (CPU, cpu), (GIL, gil))
     return tuple(phase for phase in phases if phase[1] > 0.0)
+
+
+def _hits(share: float, count: int) -> Array:
+    """Return which units are skipped, (count,) bool: evenly, whenever the running sum of the share passes a whole number."""
+    return np.asarray(np.floor(np.arange(1, count + 1) * share + 1e-9) > np.floor(np.arange(count) * share + 1e-9))
+
+
+def _locked(program: Program, resource: int | None) -> Program:
+    """Return a program that holds a resource all the time; itself where there is none, or nothing to do."""
+    if resource is None or not program:
+        return program
+    return ((TAKE, resource), *program, (GIVE, resource))
 
 
 def _carried(wait: float, work: Program, thread: int) -> Program:

@@ -52,6 +52,11 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Stages that cost nothing any more."""
     cache_hits: dict[str, float] = {}
     """{stage: share of the items, 0 to 1, that it answers from a cache, at no cost}."""
+    every: dict[str, int] = {}
+    """{stage: N}: it does every N-th item only, and gives the others its last answer, at no cost."""
+    on_device: dict[str, float] = {}
+    """{stage: seconds of an item on the device}: it runs there, one item after the other and after what the models have there,
+    and needs no core any more. The device is the run's; where it has none, one of its own."""
     cost_curves: dict[str, dict[int, float]] = {}
     """{device stage: {batch size: seconds per call}} of another engine, variant or device, as measured elsewhere."""
     cores: float | None = None
@@ -70,6 +75,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether nothing is changed."""
         return self == Change()
 
+    def skipped(self, stage: str) -> float:
+        """Return the share of items, 0 to 1, that cost a stage nothing."""
+        return 1.0 - (1.0 - self.cache_hits.get(stage, 0.0)) / self.every.get(stage, 1)
+
     @property
     def kinds(self) -> tuple[str, ...]:
         """What is changed, sorted: of `KINDS`; predictions of one kind are off for the same reasons."""
@@ -77,10 +86,10 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         given = {
             "speedup": self.speedups,
             "drop": self.drop,
-            "cache": self.cache_hits,
+            "cache": self.cache_hits or self.every,
             "curve": self.cost_curves,
             "cores": self.cores,
-            "devices": self.devices,
+            "devices": self.devices or self.on_device,
             "arrivals": self.arrival_rate or self.deadline_seconds,
             "quiet": self.quiet,
         }
@@ -157,6 +166,8 @@ class PredictionDocument(msgspec.Struct, frozen=True, kw_only=True):
     goodput: PredictedMetric | None = None
     """Jobs per second answered by the deadline; None where the change has none."""
     cpu_per_item: PredictedMetric
+    memory: PredictedMetric | None = None
+    """Peak resident bytes of all processes; None in predictions of before 2026-11-23."""
     bound_ratio: float | None
     """The ratio by operational bounds on CPU demand, which can be redone by hand; see `headrace.diagnose.bounds`."""
     naive_ratio: float | None
