@@ -1,8 +1,9 @@
 """The pipelines and the changes that `benchmarks.whatif_error` predicts and then makes.
 
-Eight pipelines: the four shapes of `benchmarks.faults`, a line of emulated stages (`line`), the same with jobs that come
+Twelve pipelines: the four shapes of `benchmarks.faults`, a line of emulated stages (`line`), the same with jobs that come
 slower than it could do them (`arriving`), stages that wait, compute in C and in Python, and take batches (`mixed`), and the
-sequential pipeline of the article that `docs/design.md` names, eight times as fast (`article`).
+sequential pipeline of the article that `docs/design.md` names, eight times as fast (`article`); and four that compute
+something (`whatif_programs`), whose costs are written down nowhere.
 
 What a change is to the prediction, a `Change`, and how it is really made, a function from case to case, stand side by side
 here; nothing else connects them. Stages are made slower or faster by giving them more or less to do.
@@ -26,6 +27,7 @@ import headrace as hr
 from benchmarks.faults import work
 from benchmarks.faults.case import Case
 from benchmarks.faults.shapes import SHAPES, Computed
+from benchmarks.whatif_programs import PROGRAMS
 from headrace.base.plan import Plan
 from headrace.pipeline.execute import Measuring, run
 from headrace.runs.formats.prediction import Change
@@ -273,6 +275,7 @@ PIPELINES: Mapping[str, Callable[[], Case]] = {
     "mixed": mixed,
     "arriving": arriving,
     "article": article,
+    **PROGRAMS,
 }
 
 
@@ -316,6 +319,32 @@ def _other_device(launch: float, item: float) -> WhatIf:
     """Return another device, known to the prediction by its measured cost curve only."""
     options = f"model.options.launch_seconds={launch}", f"model.options.item_seconds={item}"
     return WhatIf(Change(), lambda case: case.with_settings(*options), has_other_device=True)
+
+
+def _twice(name: str) -> WhatIf:
+    """Return a stage that does its work twice."""
+
+    def make(case: Case) -> Case:
+        return case.around(name, lambda call: lambda value: (call(value), call(value))[1])
+
+    return times_as_fast(name, 0.5, make)
+
+
+def _every(name: str, number: int) -> WhatIf:
+    """Return a stage that does one item in so many, and gives the others its last answer."""
+
+    def around(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        seen: list[Any] = [0, None]
+
+        def skipping(value: Any) -> Any:
+            if seen[0] % number == 0:
+                seen[1] = call(value)
+            seen[0] += 1
+            return seen[1]
+
+        return skipping
+
+    return WhatIf(Change(every={name: number}), lambda case: case.around(name, around))
 
 
 _LINE = {"fetch": 0.060, "prepare": 0.012, "tell": 0.020}
@@ -431,6 +460,42 @@ WHAT_IFS: Mapping[str, Sequence[WhatIf]] = {
              "process.executor=thread", "tell.executor=thread", "tell.workers=4"),
         plan("fetch.executor=thread", "fetch.workers=12", "preprocess.executor=thread", "preprocess.workers=4",
              "process.executor=thread", "process.batch=8", "tell.executor=thread", "tell.workers=4"),
+    ),
+    "limited": (
+        plan("enrich.workers=12"),
+        plan("enrich.workers=3"),
+        _twice("tokenize"),
+        _every("vectorize", 3),
+    ),
+    "text": (
+        plan("enrich.workers=16"),
+        plan("enrich.workers=2"),
+        plan("vectorize.workers=2"),
+        plan("tokenize.executor=process"),
+        plan("process.batch=1"),
+        _twice("tokenize"),
+        _twice("vectorize"),
+        _every("vectorize", 3),
+    ),
+    "sound": (
+        plan("fetch.workers=2"),
+        plan("fetch.workers=12"),
+        plan("spectrum.workers=2"),
+        plan("spectrum.workers=2", "decode.workers=2", "smooth.executor=process"),
+        plan("smooth.executor=process"),
+        plan("process.batch=1"),
+        _twice("spectrum"),
+        _twice("smooth"),
+        _every("spectrum", 3),
+    ),
+    "crops": (
+        plan("normalize.workers=2"),
+        plan("normalize.workers=4"),
+        plan("detect.workers=2"),
+        plan("process.batch=2"),
+        _twice("normalize"),
+        _twice("detect"),
+        _every("normalize", 2),
     ),
 }  # fmt: skip
 

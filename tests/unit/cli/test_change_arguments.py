@@ -46,13 +46,15 @@ def test_all_options_at_once() -> None:
     found = change(
         *["--set", "fetch.workers=32", "--set", "run.ordered=true", "--speedup", "decode=2x", "--speedup", "fetch=0.5"],
         *["--drop", "deliver", "--cache", "decode=30%", "--cores", "3.5", "--devices", "2", "--arrival-rate", "3.6k/h"],
-        "--quiet-machine",
+        *["--quiet-machine", "--every", "process=3", "--to-device", "fetch=2ms"],
     )
     assert found == Change(
         settings=("fetch.workers=32", "run.ordered=true"),
         speedups={"decode": 2.0, "fetch": 0.5},
         drop=("deliver",),
         cache_hits={"decode": 0.3},
+        every={"process": 3},
+        on_device={"fetch": 0.002},
         cores=3.5,
         devices=2,
         arrival_rate=1.0,
