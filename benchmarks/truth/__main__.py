@@ -8,7 +8,8 @@
     python -m benchmarks.truth --write SEED FOLDER          # a case as files that a person can run
 
 How this works: see `benchmarks/truth/__init__.py`. Verdicts and predictions are frozen to a file before the truth of a case is
-measured. A case takes about half a minute. Have nothing else run, or run it with `chrt -r 10`.
+measured. A case takes about half a minute. Have nothing else run, or run it with `chrt -r 10`,
+or with `--quiet 600`, which waits before each case.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from benchmarks.truth import program
 from benchmarks.truth.grammar import draw
 from benchmarks.truth.measuring import Length, commit, run_case
 from benchmarks.truth.recordings import diagnose_again
-from benchmarks.truth.rows import Row, append, read_rows
+from benchmarks.truth.rows import DISTURBING_CORES, Row, append, read_rows
 from benchmarks.truth.scores import as_text, score, summarize
 from headrace.base.errors import Interrupted
 
@@ -45,7 +46,15 @@ def fresh_seeds(commit_hash: str) -> Iterator[int]:
         yield numbers.randrange(FIRST_REPORTED, 1 << 31)
 
 
-def run_all(seeds: Iterator[int], folder: Path, *, cases: int | None, minutes: float | None, keep: bool) -> bool:
+def run_all(
+    seeds: Iterator[int],
+    folder: Path,
+    *,
+    cases: int | None,
+    minutes: float | None,
+    keep: bool = False,
+    patience_seconds: float = 0.0,
+) -> bool:
     """Run cases that the folder does not hold yet; return whether the user ended it.
 
     Args:
@@ -54,6 +63,7 @@ def run_all(seeds: Iterator[int], folder: Path, *, cases: int | None, minutes: f
         cases: Most cases that the folder is to hold.
         minutes: Begin none after so many.
         keep: Keep the run folders.
+        patience_seconds: Wait so long at most before each case for other programs to be quiet.
     """
     folder.mkdir(parents=True, exist_ok=True)
     done = {row.seed for row in read_rows(folder / ROWS)}
@@ -64,6 +74,8 @@ def run_all(seeds: Iterator[int], folder: Path, *, cases: int | None, minutes: f
         if seed in done:
             continue
         try:
+            if patience_seconds:
+                measure.wait_quiet(DISTURBING_CORES, patience_seconds)
             row = msgspec.structs.replace(run_case(draw(seed), folder, length, keep=keep), headrace=now)
         except (KeyboardInterrupt, Interrupted):
             return True
@@ -101,6 +113,13 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--write", nargs=2, metavar=("SEED", "FOLDER"), help="write a case as files to run")
     parser.add_argument("--cases", type=int, help="so many cases at most")
     parser.add_argument("--minutes", type=float, help="begin no case after so many minutes")
+    parser.add_argument(
+        "--quiet",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="before each case wait so long for others to be quiet",
+    )
     parser.add_argument("--seeds", type=_seeds, help="these instead of fresh ones: 7 or 0-39 or 3,17")
     parser.add_argument("--keep", action="store_true", help="keep the run folders below FOLDER/runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
@@ -130,7 +149,14 @@ def _result(arguments: argparse.Namespace) -> dict[str, Any]:
     folder = arguments.full or arguments.rescore
     if arguments.full:
         seeds = iter(arguments.seeds) if arguments.seeds else fresh_seeds(commit())
-        interrupted = run_all(seeds, folder, cases=arguments.cases, minutes=arguments.minutes, keep=arguments.keep)
+        interrupted = run_all(
+            seeds,
+            folder,
+            cases=arguments.cases,
+            minutes=arguments.minutes,
+            keep=arguments.keep,
+            patience_seconds=arguments.quiet,
+        )
     rows = read_rows(folder / ROWS)
     return {**summarize(rows), "quick": False, "interrupted": interrupted}
 

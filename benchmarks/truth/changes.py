@@ -102,7 +102,7 @@ def _cores(spec: Spec, numbers: random.Random) -> Iterator[Asked]:
 
 def _without(spec: Spec, numbers: random.Random) -> Iterator[Asked]:
     stages = [stage for stage in spec.stages if stage.role == "map" and stage.kind == "cpu"]
-    inside = any(stage.role == "fan_out" for stage in spec.stages)
+    inside = spec.shape == "tasks" or any(stage.role == "fan_out" for stage in spec.stages)
     if len(stages) > 1 and not inside:
         stage = numbers.choice(stages)
         if stage.name != "result":

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from benchmarks.truth.spec import CORES, Part, Spec, StageSpec
+from benchmarks.truth.spec import CORES, MODELS, Part, Spec, StageSpec
 from benchmarks.verdicts_required import Required
 
 
@@ -37,7 +37,7 @@ class Planted(msgspec.Struct, frozen=True, kw_only=True):
         """Return what is right to say of it."""
         kind = KINDS[self.kind]
         verdicts = kind.verdicts or own_work(spec, self.stage)
-        return Required(verdicts, (self.stage,) if self.stage else ())
+        return Required(verdicts, (self.stage,) if self.stage else kind.stages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,8 @@ class Kind:
     verdicts: tuple[str, ...] = ()
     """Any of these is right; empty: whatever names the stage's own work."""
     needs: Callable[[Spec], bool] = lambda spec: True
+    stages: tuple[str, ...] = ()
+    """Where `suits` is None: stages that may be named with it; empty: any."""
 
 
 def plant(kind: str, spec: Spec, dose: float, numbers: random.Random) -> Planted | None:
@@ -156,7 +158,7 @@ def _slow_poll(spec: Spec, name: str, dose: float) -> Spec:
 
 def _blas_threads(spec: Spec, name: str, dose: float) -> Spec:
     for stage in spec.stages:
-        if stage.part.inmost().name in ("Blas", "Model"):
+        if stage.part.inmost().name in ("Blas", *MODELS):
             spec = spec.with_work(stage.name, threads=max(2, round(1.6 * dose)))
     return spec.with_settings(f"{name}.workers=4", f"{name}.executor=thread")
 
@@ -198,6 +200,10 @@ def _is_model(spec: Spec, stage: StageSpec) -> bool:
     return stage.kind == "device"
 
 
+def _has_one_route(spec: Spec) -> bool:
+    return spec.shape != "tasks"
+
+
 def _has_callback(spec: Spec) -> bool:
     return spec.delivery.startswith("hr.callback")
 
@@ -221,7 +227,10 @@ KINDS: Mapping[str, Kind] = {
     ),
     "narrow_link": Kind("a link lets so many bytes through", _is_called, _narrow_link, ("BANDWIDTH", "RATE_LIMIT")),
     "slow_receiver": Kind("the receiver of results answers late", None, _slow_receiver, ("CALLBACK",), _has_callback),
-    "large_results": Kind("results are large, and written as text", None, _large_results, ("SERIALIZATION",)),
+    "large_results": Kind(  # the GIL too: writing numbers as text holds it
+        "results are large, and written as text", None, _large_results, ("SERIALIZATION", "GIL"),
+        _has_one_route, ("deliver", "result"),
+    ),
     "lock": Kind("one lock around the work, for all workers", _is_native, _locked, ("LOCK",)),
     "lock_outside": Kind("a lock is held while something outside is waited for", _is_called, _behind_a_lock, ("LOCK",)),
     "collector": Kind(
@@ -233,7 +242,9 @@ KINDS: Mapping[str, Kind] = {
         _around("Logging", lines=lambda spec, dose: 10, bytes_per_second=lambda spec, dose: round(750 * spec.rate() / dose)),
         ("LOGGING",),
     ),
-    "sync_writes": Kind("each item is written to the disk, and waited for", None, _synced, ("DISK", "LOGGING")),
+    "sync_writes": Kind(
+        "each item is written to the disk, and waited for", None, _synced, ("DISK", "LOGGING"), _has_one_route
+    ),
     "dear_items": Kind(
         "one item in nine is dear", _computes,
         _around("Rarely", every=lambda spec, dose: 9, times=lambda spec, dose: round(8 * dose)),

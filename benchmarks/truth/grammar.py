@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import msgspec
 
 from benchmarks.truth.faults import KINDS, Planted, plant
-from benchmarks.truth.spec import WORKS, Part, Spec, StageSpec, fewest_workers
+from benchmarks.truth.spec import TASKS, WORKS, Part, Spec, StageSpec, fewest_workers
 
-SHAPES = {"chain": 4, "device": 4, "two_devices": 1, "fan_out": 2}
+SHAPES = {"chain": 4, "device": 3, "two_devices": 1, "fan_out": 2, "tasks": 1}
 _HEALTHY, _TWO = 0.2, 0.25
 #: Milliseconds of a core that a stage takes for an item, evenly on the scale of logarithms.
 _LEAST_MS, _MOST_MS = 0.3, 3.0
@@ -88,6 +88,8 @@ def _draw_healthy(numbers: random.Random) -> Spec:
     shape = numbers.choices(list(SHAPES), list(SHAPES.values()))[0]
     stages = _draw_stages(shape, numbers)
     spec = Spec(shape=shape, stages=tuple(stages))
+    if shape == "tasks":
+        spec = spec.with_arrivals(tasks=TASKS)
     if numbers.random() < 0.12:
         spec = spec.with_machine(cores=1)
     if numbers.random() < 0.2:
@@ -97,6 +99,8 @@ def _draw_healthy(numbers: random.Random) -> Spec:
 
 
 def _draw_stages(shape: str, numbers: random.Random) -> list[StageSpec]:
+    if shape == "tasks":
+        return [stage for task in TASKS for stage in _draw_module(task, numbers)]
     computing = [_draw_work(name, numbers) for name in numbers.sample(sorted(WORKS), numbers.randint(2, 4))]
     while sum(stage.milliseconds for stage in computing) > _TOTAL_MS:
         computing.pop()
@@ -109,6 +113,13 @@ def _draw_stages(shape: str, numbers: random.Random) -> list[StageSpec]:
     return _cut(computing, numbers) if shape == "fan_out" else computing
 
 
+def _draw_module(task: str, numbers: random.Random) -> list[StageSpec]:
+    before, after = (_draw_work(name, numbers) for name in numbers.sample(sorted(WORKS), 2))
+    stages = {"preprocess": before, "process": _draw_model("", numbers), "postprocess": after}
+    # A module does not say whether its code lets go of the GIL.
+    return [msgspec.structs.replace(stage, name=f"{task}.{name}", releases_gil=False) for name, stage in stages.items()]
+
+
 def _draw_work(name: str, numbers: random.Random) -> StageSpec:
     each_ms, holds, names = WORKS[name]
     wanted_ms = math.exp(numbers.uniform(math.log(_LEAST_MS), math.log(_MOST_MS)))
@@ -119,7 +130,10 @@ def _draw_work(name: str, numbers: random.Random) -> StageSpec:
 
 
 def _draw_model(name: str, numbers: random.Random) -> StageSpec:
-    part = Part("Model", {"repeats": 4 * numbers.randint(10, 120), "launches": 8 * numbers.randint(0, 12)})
+    part = Part(
+        "TorchModel" if numbers.random() < 0.15 else "Model",
+        {"repeats": 4 * numbers.randint(10, 120), "launches": 8 * numbers.randint(0, 12)},
+    )
     return StageSpec(name, part, kind="device")
 
 

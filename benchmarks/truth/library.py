@@ -258,6 +258,53 @@ class Model:
         return list(batch)
 
 
+class TorchModel(Model):
+    """The same in PyTorch, where that is installed."""
+
+    def __call__(self, batch: Sequence[bytes]) -> list[bytes]:
+        """Return the items."""
+        import torch
+
+        torch.set_num_threads(self.threads)
+        with torch.inference_mode():
+            values = torch.tensor(np.stack([np.resize(np.frombuffer(item, np.uint8), 256) for item in batch])) / 255
+            small, weights = torch.from_numpy(_matrix(64)), torch.from_numpy(_matrix(256)) / 128
+            for _ in range(self.launches):
+                small @ small
+            for _ in range(self.repeats):
+                values = torch.tanh(values @ weights)
+        return list(batch)
+
+
+class Steps(hr.Module):
+    """One of the modules of a pipeline with several tasks.
+
+    Args:
+        before: What is done with each item before the model.
+        model: The model.
+        after: What is done with each item after it.
+    """
+
+    input = hr.BytesInput()
+
+    def __init__(
+        self, before: Callable[[bytes], bytes], model: Callable[[Any], list[bytes]], after: Callable[[bytes], bytes]
+    ) -> None:
+        self._before, self._model, self._after = before, model, after
+
+    def preprocess(self, value: bytes) -> bytes:
+        """Return the item."""
+        return self._before(value)
+
+    def process(self, batch: Any) -> list[bytes]:
+        """Return the items."""
+        return self._model(batch)
+
+    def postprocess(self, result: bytes) -> bytes:
+        """Return the item."""
+        return self._after(result)
+
+
 # --- Waiting
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.faults.environment_faults import cpu_quota
 from benchmarks.truth import library, surroundings
 from benchmarks.truth.grammar import Case
-from benchmarks.truth.spec import Spec
+from benchmarks.truth.spec import TASKS, Spec
 from headrace.base.plan import Plan
 from headrace.pipeline.definition import Pipeline
 
@@ -34,6 +34,7 @@ def text_of(spec: Spec, seconds: float, title: str) -> str:
         part = parts.pop()
         names.add(part.name)
         parts += [one for one in part.options.values() if hasattr(one, "options")]
+    names |= {"Steps"} if spec.shape == "tasks" else set()
     names |= {name for name in ("receiver_of", "results_file", "Service") if f"{name}(" in spec.delivery}
     arrivals = "".join(f", {key}={value!r}" for key, value in spec.arrivals.items())
     imports = [
@@ -43,16 +44,27 @@ def text_of(spec: Spec, seconds: float, title: str) -> str:
             own := {name for name in names if getattr(getattr(module, name, None), "__module__", "") == module.__name__}
         )
     ]
-    stages = "".join(f"        {stage},\n" for stage in spec.stages)
     return (
         f'"""{title}"""\n\n' + "\n".join(imports) + "\n\nimport headrace as hr\n\n"
         "pipeline = hr.Pipeline(\n"
         f"    source=jobs({seconds:g}{arrivals}),\n"
-        f"    stages=[\n{stages}    ],\n"
+        f"{_work_of(spec)}"
         f"    delivery={spec.delivery},\n"
         # One name for all: a run folder is not to say what was done to its pipeline.
         '    name="texts",\n'
         ")\n"
+    )
+
+
+def _work_of(spec: Spec) -> str:
+    """Return the argument of a Pipeline that says what is done: stages, or a module for each task."""
+    if spec.shape != "tasks":
+        return "    stages=[\n" + "".join(f"        {stage},\n" for stage in spec.stages) + "    ],\n"
+    parts = {task: [str(stage.part) for stage in spec.stages if stage.name.startswith(f"{task}.")] for task in TASKS}
+    return (
+        "    modules={\n"
+        + "".join(f"        {task!r}: Steps({', '.join(own)}),\n" for task, own in parts.items())
+        + "    },\n"
     )
 
 

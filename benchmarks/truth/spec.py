@@ -29,6 +29,9 @@ WORKS: Mapping[str, tuple[float, Holds, tuple[str, ...]]] = {
 }
 #: Milliseconds that a model takes for an item in a batch of eight, a layer; and for a launch.
 LAYER_MS, LAUNCH_MS = 0.004, 0.008
+MODELS = ("Model", "TorchModel")
+#: Of a pipeline whose jobs are for one of two modules; stages are called `TASK.preprocess`, `.process`, `.postprocess`.
+TASKS = ("names", "prices")
 CORES = 2
 
 
@@ -80,7 +83,7 @@ class StageSpec(msgspec.Struct, frozen=True):
     def milliseconds(self) -> float:
         """Of a core that an item takes on a usual machine."""
         work = self.part.inmost()
-        if work.name == "Model":
+        if work.name in MODELS:
             return LAYER_MS * work.options["repeats"] + LAUNCH_MS * work.options.get("launches", 0) / 8
         if work.name in WORKS:
             return WORKS[work.name][0] * float(work.options["repeats"])
@@ -90,7 +93,7 @@ class StageSpec(msgspec.Struct, frozen=True):
     def holds(self) -> Holds:
         """What it holds while it computes."""
         work = self.part.inmost()
-        return WORKS[work.name][1] if work.name in WORKS else "core" if work.name == "Model" else "nothing"
+        return WORKS[work.name][1] if work.name in WORKS else "core" if work.name in MODELS else "nothing"
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,8 +158,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         """Return the workers of a stage that the Plan names, 1 if it names none."""
         return int(self.setting(f"{name}.workers") or 1)
 
-    def times(self, name: str) -> int:
-        """Return how often a stage works for one job: once for each piece between a cut and its join."""
+    def times(self, name: str) -> float:
+        """Return how often a stage works for one job: for each piece between a cut and its join, for each of its task's."""
+        if self.shape == "tasks":
+            return 1 / len(TASKS)
         pieces = 1
         for stage in self.stages:
             if stage.name == name:

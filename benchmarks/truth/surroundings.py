@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
+from typing import Any
 
 from headrace.base.plan import SourcePlan
 from headrace.base.protocols import Source
@@ -55,6 +56,8 @@ class Arrivals:
     """What one receive takes, whatever it brings."""
     per_poll: int = 1000
     """Jobs that one receive brings at most."""
+    tasks: tuple[str, ...] = ("",)
+    """What the jobs are for, in turn."""
 
 
 class Jobs(FiniteSource):
@@ -95,7 +98,7 @@ class Jobs(FiniteSource):
         with self._starting:
             if self._is_first:
                 self._is_first = False
-                return super().receive(1, wait_seconds)
+                return self._with_tasks(super().receive(1, wait_seconds))
             if self._begun is None:
                 self._begun, self._next = time.monotonic(), next(self._due, math.inf)
         if self.is_exhausted:
@@ -105,7 +108,12 @@ class Jobs(FiniteSource):
                 time.sleep(self._arrivals.poll_seconds)
         most = min(limit, self._arrivals.per_poll)
         number = most if self._arrivals.per_second is None else self._come(most, wait_seconds)
-        return super().receive(number, 0.0) if number else []
+        return self._with_tasks(super().receive(number, 0.0)) if number else []
+
+    def _with_tasks(self, jobs: list[Job] | None) -> list[Job] | None:
+        for job in jobs or []:
+            job.task = self._arrivals.tasks[int(job.id) % len(self._arrivals.tasks)]
+        return jobs
 
     def _come(self, most: int, wait_seconds: float) -> int:
         """Wait until a job is due, and return how many are."""
@@ -135,9 +143,9 @@ def _times(arrivals: Arrivals) -> Iterator[float]:
         at += numbers.expovariate(1 / mean) if arrivals.jitter else mean
 
 
-def jobs(seconds: float, **arrivals: float) -> Source:
+def jobs(seconds: float, **arrivals: Any) -> Source:
     """Return a source; `arrivals` are fields of `Arrivals`."""
-    return Jobs(seconds, Arrivals(**arrivals))  # type: ignore[arg-type]
+    return Jobs(seconds, Arrivals(**arrivals))
 
 
 # --- Services

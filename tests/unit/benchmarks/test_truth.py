@@ -87,7 +87,8 @@ def test_its_text_is_a_pipeline_with_a_plan(seed: int) -> None:
     specs = [case.spec, case.healthy, *(asked.spec for asked in draw_changes(case.spec, seed, 3))]
     for spec in (one for one in specs if "receiver_of" not in one.delivery):  # that one starts a server
         pipeline = program.pipeline_of(spec, 1.0)
-        assert [stage.name for stage in pipeline.stages] == [*(stage.name for stage in spec.stages), "deliver"]
+        fetch = ["fetch"] if spec.shape == "tasks" else []
+        assert [stage.name for stage in pipeline.stages] == [*fetch, *(stage.name for stage in spec.stages), "deliver"]
         assert set(program.plan_of(spec).stages) <= {stage.name for stage in pipeline.stages}
 
 
