@@ -83,7 +83,7 @@ def run_case(case: Case, folder: Path, length: Length, *, keep: bool = False) ->
         length: How much is run.
         keep: Leave the run folder there.
     """
-    row = Row(seed=case.seed, faults=tuple(map(str, case.planted)), shape=case.healthy.shape)
+    row = Row(case=case)
     began = time.monotonic()
     try:
         with ForeignLoad() as foreign, _quiet():
@@ -102,7 +102,7 @@ def _measure(case: Case, row: Row, folder: Path, length: Length, *, keep: bool) 
     run_folder = folder / "runs" / f"{case.seed}"
     rivals = _profile(case, run_folder, length.profile_seconds)
     asked = draw_changes(case.spec, case.seed, length.changes)
-    frozen = freeze(case, run_folder, asked)
+    frozen = freeze(case.seed, run_folder, asked)
     append(folder / FROZEN, [frozen])
     row = msgspec.structs.replace(
         row,
@@ -134,11 +134,17 @@ def _profile(case: Case, run_folder: Path, seconds: float) -> float:
     return rivals.cores
 
 
-def freeze(case: Case, run_folder: Path, asked: Sequence[Asked]) -> FrozenCase:
-    """Return what a diagnosis says of a run folder, and what is predicted from it."""
+def freeze(seed: int, run_folder: Path, asked: Sequence[Asked | Frozen]) -> FrozenCase:
+    """Return what a diagnosis says of a run folder, and what is predicted from it.
+
+    Args:
+        seed: Of the case.
+        run_folder: Of its profile.
+        asked: The changes; or what was predicted for them once, to predict it again.
+    """
     said_of_it, analysis = _diagnose(run_folder)
     predictions = tuple(_predict(analysis, one) for one in asked)
-    return FrozenCase(seed=case.seed, at_unix_seconds=time.time(), said=said_of_it, predictions=predictions)
+    return FrozenCase(seed=seed, at_unix_seconds=time.time(), said=said_of_it, predictions=predictions)
 
 
 def _diagnose(run_folder: Path) -> tuple[Said, Analysis | None]:
@@ -150,7 +156,7 @@ def _diagnose(run_folder: Path) -> tuple[Said, Analysis | None]:
         return Said(first=None, problem=f"{type(error).__name__}: {error}"), analysis
 
 
-def _predict(analysis: Analysis | None, asked: Asked) -> Frozen:
+def _predict(analysis: Analysis | None, asked: Asked | Frozen) -> Frozen:
     empty = Frozen(kind=asked.kind, says=asked.says, change=asked.change, predicted=None)
     if analysis is None:
         return msgspec.structs.replace(empty, refused="the run folder could not be read")

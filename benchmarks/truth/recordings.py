@@ -15,8 +15,6 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.truth.changes import draw_changes
-from benchmarks.truth.grammar import draw
 from benchmarks.truth.measuring import freeze
 from benchmarks.truth.rows import Row
 
@@ -64,7 +62,5 @@ def diagnose_one(path: Path) -> Row:
     with tempfile.TemporaryDirectory() as scratch, tarfile.open(path) as archive:
         archive.extractall(scratch, filter="data")
         row = row_of(path)
-        case = draw(row.seed)
-        asked = draw_changes(case.spec, case.seed, len(row.predictions))
-        frozen = freeze(case, Path(scratch, "run"), asked)
+        frozen = freeze(row.seed, Path(scratch, "run"), row.predictions)
     return msgspec.structs.replace(row, said=frozen.said, predictions=frozen.predictions)

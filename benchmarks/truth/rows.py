@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.truth.grammar import Case
 from headrace.runs.formats.diagnosis import DiagnosisDocument, Finding
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import Estimate
@@ -79,10 +80,8 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One case."""
 
-    seed: int
-    faults: tuple[str, ...]
-    """In words, in the order of the case."""
-    shape: str
+    case: Case
+    """As it was drawn then: the grammar may draw another one from the same seed today."""
     throughput: float | None = None
     """Of the profile, jobs per second."""
     said: Said = Said(first=None)
@@ -101,6 +100,16 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Why it could not be measured."""
     headrace: str = ""
     """Commit."""
+
+    @property
+    def seed(self) -> int:
+        """Of the case."""
+        return self.case.seed
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """In words, in the order of the case."""
+        return tuple(map(str, self.case.planted))
 
     @property
     def is_disturbed(self) -> bool:

@@ -39,7 +39,7 @@ class Part(msgspec.Struct, frozen=True):
     """A call of a class of `library` or `surroundings`, with its arguments; one of them may be another part."""
 
     name: str
-    options: dict[str, Any] = {}
+    options: dict[str, Part | bool | int | float | str] = {}
 
     def __str__(self) -> str:
         """Return it as Python."""

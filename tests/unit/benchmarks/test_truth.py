@@ -41,8 +41,7 @@ def a_row(seed: int, first: Named | None, second: Named | None = None, **gains: 
         name.replace("_", " ", 1): Truth(ratio=gain, low=gain * 0.98, high=gain * 1.02, pairs=6)
         for name, gain in gains.items()
     }
-    faults = tuple(map(str, draw(seed).planted))
-    return Row(seed=seed, faults=faults, shape="chain", said=Said(first=first, runner_up=second), truths=truths)
+    return Row(case=draw(seed), said=Said(first=first, runner_up=second), truths=truths)
 
 
 def right_for(seed: int, number: int) -> Named:
@@ -167,8 +166,6 @@ def test_verdicts_are_judged_by_the_measured_truth() -> None:
     assert (cheap.outcome, cheap.justified) == ("not scored", True)
     disturbed = msgspec.structs.replace(a_row(seed, wrong, cure_0=1.5), rivals=0.5)
     assert scores.score(disturbed).outcome == "not scored"
-    changed = msgspec.structs.replace(a_row(seed, wrong, cure_0=1.5), faults=("another x2",))
-    assert "grammar has changed" in scores.score(changed).why
 
 
 def test_another_stage_is_right_if_halving_it_gains_as_much() -> None:
@@ -251,11 +248,13 @@ def test_a_stored_recording_is_read_again(tmp_path: Path) -> None:
     assert again.said.problem
 
 
-def test_stored_recordings_are_cases_of_todays_grammar() -> None:
-    """Else their truth is that of another pipeline; make them anew after a change of the grammar."""
-    for path in recordings.FOLDER.glob("*.tar.xz"):
-        row = recordings.row_of(path)
-        assert tuple(map(str, draw(row.seed).planted)) == row.faults
+def test_stored_recordings_can_be_scored() -> None:
+    """Their rows are read by today's code, and each says what its truth is; all of them together are small."""
+    paths = list(recordings.FOLDER.glob("*.tar.xz"))
+    assert paths
+    for path in paths:
+        assert scores.score(recordings.row_of(path)).outcome != "not scored"
+    assert sum(path.stat().st_size for path in paths) < 600_000
 
 
 def test_this_process_is_not_its_own_rival() -> None:
