@@ -54,6 +54,7 @@ def run_all(
     minutes: float | None,
     keep: bool = False,
     patience_seconds: float = 0.0,
+    experiment_seconds: float = 0.0,
 ) -> bool:
     """Run cases that the folder does not hold yet; return whether the user ended it.
 
@@ -64,10 +65,11 @@ def run_all(
         minutes: Begin none after so many.
         keep: Keep the run folders.
         patience_seconds: Wait so long at most before each case for other programs to be quiet.
+        experiment_seconds: Of experiments with each running pipeline; 0: none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     done = {row.seed for row in read_rows(folder / ROWS)}
-    began, length, now = time.monotonic(), Length(), commit()
+    began, length, now = time.monotonic(), Length(experiment_seconds=experiment_seconds), commit()
     for number, seed in enumerate(seeds):
         if (cases is not None and number >= cases) or (minutes is not None and time.monotonic() - began > 60 * minutes):
             return False
@@ -120,6 +122,13 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="SECONDS",
         help="before each case wait so long for others to be quiet",
     )
+    parser.add_argument(
+        "--experiment",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="after each profile also experiment for so long",
+    )
     parser.add_argument("--seeds", type=_seeds, help="these instead of fresh ones: 7 or 0-39 or 3,17")
     parser.add_argument("--keep", action="store_true", help="keep the run folders below FOLDER/runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
@@ -156,6 +165,7 @@ def _result(arguments: argparse.Namespace) -> dict[str, Any]:
             minutes=arguments.minutes,
             keep=arguments.keep,
             patience_seconds=arguments.quiet,
+            experiment_seconds=arguments.experiment,
         )
     rows = read_rows(folder / ROWS)
     return {**summarize(rows), "quick": False, "interrupted": interrupted}

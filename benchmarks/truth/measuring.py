@@ -27,7 +27,7 @@ from benchmarks.truth.faults import own_work
 from benchmarks.truth.grammar import Case
 from benchmarks.truth.program import machine_of, pipeline_of, plan_of
 from benchmarks.truth.rivals import Rivals
-from benchmarks.truth.rows import DISTURBING_CORES, Frozen, Row, Said, Truth, append, said
+from benchmarks.truth.rows import DISTURBING_CORES, Experimented, Frozen, Row, Said, Truth, append, said
 from benchmarks.truth.spec import Spec
 from benchmarks.truth.surroundings import stop_services
 from headrace.base.errors import HeadraceError
@@ -63,6 +63,8 @@ class Length(msgspec.Struct, frozen=True, kw_only=True):
     """Where what a cure gains is not clear after `rounds`."""
     changes: int = 2
     """Predictions."""
+    experiment_seconds: float = 0.0
+    """Of experiments with the running pipeline, after the profile; 0: none."""
 
 
 class FrozenCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +74,8 @@ class FrozenCase(msgspec.Struct, frozen=True, kw_only=True):
     at_unix_seconds: float
     said: Said
     predictions: tuple[Frozen, ...]
+    is_experimented: bool = False
+    """After experiments with the running pipeline."""
 
 
 def run_case(case: Case, folder: Path, length: Length, *, keep: bool = False) -> Row:
@@ -104,14 +108,23 @@ def _measure(case: Case, row: Row, folder: Path, length: Length, *, keep: bool) 
     asked = draw_changes(case.spec, case.seed, length.changes)
     frozen = freeze(case.seed, run_folder, asked)
     append(folder / FROZEN, [frozen])
+    experimented = (
+        _experiment(case, run_folder, asked, length.experiment_seconds) if length.experiment_seconds else None
+    )
+    if experimented is not None:
+        again = msgspec.structs.replace(
+            frozen, said=experimented.said, predictions=experimented.predictions, is_experimented=True
+        )
+        append(folder / FROZEN, [again])
     row = msgspec.structs.replace(
         row,
         said=frozen.said,
         predictions=frozen.predictions,
         throughput=_rate_of(run_folder),
         rivals=rivals,
+        experimented=experimented,
     )
-    names = alternatives(case, asked, frozen)
+    names = alternatives(case, asked, [one for one in (frozen, experimented) if one is not None])
     rates = measure_in_turn(names, length)
     if not keep:
         _remove(run_folder)
@@ -147,6 +160,18 @@ def freeze(seed: int, run_folder: Path, asked: Sequence[Asked | Frozen]) -> Froz
     return FrozenCase(seed=seed, at_unix_seconds=time.time(), said=said_of_it, predictions=predictions)
 
 
+def _experiment(case: Case, run_folder: Path, asked: Sequence[Asked], seconds: float) -> Experimented:
+    """Do what `headrace profile --experiment` does after a profile, and return what is said and predicted then."""
+    from headrace.profiler.experiment.running import add_experiment
+
+    began = time.monotonic()
+    with machine_of(case.spec):
+        pipeline = pipeline_of(case.spec, 2 * seconds)
+        add_experiment(pipeline, plan_of(case.spec), run_folder, lambda text: None, budget_seconds=seconds)
+    frozen = freeze(case.seed, run_folder, asked)
+    return Experimented(said=frozen.said, predictions=frozen.predictions, seconds=time.monotonic() - began)
+
+
 def _diagnose(run_folder: Path) -> tuple[Said, Analysis | None]:
     analysis = None
     try:
@@ -179,8 +204,8 @@ def _rate_of(run_folder: Path) -> float | None:
         return None
 
 
-def alternatives(case: Case, asked: Sequence[Asked], frozen: FrozenCase) -> dict[str, Spec]:
-    """Return what is run in turn, by name: the pipeline as it is, cured, with the blamed stage halved, and changed."""
+def alternatives(case: Case, asked: Sequence[Asked], frozen: Sequence[FrozenCase | Experimented]) -> dict[str, Spec]:
+    """Return what is run in turn, by name: the pipeline as it is, cured, with a blamed stage halved, and changed."""
     found = {AS_IT_IS: case.spec}
     for number in range(len(case.planted)):
         found[f"cure {number}"] = case.without((number,))
@@ -188,10 +213,11 @@ def alternatives(case: Case, asked: Sequence[Asked], frozen: FrozenCase) -> dict
         found["cure all"] = case.without(range(len(case.planted)))
     if not case.planted:
         found["arrivals"] = case.spec.with_arrivals(per_second=None)
-    found.update(_blamed(case, frozen.said))
-    for number, (one, prediction) in enumerate(zip(asked, frozen.predictions, strict=True)):
-        if prediction.predicted is not None:
-            found[f"change {number}"] = one.spec
+    for one in frozen:
+        found.update(_blamed(case, one.said))
+    for number, change in enumerate(asked):
+        if any(one.predictions[number].predicted is not None for one in frozen):
+            found[f"change {number}"] = change.spec
     return found
 
 

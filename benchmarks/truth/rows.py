@@ -60,6 +60,15 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
+class Experimented(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said and predicted once the profile has made experiments of its own, as frozen before the truth was measured."""
+
+    said: Said
+    predictions: tuple[Frozen, ...]
+    seconds: float
+    """That the experiments took."""
+
+
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
     """A gain as measured: throughput after over throughput before, in interleaved blocks."""
 
@@ -86,6 +95,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Of the profile, jobs per second."""
     said: Said = Said(first=None)
     predictions: tuple[Frozen, ...] = ()
+    experimented: Experimented | None = None
+    """None: no experiment was made."""
     truths: dict[str, Truth] = {}
     """{what was done: gain}: `cure 0`, `cure 1`, `cure all`, `arrivals` (healthy cases: more jobs come), `halved STAGE`,
     `change 0`, ... in the order of `predictions`."""

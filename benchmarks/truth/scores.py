@@ -198,10 +198,29 @@ def summarize(rows: Sequence[Row]) -> dict[str, Any]:
         "not_scored": sum(one.outcome == "not scored" for one in scored),
         "whatif": errors(pair for row in clear for pair in predictions_of(row)),
         "whatif_by_kind": _by_kind(clear),
-        # Filled in once a profile can make experiments of its own.
-        "with_experiment": None,
+        "with_experiment": _with_experiment(rows),
         "seeds": [row.seed for row in rows],
         "rows": [msgspec.to_builtins(row) for row in rows],
+    }
+
+
+def _with_experiment(rows: Sequence[Row]) -> dict[str, Any] | None:
+    """Return the same figures of what is said and predicted after experiments; None if none were made."""
+    again = [
+        msgspec.structs.replace(row, said=row.experimented.said, predictions=row.experimented.predictions)
+        for row in rows
+        if row.experimented is not None
+    ]
+    if not again:
+        return None
+    scored = [one for one in map(score, again) if one.row.faults and one.outcome != "not scored"]
+    whatif = errors(pair for row in again if not row.is_disturbed for pair in predictions_of(row))
+    return {
+        "cases": len(again),
+        "top1": share(one.outcome == "right" for one in scored),
+        "top2": share(one.outcome in ("right", "second") for one in scored),
+        "whatif_mean": whatif["mean"],
+        "coverage": whatif["coverage"],
     }
 
 
@@ -255,7 +274,18 @@ def _headline(result: Mapping[str, Any]) -> list[str]:
         f"within the interval that nine in ten should keep to ({percent(whatif['overlap'])} of the intervals meet); "
         f"{percent(whatif['sign_right'])} of {whatif['n_signed']} on the right side of 1; {whatif['refused']} refused."
     )
-    return [verdicts, "", predictions]
+    return [verdicts, "", predictions, *_experiments_in_words(result["with_experiment"])]
+
+
+def _experiments_in_words(again: Mapping[str, Any] | None) -> list[str]:
+    if again is None:
+        return []
+    text = (
+        f"After experiments with {again['cases']} of the running pipelines: right first in {percent(again['top1'])}, in the "
+        f"first two in {percent(again['top2'])}; mean error of predictions {percent(again['whatif_mean'])}, "
+        f"{percent(again['coverage'])} within the interval."
+    )
+    return ["", text]
 
 
 def _kinds(scored: Sequence[Scored]) -> Iterable[str]:

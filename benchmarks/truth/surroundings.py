@@ -60,32 +60,38 @@ class Arrivals:
     """What the jobs are for, in turn."""
 
 
-class Jobs(FiniteSource):
-    """The items again and again for some seconds, as they arrive.
+class _Items(FiniteSource):
+    """The items again and again."""
+
+    def entries(self) -> Iterator[Entry]:
+        """Return them all."""
+        for number, item in enumerate(itertools.cycle(items())):
+            yield Entry(str(number), item)
+
+
+class Jobs(Source):
+    """The items again and again for some seconds, as they arrive; no list, which an experiment could go around in its own way.
 
     Args:
         seconds: How long, from the second receive on: the first job goes ahead alone, while the pipeline warms up.
         arrivals: How they come.
     """
 
+    is_remote = False
+
     def __init__(self, seconds: float, arrivals: Arrivals) -> None:
-        super().__init__()
         self._seconds = seconds
         self._arrivals = arrivals
+        self._items = _Items()
         self._due: Iterator[float] = iter(())
         self._starting = threading.Lock()
         self._polling = threading.Lock()
         self._begun: float | None = None
         self._is_first = True
 
-    def entries(self) -> Iterator[Entry]:
-        """Return them all; `receive` says when."""
-        for number, item in enumerate(itertools.cycle(items())):
-            yield Entry(str(number), item)
-
     def open(self, settings: SourcePlan) -> None:
         """Begin anew."""
-        super().open(settings)
+        self._items.open(settings)
         self._begun, self._is_first, self._due = None, True, _times(self._arrivals)
 
     @property
@@ -98,7 +104,7 @@ class Jobs(FiniteSource):
         with self._starting:
             if self._is_first:
                 self._is_first = False
-                return self._with_tasks(super().receive(1, wait_seconds))
+                return self._with_tasks(self._items.receive(1, wait_seconds))
             if self._begun is None:
                 self._begun, self._next = time.monotonic(), next(self._due, math.inf)
         if self.is_exhausted:
@@ -108,7 +114,7 @@ class Jobs(FiniteSource):
                 time.sleep(self._arrivals.poll_seconds)
         most = min(limit, self._arrivals.per_poll)
         number = most if self._arrivals.per_second is None else self._come(most, wait_seconds)
-        return self._with_tasks(super().receive(number, 0.0)) if number else []
+        return self._with_tasks(self._items.receive(number, 0.0)) if number else []
 
     def _with_tasks(self, jobs: list[Job] | None) -> list[Job] | None:
         for job in jobs or []:

@@ -211,6 +211,17 @@ def test_errors_of_predictions() -> None:
     assert (found["sign_right"], found["n_signed"]) == (1.0, 1)
 
 
+def test_what_is_said_after_experiments_is_scored_apart() -> None:
+    """A verdict that experiments put right counts there alone; without experiments there is nothing to tell."""
+    seed = a_seed(faults=1)
+    row = a_row(seed, a_finding("THERMAL"), cure_0=1.5)
+    mended = rows.Experimented(said=Said(first=right_for(seed, 0)), predictions=(), seconds=20.0)
+    result = scores.summarize([msgspec.structs.replace(row, experimented=mended)])
+    assert result["top1"] == 0.0
+    assert result["with_experiment"]["top1"] == 1.0
+    assert scores.summarize([row])["with_experiment"] is None
+
+
 def test_the_report_tells_each_wrong_verdict_with_the_truth() -> None:
     """Seed, what was said, and what was measured stand in the text; the object has the figures that are promised."""
     seed = a_seed(faults=1)
