@@ -7,6 +7,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+#: Names of notes.
+ANSWERS, ANSWER_MICROSECONDS = "serve.answers", "serve.answer_microseconds"
+_ANSWERED = 200
+
 
 class RequestTally:
     """Counts; thread-safe.
@@ -19,6 +23,7 @@ class RequestTally:
         self.on_end: Callable[[float], object] | None = None
         self._lock = threading.Lock()
         self._statuses: Counter[int] = Counter()
+        self._answer_seconds = 0.0
 
     def note_refused(self, status: int) -> None:
         """Count work that was not let in."""
@@ -29,8 +34,15 @@ class RequestTally:
         """Count an answer; 499 for work whose client is gone."""
         with self._lock:
             self._statuses[status] += 1
+            self._answer_seconds += seconds if status == _ANSWERED else 0.0
         if self.on_end is not None:
             self.on_end(seconds)
+
+    def notes(self) -> dict[str, int]:
+        """Return how many were answered with a result, and how long that took since their first bytes, for `run.json`."""
+        with self._lock:
+            answers, seconds = self._statuses[_ANSWERED], self._answer_seconds
+        return {ANSWERS: answers, ANSWER_MICROSECONDS: round(seconds * 1e6)} if answers else {}
 
     def statuses(self) -> dict[int, int]:
         """Return {HTTP status: how many ended so}, those that were refused included."""

@@ -6,14 +6,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.base.formatting import align_columns, wrap_lines
+from headrace.base.units import format_duration
 from headrace.runs.formats.profile import EMULATED
 
 if TYPE_CHECKING:
-    from headrace.runs.formats.diagnosis import Bound, Candidate, DiagnosisDocument, EvidenceLine, Finding, Remedy
+    from headrace.runs.formats.diagnosis import (
+        Bound,
+        Candidate,
+        DiagnosisDocument,
+        EvidenceLine,
+        Finding,
+        LatencyPart,
+        Remedy,
+    )
 
 _SIGNS = {True: "for", False: "against", None: "-"}
 #: Candidates and bounds beyond these say little.
-_MOST_CANDIDATES, _MOST_BOUNDS = 6, 5
+_MOST_CANDIDATES, _MOST_BOUNDS, _MOST_PARTS = 6, 5, 8
 _OWN_HANDS = "If they cannot be stopped, in the pipeline itself:"
 #: Gains below this are no advice.
 _WORTH_A_LINE = 1.03
@@ -28,6 +37,7 @@ def as_text(document: DiagnosisDocument) -> str:
         _remedies(document.first.remedies),
         _in_own_hands(document),
         _others(document),
+        _latency(document.latency_parts),
         _candidates(document.candidates),
         _bounds(document),
         _left_out(document),
@@ -128,6 +138,23 @@ def _gain(finding: Finding) -> str:
     line = next((one for one in finding.evidence if one.name == "gain"), None)
     how = "by simulation" if line is None or line.source else "by the time that was seen to be lost"
     return f", x{finding.gain:.2f} {how}"
+
+
+def _latency(parts: Sequence[LatencyPart]) -> list[str]:
+    if not parts:
+        return []
+    rows = [
+        (
+            one.says,
+            format_duration(one.seconds),
+            f"{one.share:.0%}",
+            format_duration(one.slow_seconds),
+            f"{one.slow_share:.0%}",
+        )
+        for one in parts[:_MOST_PARTS]
+    ]
+    head = ("a job", "mean", "", "slowest tenth", "")
+    return ["Where a job's time goes:", *_indented(align_columns([head, *rows]))]
 
 
 def _candidates(candidates: Sequence[Candidate]) -> list[str]:

@@ -129,11 +129,7 @@ def list_choosing_options(args: argparse.Namespace) -> Iterator[str]:
     """Give the options that choose what runs, for who wants to run it again; addresses without secrets."""
     from headrace.sources.addresses import hide_secrets
 
-    if args.plan:
-        yield from ("--plan", args.plan)
-    for name, values in (("--set", args.settings), ("--allow", args.allow)):
-        for value in values:
-            yield from (name, value)
+    yield from list_plan_options(args)
     for name, address in (("--source", args.source), ("--results", args.results)):
         if address:
             yield from (name, hide_secrets(address))
@@ -141,6 +137,15 @@ def list_choosing_options(args: argparse.Namespace) -> Iterator[str]:
         yield "--drain"
     if args.limit:
         yield from ("--limit", str(args.limit))
+
+
+def list_plan_options(args: argparse.Namespace) -> Iterator[str]:
+    """Give the options that choose the Plan."""
+    if args.plan:
+        yield from ("--plan", args.plan)
+    for name, values in (("--set", args.settings), ("--allow", args.allow)):
+        for value in values:
+            yield from (name, value)
 
 
 def open_plan(args: argparse.Namespace) -> Plan:

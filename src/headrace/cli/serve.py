@@ -38,6 +38,7 @@ from headrace.cli.companions import add_companion_arguments, companion_options
 from headrace.cli.pipeline_arguments import (
     PIPELINE_HELP,
     add_plan_arguments,
+    list_plan_options,
     live_view,
     open_plan,
     positive,
@@ -156,6 +157,7 @@ def _execute(args: argparse.Namespace, *, watch: Watch | None = None, slot: Work
     from headrace.serve.service import serve
 
     pipeline, plan = load_pipeline(args.pipeline), open_plan(args)
+    pipeline.options = tuple(list_plan_options(args))
     settings = _settings(args, read_probes(args.probe, pipeline))
     options: dict[str, Any] = {"watch": watch}
     if args.profile:

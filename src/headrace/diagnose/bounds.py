@@ -109,7 +109,7 @@ def _resources(system: System, demands: Sequence[Demand]) -> list[Bound]:
         rate = capacity / kept
         what, _, stage = name.removeprefix("uses ").partition(":")
         only = stage if "," not in stage else None
-        says = f"{pluralize(capacity, what)} of {stage} / {format_duration(kept)} per job = {rate:.4g}/s"
+        says = f"{pluralize(capacity, what)}{f' of {stage}' if stage else ''} / {format_duration(kept)} per job = {rate:.4g}/s"
         found.append(Bound(name=name, stage=only, throughput=rate, says=says))
     return found
 

@@ -10,6 +10,7 @@ from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.bounds import find_bounds
 from headrace.diagnose.budget import USUAL_SECONDS, Budget
 from headrace.diagnose.candidates import find_candidates
+from headrace.diagnose.latency_parts import find_latency_parts
 from headrace.diagnose.replay import CannotReplay
 from headrace.diagnose.trust import FEWEST_JOBS
 from headrace.diagnose.verdict.facts import Facts
@@ -18,7 +19,15 @@ from headrace.diagnose.verdict.goals import Goal, RateGoal, check_goals, good_en
 from headrace.diagnose.verdict.proposal import line
 from headrace.diagnose.verdict.ranking import Ranking, rank
 from headrace.diagnose.verdict.trust import propose_untrusted
-from headrace.runs.formats.diagnosis import Bound, Candidate, DiagnosisDocument, Finding, Remedy, VerdictClass
+from headrace.runs.formats.diagnosis import (
+    Bound,
+    Candidate,
+    DiagnosisDocument,
+    Finding,
+    LatencyPart,
+    Remedy,
+    VerdictClass,
+)
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import ProfileDocument
 from headrace.runs.reader import Run
@@ -45,20 +54,23 @@ def diagnosis_document(
     try:
         replay = analysis.replay
     except CannotReplay as reason:
-        return _refuse(run, analysis.profile, goals, str(reason))
+        return _refuse(analysis, goals, str(reason))
     replay.budget = budget
     candidates, bounds = tuple(find_candidates(replay)), tuple(find_bounds(replay))
-    ranking = rank(Facts.of(replay, candidates, bounds))
+    facts = Facts.of(replay, candidates, bounds)
+    ranking = rank(facts)
     failed = failures(run)
     if failed is not None and ranking.first.verdict is not VerdictClass.UNTRUSTED:
         ranking = Ranking(first=failed.as_finding(), runner_up=ranking.first, next_bottleneck=None)
     simulated = replay.simulate(Change()).throughput
-    document = _document(run, replay.document, goals, ranking, candidates, bounds, simulated)
+    parts = facts.latency_parts
+    document = _document(run, replay.document, goals, ranking, candidates, bounds, simulated, parts)
     return msgspec.structs.replace(document, left_out=tuple(budget.left_out), budget_seconds=budget.seconds)
 
 
-def _refuse(run: Run, document: ProfileDocument, goals: Sequence[Goal], reason: str) -> DiagnosisDocument:
+def _refuse(analysis: Analysis, goals: Sequence[Goal], reason: str) -> DiagnosisDocument:
     """Return the document of a run that cannot be simulated."""
+    run, document = analysis.run, analysis.profile
     distrusted, failed = propose_untrusted(document), failures(run)
     command = "" if failed is not None else profile_again(document, "-o", f"{run.path}-profiled", longer=True)
     first = Finding(
@@ -80,7 +92,9 @@ def _refuse(run: Run, document: ProfileDocument, goals: Sequence[Goal], reason: 
         remedies = (Remedy(says="profile the pipeline again", command=command),)
         first = distrusted.as_finding(stage=None, says=f"{distrusted.says}; and {reason}", remedies=remedies)
     ranking = Ranking(first=first, runner_up=None, next_bottleneck=None, experiment=command)
-    return _document(run, document, goals, ranking, (), (), None)
+    return _document(
+        run, document, goals, ranking, (), (), None, find_latency_parts(analysis.evidence, analysis.profile.window)
+    )
 
 
 def _document(
@@ -91,6 +105,7 @@ def _document(
     candidates: tuple[Candidate, ...],
     bounds: tuple[Bound, ...],
     simulated: float | None,
+    parts: tuple[LatencyPart, ...],
 ) -> DiagnosisDocument:
     is_arrival_limited = ranking.first.verdict is VerdictClass.ARRIVAL_LIMITED
     checks = check_goals(goals, profile, is_arrival_limited=is_arrival_limited)
@@ -106,6 +121,7 @@ def _document(
         candidates=candidates,
         bounds=bounds,
         simulated_throughput=simulated,
+        latency_parts=parts,
         goals=checks,
         good_enough=good_enough(checks),
         experiment=ranking.experiment,

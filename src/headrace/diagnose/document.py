@@ -69,6 +69,7 @@ def document_of(evidence: Evidence) -> ProfileDocument:
         status=info.status,
         pipeline=info.pipeline,
         options=tuple(info.options),
+        served=info.served,
         plan_id=plan_id,
         plan=info.plans.get(plan_id, {}),
         plan_shares=shares if len(shares) > 1 else {},

@@ -21,6 +21,7 @@ from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, resolve
 from headrace.base.protocols import Instrument, TellsBacklog
 from headrace.base.records import Counters
+from headrace.base.request_tally import TalliesRequests
 from headrace.base.settings import check
 from headrace.base.worker_slot import OutcomeCounter, TakesWorkerSlot, WorkerSlot, provide_own_slot
 from headrace.engines import check_engine
@@ -243,8 +244,15 @@ class _Record:
             return cls()
         plan = runtime.context.plan
         plans = {plan.plan_id: plan.as_table()}
-        name, options = pipeline.name, pipeline.options
-        folder = RunFolder.create(output, pipeline=name, options=options, plans=plans, force=force, resumed=resumed)
+        folder = RunFolder.create(
+            output,
+            pipeline=pipeline.name,
+            options=pipeline.options,
+            served=isinstance(pipeline.source, TalliesRequests),
+            plans=plans,
+            force=force,
+            resumed=resumed,
+        )
         folder.update(stages=_stage_infos(runtime, pipeline))
         spans = SpanWriter(folder.spans)
         limit = SpanLimit(runtime.context.metering, runtime.context.clock.now_ns())

@@ -24,9 +24,14 @@ class Recorded(Protocol):
         """Options of the command line that chose Plan, settings and source."""
         ...
 
+    @property
+    def served(self) -> bool:
+        """Whether its jobs were requests."""
+        ...
+
 
 def profile_again(recorded: Recorded, *more: str, longer: bool = False) -> str:
-    """Return the `headrace profile` command of a run.
+    """Return the `headrace profile` command of a run; of one that served, the command that serves and measures.
 
     Args:
         recorded: The run.
@@ -37,7 +42,8 @@ def profile_again(recorded: Recorded, *more: str, longer: bool = False) -> str:
     while longer and "--limit" in options:
         at = options.index("--limit")
         del options[at : at + 2]
-    return shlex.join(["headrace", "profile", pipeline_address(recorded.pipeline), *options, *more])
+    begin, end = (("serve",), ("--profile",)) if recorded.served else (("profile",), ())
+    return shlex.join(["headrace", *begin, pipeline_address(recorded.pipeline), *options, *end, *more])
 
 
 def pipeline_address(name: str) -> str:

@@ -77,6 +77,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """Name of the pipeline, `module:attribute`."""
     options: list[str] = []
     """Options of the command line that chose Plan, settings and source, without secrets."""
+    served: bool = False
+    """Its jobs were requests to `headrace serve`."""
     host: str
     """Host whose monotonic clock is the run's clock."""
     started_unix_seconds: float
@@ -143,6 +145,7 @@ class RunFolder:
         *,
         pipeline: str = "",
         options: Sequence[str] = (),
+        served: bool = False,
         plans: Mapping[str, Mapping[str, Any]] | None = None,
         data_fingerprint: Mapping[str, Any] | None = None,
         force: bool = False,
@@ -155,6 +158,7 @@ class RunFolder:
             path: New or empty folder; parents are made.
             pipeline: Name of the pipeline.
             options: Of the command line, which chose Plan, settings and source.
+            served: Whether its jobs are requests.
             plans: {plan_id: Plan as a table}; more may come with `update`.
             data_fingerprint: What the source tells about the items.
             force: Take the folder of an earlier run. The files of that run are removed; other files are left.
@@ -178,6 +182,7 @@ class RunFolder:
             status="running",
             pipeline=pipeline,
             options=list(options),
+            served=served,
             host=host,
             started_unix_seconds=clock.unix_seconds(),
             started_monotonic_ns=clock.now_ns(),

@@ -247,8 +247,8 @@ class RequestSource(Source):
         return QueueStatistics(waiting, len(self._asked) - waiting, len(self._again), 0, None)
 
     def notes(self) -> dict[str, int]:
-        """Return how many requests never became jobs: `refused.serve.busy`, ..."""
-        return {f"{REFUSED}{code}": number for code, number in self.refused().items()}
+        """Return how many requests never became jobs: `refused.serve.busy`, ...; and how long the answers took."""
+        return {**{f"{REFUSED}{code}": number for code, number in self.refused().items()}, **self.tally.notes()}
 
     def close(self) -> None:
         """Answer everybody who still waits."""

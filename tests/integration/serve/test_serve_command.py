@@ -17,7 +17,9 @@ import pytest
 
 import headrace as hr
 from headrace.cli.loading import load_pipeline
-from headrace.diagnose import profile_document
+from headrace.diagnose.analysis import Analysis
+from headrace.diagnose.budget import Budget
+from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.runs.reader import read_run
 from headrace.samples.catalogue import PHOTOGRAPHS, SCENES_MODEL_PATH
 from tests.integration.serve.service import Service
@@ -171,10 +173,14 @@ def test_a_profiled_service_is_diagnosed(folder: Path) -> None:
         )
     service.end()
     assert statuses == [200] * 96
-    checks = {one.name: one for one in profile_document(read_run(folder / "served")).checks}
+    analysis = Analysis(read_run(folder / "served"))
+    checks = {one.name: one for one in analysis.profile.checks}
     for name in ("forced_flow", "flow_balance", "exact_counters"):
         assert checks[name].status == "ok", checks[name]
     assert checks["forced_flow"].says
+    assert analysis.replay.demands.num_jobs >= 12
+    parts = diagnosis_document(analysis, budget=Budget(1.0)).latency_parts
+    assert {(None, "request"), ("decode", "work")} <= {(one.stage, one.kind) for one in parts}
 
 
 def test_the_folder_of_a_running_service_is_not_taken(service: Service, folder: Path) -> None:

@@ -29,7 +29,7 @@ def _recorded(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> a
     monkeypatch.delitem(sys.modules, "again_jobs", raising=False)
     assert main(["run", "again_jobs.py:pipeline", *options, "-o", "run"]) == 0
     info = json.loads((folder / "run" / "run.json").read_text())
-    return argparse.Namespace(pipeline=info["pipeline"], options=info["options"])
+    return argparse.Namespace(pipeline=info["pipeline"], options=info["options"], served=info["served"])
 
 
 def test_a_run_keeps_what_chose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,12 +63,18 @@ def test_a_password_is_not_kept(password: str) -> None:
 
 def test_a_run_from_code_names_what_is_missing() -> None:
     """A pipeline that no command line named is asked for."""
-    nameless = argparse.Namespace(pipeline="", options=())
+    nameless = argparse.Namespace(pipeline="", options=(), served=False)
     assert profile_again(nameless, "-o", "RUN") == "headrace profile MODULE:ATTRIBUTE -o RUN"
 
 
 def test_a_longer_run_leaves_out_the_limit() -> None:
     """What seven jobs could not decide seven more of them cannot."""
     options = ["--set", "fetch.workers=2", "--limit", "7", "--source", "a"]
-    recorded = argparse.Namespace(pipeline="jobs:pipeline", options=options)
+    recorded = argparse.Namespace(pipeline="jobs:pipeline", options=options, served=False)
     assert profile_again(recorded, longer=True) == "headrace profile jobs:pipeline --set fetch.workers=2 --source a"
+
+
+def test_a_service_is_measured_while_it_serves() -> None:
+    """Requests come from clients: the command is that of the service."""
+    served = argparse.Namespace(pipeline="jobs.py:pipeline", options=("--plan", "p.toml"), served=True)
+    assert profile_again(served, "-o", "RUN") == "headrace serve jobs.py:pipeline --plan p.toml --profile -o RUN"

@@ -95,8 +95,9 @@ class Demands:
     then, and without these jobs the others would seem to come more slowly than they did."""
     route: Array
     """(jobs,) int: index into `routes`."""
-    routes: tuple[str, ...]
-    """One empty name where all jobs take one route; see `diagnose.routes`."""
+    routes: Array
+    """(routes, stages) bool: which stages a job goes through. Those of its task (see `diagnose.routes`), and the first one only
+    if it did: what was pushed in and needs nothing of that stage, as a posted image needs no download, begins at the second."""
     stages: tuple[StageDemands, ...]
 
 
@@ -111,8 +112,7 @@ def find_demands(evidence: Evidence, document: ProfileDocument) -> Demands:
         raise CannotReplay("the run folder names no stages: it was written by an older headrace; profile again")
     _check_clocks(evidence)
     jobs = _whole_jobs(evidence, document.window)
-    routes = tuple(dict.fromkeys(stage.route for stage in evidence.stages if stage.route)) or ("",)
-    route = _routes_of(evidence, jobs, routes)
+    route, routes = _routes_of(evidence, jobs)
     accounts = {stage.name: stage for stage in document.stages}
     stages, units = [], jobs
     parents: list[Array] = []
@@ -120,6 +120,8 @@ def find_demands(evidence: Evidence, document: ProfileDocument) -> Demands:
         if info.role == "join":
             units = parents.pop()
         demands = _stage_demands(evidence, info, accounts[info.name], units)
+        if not number:
+            _empty_where(demands, ~routes[route, number])
         stages.append(demands)
         if info.role == "fan_out":
             if parents:
@@ -158,6 +160,7 @@ def _whole_jobs(evidence: Evidence, window: Window) -> Array:
         rows = np.arange(len(spans))[spans.of(stage.name)]
         rows = rows[spans.is_ok[rows] & (np.isfinite(spans.cpu[rows]) | (stage.kind == "device"))]
         passed[number, spans.root[rows]] = True
+    passed[0] |= _begin_at_second(evidence)
     _pass_the_childless(evidence, passed)
     whole = np.zeros(count, bool)
     for route in {stage.route for stage in stages if stage.route} or {""}:
@@ -189,13 +192,35 @@ def _pass_the_childless(evidence: Evidence, passed: Array) -> None:
         among_children |= stage.role == "fan_out"
 
 
-def _routes_of(evidence: Evidence, jobs: Array, routes: tuple[str, ...]) -> Array:
-    spans = evidence.spans
-    route = np.zeros(len(spans.unit_ids), np.int64)
-    for stage in evidence.stages:
+def _begin_at_second(evidence: Evidence) -> Array:
+    """Return (units,) bool: which jobs began at the second stage. A worker of the first one runs every stage of its station."""
+    spans, stages = evidence.spans, evidence.stages
+    begins = np.zeros(len(spans.unit_ids), bool)
+    if len(stages) > 1 and stages[1].has_queue:
+        begins[spans.root] = True
+        begins[spans.root[spans.of(stages[0].name)]] = False
+    return begins
+
+
+def _routes_of(evidence: Evidence, jobs: Array) -> tuple[Array, Array]:
+    """Return each job's route, and which stages are on each route; see `Demands`."""
+    spans, stages = evidence.spans, evidence.stages
+    names = tuple(dict.fromkeys(stage.route for stage in stages if stage.route)) or ("",)
+    name_of = np.zeros(len(spans.unit_ids), np.int64)
+    for stage in stages:
         if stage.route:
-            route[spans.root[spans.of(stage.name)]] = routes.index(stage.route)
-    return np.asarray(route[jobs])
+            name_of[spans.root[spans.of(stage.name)]] = names.index(stage.route)
+    on_route = np.array([[stage.route in ("", name) for stage in stages] for name in names])
+    passed = on_route[name_of[jobs]]
+    passed[:, 0] &= ~_begin_at_second(evidence)[jobs]
+    routes, route = np.unique(passed, axis=0, return_inverse=True)
+    return np.asarray(route).reshape(-1), routes
+
+
+def _empty_where(demands: StageDemands, is_passed_by: Array) -> None:
+    """Take the work of a stage from units that do not go through it."""
+    for values in (demands.wait, demands.cpu):
+        values[is_passed_by] = 0.0
 
 
 def _children(evidence: Evidence, stage: str, parents: Array) -> tuple[Array, Array]:

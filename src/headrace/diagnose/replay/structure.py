@@ -214,15 +214,21 @@ class _Builder:
 
     def _count_visits(self) -> tuple[float, float]:
         """Return through how many stations and stages a job goes, on an average, with its children."""
-        demands, jobs = self.scenario.demands, self.scenario.sample
-        routes = demands.route[jobs]
+        jobs = self.scenario.sample
+        route = self.scenario.demands.route[jobs]
         visits = passages = 0.0
         for group in self.groups:
-            route = group[0].route
-            share = float((routes == demands.routes.index(route)).mean()) if route else 1.0
+            share = float(self._is_on_route(group)[route].mean())
             units = share * len(self.units[group[0].name]) / len(jobs)
             visits, passages = visits + units, passages + units * len(group)
         return visits, passages
+
+    def _is_on_route(self, group: Sequence[StageDemands]) -> Array:
+        """Return (routes,) bool: whether jobs of each route go through a station with these stages."""
+        demands = self.scenario.demands
+        names = {one.name for one in group}
+        of_group = [number for number, stage in enumerate(demands.stages) if stage.name in names]
+        return np.asarray(demands.routes[:, of_group].any(axis=1))
 
     def _check_ways(self) -> None:
         """Raise CannotReplay where a worker would run stages of jobs of one route alone: the runtime then has several of it."""
@@ -252,10 +258,12 @@ class _Builder:
         self, stations: Sequence[Station], groups: Sequence[Sequence[StageDemands]]
     ) -> tuple[list[list[int]] | None, list[int]]:
         demands = self.scenario.demands
-        if len(demands.routes) == 1:
+        if demands.routes.all():
             return None, []
+        on_route = [self._is_on_route(group) for group in groups]
         routes = [
-            [number for number, group in enumerate(groups) if group[0].route in ("", route)] for route in demands.routes
+            [number for number, of_group in enumerate(on_route) if of_group[route]]
+            for route in range(len(demands.routes))
         ]
         return routes, demands.route[self.scenario.sample].tolist()
 

@@ -12,11 +12,12 @@ from headrace.base.plan import Plan, StagePlan
 from headrace.base.records import Receiving
 from headrace.diagnose.accounting import window_rows
 from headrace.diagnose.evidence import Evidence
+from headrace.diagnose.latency_parts import find_latency_parts
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.replay.replay import COMES_AGAIN
 from headrace.diagnose.span_columns import Array
 from headrace.diagnose.verdict.work import Work, find_work
-from headrace.runs.formats.diagnosis import Bound, Candidate
+from headrace.runs.formats.diagnosis import Bound, Candidate, LatencyPart
 from headrace.runs.formats.profile import ProfileDocument, StageAccount
 from headrace.runs.run_folder import RunInfo
 
@@ -256,6 +257,11 @@ class Facts:
         if cpu and cpu >= _COMPUTES_AT_ALL * max(view.service - delay, 1e-9):
             return np.asarray(spans.cpu[rows] / 1e9)
         return np.asarray((spans.ended[rows] - spans.started[rows] - np.nan_to_num(spans.run_delay[rows])) / 1e9)
+
+    @cached_property
+    def latency_parts(self) -> tuple[LatencyPart, ...]:
+        """Where the latency of a job goes, the largest part first."""
+        return find_latency_parts(self.evidence, self.document.window)
 
     @cached_property
     def do_jobs_come_again(self) -> bool:

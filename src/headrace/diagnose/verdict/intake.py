@@ -9,7 +9,7 @@ from headrace.base.records import Receiving
 from headrace.base.units import format_duration
 from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.proposal import Advice, Proposal, at_least, line
-from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
+from headrace.runs.formats.diagnosis import EvidenceLine, LatencyPart, LatencyPartKind, VerdictClass
 from headrace.runs.formats.prediction import Change
 
 #: Share of the receivers' time within calls of the source from which on they wait for it, not for room.
@@ -146,10 +146,11 @@ def arrivals(facts: Facts, receiving: Receiving | None) -> Proposal:
         in_calls = call_share(receiving)
         lines.append(at_least("in_calls", "share of the receivers' time waiting for jobs", in_calls, _IN_CALLS))
     times = f"; about {room:.1f} times as many could be done" if room is not None and room > 1 else ""
+    parts = _describe_latency(facts)
     return Proposal(
         verdict=VerdictClass.ARRIVAL_LIMITED,
         stage=None,
-        says=f"no more than {facts.throughput:.3g} jobs a second come in, and all are done{times}",
+        says=f"no more than {facts.throughput:.3g} jobs a second come in, and all are done{times}{parts}",
         rule=(
             f"queues at most {_EMPTY:.0%} full, no stage at work more than {_HEADROOM:.0%}, receivers wait for jobs and none "
             "wait in the source"
@@ -158,13 +159,39 @@ def arrivals(facts: Facts, receiving: Receiving | None) -> Proposal:
         share=0.0,
         evidence=tuple(lines),
         advice=(
-            Advice(says="nothing to mend: fewer workers or a smaller machine would do, if more jobs are not to come"),
+            *(_answer_sooner(part) for part in facts.latency_parts[:1]),
+            Advice(
+                says="for throughput nothing: fewer workers or a smaller machine would do, if more jobs are not to come"
+            ),
             Advice(
                 says="what twice the jobs would need",
                 command=f"headrace capacity {quote_arg(facts.evidence.run.path)} --rate {_write_rate(2 * facts.throughput)}/s",
             ),
         ),
     )
+
+
+def _describe_latency(facts: Facts) -> str:
+    """Return where a job's time goes, as half a sentence: the two largest parts."""
+    largest, total = facts.latency_parts[:2], sum(part.seconds for part in facts.latency_parts)
+    shown = ", ".join(f"{part.share:.0%} of it {part.says}" for part in largest)
+    return f". A job takes {format_duration(total)}: {shown}" if largest else ""
+
+
+_SOONER: dict[LatencyPartKind, str] = {
+    "request": "send smaller requests over a nearer or faster network, or give the service more of a core",
+    "workers": "give {} more workers, if cores are free while jobs wait for them",
+    "device": "make calls of {} shorter (headrace optimize), or let more of them run at a time (workers, instances)",
+    "batch": "lower {}.max_wait_seconds, or its batch",
+    "work": "make {} itself cheaper; workers and queues do not shorten it",
+    "room": "find what is slow after {}: it takes its items late",
+    "between": "cut jobs into fewer parts, or do not keep their order (run.ordered)",
+}
+
+
+def _answer_sooner(part: LatencyPart) -> Advice:
+    """Return what would shorten the largest part of the latency."""
+    return Advice(says=f"for latency: {_SOONER[part.kind].format(part.stage)} ({part.share:.0%} of a job's time)")
 
 
 def _write_rate(rate: float) -> str:

@@ -399,7 +399,7 @@ def _inconclusive(facts: Facts, says: str, nearest: Proposal | None) -> Proposal
 def _decide(facts: Facts) -> Advice:
     """Return what would decide: stages alone, which the jobs of a queue cannot be given to; else more of the same."""
     run = facts.evidence.run.path
-    if not facts.reads_queue:
+    if not facts.reads_queue and not facts.info.served:
         return Advice(
             says="run each stage alone, and the pipeline with parts replaced: that decides",
             command=profile_again(facts.info, "--isolate", "-o", f"{run}-isolated"),

@@ -89,7 +89,7 @@ def _disk(facts: Facts, view: StageView, waits: float) -> Proposal:
             Advice(
                 says="read from a faster disk, or read ahead into memory; a second pass over warm files shows what is left",
                 change=Change(speedups={view.name: 1 / max(0.05, 1 - waits)}),
-                command="" if facts.reads_queue else profile_again(facts.info, "--isolate"),
+                command="" if facts.reads_queue or facts.info.served else profile_again(facts.info, "--isolate"),
             ),
             Advice(
                 says="more workers keep more requests under way",

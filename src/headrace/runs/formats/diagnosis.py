@@ -20,6 +20,8 @@ CandidateKind = Literal[
     "order", "retries",
 ]  # fmt: skip
 
+LatencyPartKind = Literal["request", "workers", "device", "batch", "work", "room", "between"]
+
 
 class VerdictClass(StrEnum):
     """Everything that a diagnosis can come to; a closed list, each with a page in `diagnose/explain`."""
@@ -152,6 +154,40 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """The calculation in words: `2 cores / 11.4 ms of CPU per item = 175/s`."""
 
 
+class LatencyPart(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a job's latency is made of."""
+
+    stage: str | None
+    """None where it is in no stage."""
+    kind: LatencyPartKind
+    """`request`: it is read, and let in; `workers`: waits for a worker; `device`: waits while the device works on others;
+    `batch`: waits for its batch to begin, the device being free; `work`: is worked on; `room`: waits for room in the next
+    queue; `between`: waits for what was cut from it, or for its turn in the order."""
+    seconds: float
+    """Mean of the jobs delivered while the run was steady."""
+    share: float
+    """Of their latency, 0 to 1; a request's latency counts from its first byte."""
+    slow_seconds: float
+    """The same of the slowest tenth."""
+    slow_share: float
+
+    @property
+    def says(self) -> str:
+        """In words: `waits for workers of decode`."""
+        return _LATENCY_WORDS[self.kind].format(self.stage)
+
+
+_LATENCY_WORDS: dict[LatencyPartKind, str] = {
+    "request": "is read as a request, and let in",
+    "workers": "waits for workers of {}",
+    "device": "waits while {} works on others",
+    "batch": "waits for its batch to begin in {}",
+    "work": "is worked on in {}",
+    "room": "waits for room after {}",
+    "between": "waits for its parts, or for its turn",
+}
+
+
 class GoalCheck(msgspec.Struct, frozen=True, kw_only=True):
     """A goal that the user gave."""
 
@@ -190,6 +226,8 @@ class DiagnosisDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Tightest first."""
     simulated_throughput: float | None
     """Of the run as recorded, by the simulator, before calibration: far off means that the run is not understood."""
+    latency_parts: tuple[LatencyPart, ...] = ()
+    """Where the time of a job goes, the largest part first."""
     goals: tuple[GoalCheck, ...] = ()
     good_enough: bool | None = None
     """All goals given are met; None without goals, or if one could not be told."""

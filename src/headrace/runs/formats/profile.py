@@ -328,6 +328,8 @@ class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: str
     options: tuple[str, ...] = ()
     """Options of the command line that chose Plan, settings and source."""
+    served: bool = False
+    """Its jobs were requests to `headrace serve`."""
     plan_id: str
     """Of the Plan under which most was done."""
     plan: dict[str, Any]

@@ -37,6 +37,8 @@ class Step:
     executor: str = "thread"
     task: str = ""
     """Items take turns between the tasks of the steps; without one, all of them come."""
+    posted: int = 0
+    """Of the first step: every so-manieth job begins at the second one; 1: all of them do."""
     is_chained: bool = False
     """All items come in spite of the task: it only chooses the model."""
 
@@ -133,10 +135,14 @@ def _write(builder: Any, recorded: Recorded) -> Any:
         ended = arrived + np.nan_to_num(cpu) + wait + delay
         takes_turns = bool(step.task) and not step.is_chained
         own = np.arange(tasks.index(step.task) if takes_turns else 0, recorded.num, len(tasks) if takes_turns else 1)
+        if step.posted:
+            own = own[own % step.posted != 0]
         batched: dict[str, Any] = {}
         if step.kind == "device":
             number = np.arange(len(own)) // step.batch
             batched = {"batch_id": number, "batch_size": step.batch, "release_reason": "full"}
+        if not len(own):
+            continue
         builder.spans(
             step.name,
             unit_id=[f"job-{number}" for number in own],
