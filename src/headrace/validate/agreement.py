@@ -16,7 +16,7 @@ from headrace.validate.meanings import Detections
 from headrace.validate.parity import name_outputs, shape_problems
 
 #: Parts that agree by less are lost; and the share of all parts that may be lost.
-_LOST, _MOST_LOST = 0.5, 0.25
+LOST, MOST_LOST = 0.5, 0.25
 #: Probability of calling a kind lost that is not, shared among the kinds: one that is rare may be lost a few times by chance.
 _ALPHA = 0.05
 #: From this number on the normal distribution is a good approximation.
@@ -35,6 +35,7 @@ class Agreement:
         num_items: That both answered.
         num_changed: Those with another answer.
         num_parts: That were compared.
+        on_parts: Called with the parts of each item, (kind, agreement); None: nobody asked.
     """
 
     def __init__(self, meaning: Meaning, name: Callable[[Hashable], str] = str, *, alpha: float = _ALPHA) -> None:
@@ -42,7 +43,8 @@ class Agreement:
         self.num_items = 0
         self.num_changed = 0
         self.num_parts = 0
-        self._name = name
+        self.on_parts: Callable[[Sequence[tuple[Hashable, float]]], object] | None = None
+        self.name = name
         self._alpha = alpha
         self._num_lost = 0
         self._sum = 0.0
@@ -67,9 +69,12 @@ class Agreement:
         return changed
 
     def _add_item(self, a: Any, b: Any) -> bool:
-        for kind, agreement in self.meaning.parts(a, b):
+        parts = list(self.meaning.parts(a, b))
+        if self.on_parts is not None:
+            self.on_parts(parts)
+        for kind, agreement in parts:
             own = self._kinds.setdefault(kind, [0, 0])
-            is_lost = not agreement >= _LOST  # a NaN is
+            is_lost = not agreement >= LOST  # a NaN is
             own[0] += 1
             own[1] += is_lost
             self.num_parts += 1
@@ -106,7 +111,7 @@ class Agreement:
             for kind, (num, gone) in self._kinds.items()
             if 2 * gone > num and _chance(gone, num) <= most
         ]
-        return [f"{self._name(kind)} ({gone} of {num})" for num, kind, gone in sorted(lost, key=lambda one: -one[0])]
+        return [f"{self.name(kind)} ({gone} of {num})" for num, kind, gone in sorted(lost, key=lambda one: -one[0])]
 
     def explain_difference(self) -> str | None:
         """Return why B does not answer what A does; None if it does."""
@@ -125,8 +130,8 @@ class Agreement:
             return None
         if lost:
             return f"other {meaning.name} mostly for {', '.join(lost[:4])}"
-        if self._num_lost > _MOST_LOST * self.num_parts:
-            return f"other {meaning.name}: {self._num_lost} of {self.num_parts} parts are not there (at most {_MOST_LOST:.0%})"
+        if self._num_lost > MOST_LOST * self.num_parts:
+            return f"other {meaning.name}: {self._num_lost} of {self.num_parts} parts are not there (at most {MOST_LOST:.0%})"
         if self.mean < meaning.usual:
             return f"other {meaning.name}: they agree by {self.mean:.2f}, usual is {meaning.usual:g} or more"
         return None

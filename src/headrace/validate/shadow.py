@@ -3,7 +3,7 @@
 A golden set is what somebody chose once; traffic is what it is. Nobody knows the right answers there, so what is tested is
 whether both give the same: a changed answer may have been wrong before, so that the share of changed answers bounds the harm.
 What is the same is decided by what answers mean: classes, detections, text, masks, embeddings (`meaning_choice`). A kind of
-answer that is surely lost, such as one class, is a reason to roll back however rare it is.
+answer that is surely lost, such as one class, is a reason to roll back however rare it is (`sure_difference`).
 The test may be looked at at any time (`noninferiority`), and so may the times of calls, pair by pair on the same batch
 (`median_sequence`). They are no fair race: the candidate runs at the lowest priority beside a pipeline that uses the same
 cores. What is faster there is faster; what is slower there may be so for that alone, so that it is a reason to keep what is in
@@ -30,6 +30,7 @@ from headrace.validate.meanings import Detections
 from headrace.validate.median_sequence import median_interval
 from headrace.validate.noninferiority import DropFinding, judge_drop
 from headrace.validate.parity import has_broken, num_broken
+from headrace.validate.sure_difference import SureDifference
 
 Advice = Literal["promote", "keep", "roll back"]
 
@@ -58,6 +59,7 @@ class ShadowRecord:
         self._broken = 0
         self._agreement: Agreement | None = None
         self._unknown = ""
+        self._difference: SureDifference | None = None
         self._lock = threading.Lock()
 
     def add(
@@ -76,6 +78,8 @@ class ShadowRecord:
         with self._lock:
             if self._agreement is None:
                 self._agreement, self._unknown = begin_agreement(incumbent, declared)
+                self._difference = SureDifference(self._agreement.meaning, self._agreement.name)
+                self._agreement.on_parts = self._difference.add
             changed = self._agreement.add(incumbent, candidate)
             # Of detections whole calls: an image alone has an axis of items no more.
             count = has_broken if isinstance(self._agreement.meaning, Detections) else num_broken
@@ -100,7 +104,8 @@ class ShadowRecord:
             changed = np.concatenate(self._changed) if self._changed else np.empty(0)
             times, seconds, broken = list(self._times), list(self._seconds), self._broken
             agreement, unknown = self._agreement, self._unknown
-            lost = agreement.explain_difference_of_parts() if agreement else None
+            lost = self._difference.explain() if self._difference else None
+            doubt = self._difference.explain_doubt() if self._difference else None
             num_calls = self._num_batches + failures.num
         found = judge_drop(-changed, self._margin)
         ratio = median_interval(times)
@@ -115,6 +120,8 @@ class ShadowRecord:
             advice, says = "keep", f"{share}; {unknown}"
         elif advice != "roll back" and lost:
             advice, says = "roll back", f"{lost}; {share}"
+        elif advice != "roll back" and doubt:
+            advice, says = "keep", f"{says}; {doubt}"
         if failures.has_stopped or failing == "more":
             advice, says = "roll back", told
         elif told:
