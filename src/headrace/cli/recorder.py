@@ -84,7 +84,7 @@ def open_beside_workers(args: argparse.Namespace) -> BesideWorkers | None:
 
     def note_death(death: DeathNote) -> None:
         if settings.incidents is not None:
-            says = f"worker {death.worker} (process {death.pid}) died after {death.lived_seconds:.0f} s: {death.cause}"
+            says = _describe(death)
             start_incident(settings, str(death.pid), Trigger("death", says), is_dead=True)
             event = event_fields("incident", code="death")
             logging.getLogger("headrace").warning("incident: %s; written to %s", says, settings.incidents, extra=event)
@@ -99,6 +99,17 @@ def open_beside_workers(args: argparse.Namespace) -> BesideWorkers | None:
     _outlive_sigusr2()
     previous = signal.signal(signal.SIGUSR2, note_signal)
     return BesideWorkers(note_death=note_death, close=lambda: signal.signal(signal.SIGUSR2, previous))
+
+
+def _describe(death: DeathNote) -> str:
+    """Return in words who died, why, and with what in hand."""
+    named = ", ".join(death.in_work)
+    more = death.num_in_work - len(death.in_work)
+    jobs = f"in work: {named}{f' and {more} more' if more else ''}" if named else "no job was in work"
+    return (
+        f"worker {death.worker} (process {death.pid}) died after {death.lived_seconds:.0f} s: {death.cause}; {jobs}; "
+        f"{death.num_waiting} waited"
+    )
 
 
 def _outlive_sigusr2() -> None:

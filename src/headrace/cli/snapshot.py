@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 _say = speaker("snapshot")
 #: Triggers of which a second one within `WINDOW_SECONDS` is another incident: somebody asked.
 _ASKED = ("asked", "signal")
+#: Of words on stdin.
+_MOST_WAIT_SECONDS, _MOST_BYTES = 30.0, 65_536
 _KINDS = ("slo", "errors", "stall", "rollback", "death", "signal", "failed", "asked")
 
 
@@ -54,7 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--because", choices=_KINDS, default="asked", help="what the incident is called after (default asked)"
     )
     parser.add_argument(
-        "--says", default="headrace snapshot", metavar="TEXT", help="why it is written, for its readers"
+        "--says",
+        default="headrace snapshot",
+        metavar="TEXT",
+        help="why it is written, for its readers; -: read from stdin, and written once that ends",
     )
     parser.add_argument("--nice", action="store_true", help="at the lowest priority, so that the run does not feel it")
     parser.add_argument("--json", action="store_true", help="print JSON (schema headrace.incidents/1)")
@@ -75,9 +82,10 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         return _list()
     written: list[tuple[Path, IncidentDocument]] = []
+    says = _read_words() if args.says == "-" else args.says
     for folder, identity in find_recordings(args.recording):
         place = Path(args.incidents or identity.incidents or "incidents")
-        one = _write(folder, place, Trigger(args.because, args.says), args.baseline)
+        one = _write(folder, place, Trigger(args.because, says), args.baseline)
         written += [one] if one is not None else []
         if args.remove and not is_running(identity):
             remove_recording(folder)
@@ -87,6 +95,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         write("\n".join(as_text(document, path) for path, document in written), end="")
     return EXIT_DONE
+
+
+def _read_words() -> str:
+    """Return what stands on stdin, once that is closed, or has not been for a while: who wrote may be dead."""
+    ends, found = time.monotonic() + _MOST_WAIT_SECONDS, b""
+    while (left := ends - time.monotonic()) > 0 and select.select([0], [], [], left)[0]:
+        part = os.read(0, _MOST_BYTES)
+        if not part or len(found) > _MOST_BYTES:
+            break
+        found += part
+    return found.decode(errors="replace").strip()
 
 
 def _write(

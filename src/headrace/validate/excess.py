@@ -1,8 +1,8 @@
 """Evidence that the mean of values is above a limit, valid whenever one looks, and kept in a few numbers.
 
-How this works: a bettor bets on each value being above the limit. If the mean is not above it, the capital passes 1 / alpha times
-its start with a probability of alpha at most, however often one looks (Ville). The best stake is not known, so the capital is
-spread over several, a factor of two apart. See `noninferiority`, which tests both sides and needs all values.
+How this works: a bettor bets on each value being above the limit. If the mean is not above it, the capital passes 1 / alpha
+times its start with a probability of alpha at most, however often one looks (Ville). The best stake is not known, so the
+capital is spread over several, a factor of two apart. See `noninferiority`, which tests both sides and needs all values.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Excess:
         return self._compute_evidence() >= -math.log(alpha)
 
     def count_missing(self, alpha: float) -> int | None:
-        """Return about how many more values like these would make it sure; None if it is, or the mean is not above the limit."""
+        """Return about how many more values like these would make it sure; None if it is, or nothing looks like it."""
         growth = float(self._capital.max()) / self.num if self.num else 0.0
         if not self.is_seen or self.is_sure(alpha) or growth <= 0:
             return None

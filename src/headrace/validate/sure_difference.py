@@ -1,8 +1,8 @@
 """Whether a candidate surely loses a kind of answer, parts, or agreement, of which traffic shows more and more.
 
-`Agreement` judges answers that are all there, such as those to a golden set. Here one looks again and again while items come, and
-the first of them may be odd ones: what is said is sure whenever one looks (`excess`). Each item counts once, whatever number of
-parts its answer has, because the parts of one image are lost together.
+`Agreement` judges answers that are all there, such as those to a golden set. Here one looks again and again while items come,
+and the first of them may be odd ones: what is said is sure whenever one looks (`excess`). Each item counts once, whatever
+number of parts its answer has, because the parts of one image are lost together.
 """
 
 from __future__ import annotations

@@ -200,6 +200,8 @@ def test_the_death_of_a_worker_is_an_incident(home: Path, started: list[subproce
     document = json.loads((folder / "incident.json").read_bytes())
     assert document["trigger"]["kind"] == "death"
     assert "SIGKILL" in document["trigger"]["says"]
+    assert "in work: " in document["says"]  # why it died comes before how fast it was
+    assert "Until then: " in document["says"]
     os.kill(process.pid, signal.SIGUSR2)  # to the supervisor: each worker that runs is written
     _wait_for(lambda: [one for one in _incident_folders() if "signal" in one.name])
     assert process.poll() is None

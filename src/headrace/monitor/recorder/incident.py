@@ -13,6 +13,7 @@ from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.budget import Budget
 from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.monitor.recorder.changes import Comparison
+from headrace.monitor.recorder.death import explain_death
 from headrace.monitor.recorder.recording import Recording
 from headrace.monitor.recorder.state import RunState
 from headrace.monitor.recorder.triggers import Trigger
@@ -67,6 +68,7 @@ def write_incident(
         source=str(baseline) if baseline is not None else _EARLIER,
         split=split,
     )
+    document = explain_death(document, recording)
     replace_file(folder / FILE, encode_document(document, indent=True) + b"\n")
     return document
 

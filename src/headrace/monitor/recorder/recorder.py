@@ -6,7 +6,9 @@ second. A kill costs the last half second. Above `SPANS_PER_SECOND` whole jobs a
 writes a folder has such a limit of its own, and then both have the same spans.
 
 An incident is written by a child process at the lowest priority (`headrace snapshot`), which reads the recording as it would
-that of a dead process. So nothing that goes wrong there can hold up the run: a full disk, a damaged block, hours of analysis.
+that of a dead process. Where it is better to see more of what goes wrong first, the child is started at once and waits until
+its input is closed: by the recorder when it is time, or by the kernel when the run is killed before. So nothing that goes wrong
+there can hold up the run: a full disk, a damaged block, hours of analysis.
 """
 
 from __future__ import annotations
@@ -30,17 +32,19 @@ from typing import Any
 import msgspec
 
 from headrace.base.error_origin import Origin
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, RunFolderError
 from headrace.base.formatting import encodable
 from headrace.base.goals import LatencyGoal
 from headrace.base.log_events import event_fields
 from headrace.base.observer import Observer
 from headrace.base.records import SCHEMA_VERSION, Job, Outcome, OutcomeKind, Span
 from headrace.monitor.published import count
+from headrace.monitor.recorder.log_lines import LogLines
 from headrace.monitor.recorder.places import make_place, read_boot, read_start
 from headrace.monitor.recorder.readings import BacklogNotes, Readings, StateReadings
 from headrace.monitor.recorder.recording import Event, Identity, Sample, States, pack, pack_identity, pack_spans
 from headrace.monitor.recorder.ring import BlockKind, RingWriter, limit_to_room
+from headrace.monitor.recorder.store import IncidentStore
 from headrace.monitor.recorder.triggers import Latencies, Progress, Trigger, check_latency
 from headrace.pipeline.span_limit import SpanLimit
 from headrace.pipeline.watching import RunInProgress
@@ -63,7 +67,7 @@ _ERRORS_PER_SECOND = 20
 #: A second trigger of one kind within this time is the same incident.
 WINDOW_SECONDS = 600.0
 _CLOSE_SECONDS = 15.0
-#: Characters of a trigger's words: the kernel takes no argument of more than 128 KiB.
+#: Characters of a trigger's words: fewer than a pipe takes at once.
 _MOST_SAID = 8_192
 #: What begins slowly is written later, so that there is something to compare with the time before.
 _GRADUAL, _LATER_SECONDS = ("slo", "errors"), 5.0
@@ -166,7 +170,8 @@ class _Recording:
         self._last: dict[str, float] = {}
         self._asked = threading.Event()
         self._stopping = threading.Event()
-        self._due: list[tuple[float, Trigger]] = []
+        self._due: list[tuple[float, subprocess.Popen[bytes]]] = []
+        self._log_lines = LogLines()
         self._children: list[subprocess.Popen[bytes]] = []
         self._previous_handler: Any = None
         self._plan_ids: tuple[str, ...] = ()
@@ -191,6 +196,7 @@ class _Recording:
         self._backlog.start()
         self._run.before_closing.append(self._backlog.stop)
         self._listen()
+        self._log_lines.begin()
         self._thread.start()
         return self
 
@@ -203,6 +209,7 @@ class _Recording:
         self._thread.join()
         self._backlog.stop()
         self._unlisten()
+        self._log_lines.end()
         self._readings.close()
         self._states.close()
         try:
@@ -258,6 +265,8 @@ class _Recording:
         if self._looks:
             writer.append(BlockKind.STATES, pack(self._looks))
             self._looks = []
+        for line in self._log_lines.take():
+            writer.append(BlockKind.EVENT, pack(line))
         if failed := self._recorder.take_failed():
             writer.append(BlockKind.ERROR, pack(failed))
 
@@ -313,19 +322,25 @@ class _Recording:
                 "incident: %s; name a folder with --incidents DIR to have it written", trigger.says, extra=event
             )
             return
+        if window and not _claim(self._settings.incidents, trigger.kind):
+            return  # another worker has it written
         logger.warning("incident: %s; written to %s", trigger.says, self._settings.incidents, extra=event)
         self._recorder.incidents += 1
         count("headrace_recorder_incidents_total", trigger.kind)
-        self._due.append((now + (_LATER_SECONDS if trigger.kind in _GRADUAL else 0.0), trigger))
+        self._pack()
+        child = self._recorder.write_incident(self._settings, writer.folder, trigger)
+        if child is not None:
+            self._children.append(child)
+            self._due.append((now + (_LATER_SECONDS if trigger.kind in _GRADUAL else 0.0), child))
 
     def _write_due(self, now: float) -> None:
-        """Start the writing of the incidents that are due."""
-        due = [trigger for at, trigger in self._due if at <= now]
-        self._due = [(at, trigger) for at, trigger in self._due if at > now]
-        if due and self._writer is not None:
+        """Let those write whose time has come."""
+        due = [child for at, child in self._due if at <= now]
+        self._due = [(at, child) for at, child in self._due if at > now]
+        if due:
             self._pack()
-            children = [self._recorder.write_incident(self._settings, self._writer.folder, one) for one in due]
-            self._children += [child for child in children if child is not None]
+        for child in due:
+            _let_write(child)
 
     # --- identity
 
@@ -391,10 +406,21 @@ class _Recording:
         return all(child.poll() is not None for child in self._children)
 
 
+def _claim(incidents: Path, kind: str) -> bool:
+    """Return whether this process is to have an incident of this kind written, and not another worker."""
+    try:
+        return IncidentStore(incidents).claim(kind, WINDOW_SECONDS)
+    except (OSError, RunFolderError):
+        return True  # whoever writes it says what is wrong with the folder
+
+
 def start_incident(
     settings: RecorderSettings, recording: Path | str, trigger: Trigger, *, is_dead: bool = False
 ) -> subprocess.Popen[bytes] | None:
     """Have a process write an incident of a recording; None where none can be started, which is logged.
+
+    It begins at once; of what begins slowly when its input is closed. Its words go there, and not into its arguments, which
+    every user of the machine can read.
 
     Args:
         settings: Where to, and what to compare with.
@@ -403,13 +429,13 @@ def start_incident(
         is_dead: Remove the recording afterwards: its process is dead.
     """
     command = [sys.executable, "-P", "-m", "headrace", "--quiet", "snapshot", str(recording), "--because", trigger.kind]
-    command += ["--says", _as_argument(trigger.says), "--incidents", str(settings.incidents), "--nice", "--json"]
+    command += ["--says", "-", "--incidents", str(settings.incidents), "--nice", "--json"]
     command += ["--baseline", str(settings.baseline)] if settings.baseline else []
     command += ["--remove"] if is_dead else []
     try:
-        return subprocess.Popen(
+        child = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             env=_environment(),
             process_group=0,  # Ctrl-C ends the run, and this is evidence of it
@@ -419,11 +445,20 @@ def start_incident(
             "the incident cannot be written: %s; the run goes on, and headrace snapshot writes it too", error
         )
         return None
+    with suppress(OSError):  # it ended already
+        if child.stdin is not None:
+            child.stdin.write(encodable(trigger.says[:_MOST_SAID]).encode())
+            child.stdin.flush()
+    if trigger.kind not in _GRADUAL:
+        _let_write(child)
+    return child
 
 
-def _as_argument(text: str) -> str:
-    """Return a text, which may quote a user's error, as an argument of a program: no NUL, and not too long."""
-    return encodable(text[:_MOST_SAID]).replace("\0", "\\x00")
+def _let_write(child: subprocess.Popen[bytes]) -> None:
+    """Let the writer of an incident begin."""
+    with suppress(OSError):
+        if child.stdin is not None:
+            child.stdin.close()
 
 
 def _environment() -> dict[str, str]:

@@ -47,6 +47,19 @@ class IncidentStore:
         written = {path: _written_ns(path / FILE) for path in self.path.iterdir() if _NAME.fullmatch(path.name)}
         return sorted((path for path, at in written.items() if at), key=lambda path: (written[path], path.name))
 
+    def claim(self, kind: str, window_seconds: float) -> bool:
+        """Return whether the caller is to write an incident of this kind; not, if one was written or claimed in the window.
+
+        Raises:
+            OSError: If the folder cannot be written.
+        """
+        claimed = self.path / f".{kind}.claimed"
+        with self._locked():
+            if self._is_known(kind, window_seconds) or abs(time.time() - _written_ns(claimed) / 1e9) < window_seconds:
+                return False
+            claimed.touch()
+            return True
+
     @contextlib.contextmanager
     def new(self, kind: str, *, window_seconds: float = 0.0) -> Iterator[Path | None]:
         """Give a folder to write, which gets its name when it is left without an error; None if there is such an incident.

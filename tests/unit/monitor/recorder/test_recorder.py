@@ -1,5 +1,6 @@
 """The recorder in a run: it watches, has incidents written, and never fails the run."""
 
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ import pytest
 import headrace as hr
 from headrace.base.errors import HeadraceError
 from headrace.monitor.recorder import places
+from headrace.monitor.recorder.log_lines import LogLines
 from headrace.monitor.recorder.recorder import Recorder, RecorderSettings, start_incident
 from headrace.monitor.recorder.recording import Recording, read_recording
+from headrace.monitor.recorder.store import IncidentStore
 from headrace.monitor.recorder.triggers import Trigger
 from headrace.pipeline.watching import watch_together
 
@@ -121,3 +124,43 @@ def test_words_of_a_user_are_an_argument(says: str, tmp_path: Path, monkeypatch:
     process = start_incident(settings, tmp_path, Trigger("failed", says))
     assert process is not None
     assert process.wait() == 0
+
+
+def test_words_of_an_incident_are_in_no_command_line(tmp_path: Path) -> None:
+    """Every user of the machine can read those; they come by a pipe, whose end lets a gradual one begin."""
+    settings = RecorderSettings(incidents=tmp_path)
+    process = start_incident(settings, tmp_path / "none", Trigger("slo", "user:secret@host failed"))
+    assert process is not None
+    assert process.stdin is not None
+    assert not process.stdin.closed
+    assert b"secret" not in Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    process.stdin.close()
+    assert process.wait() == 2  # there is no such recording
+
+
+def test_the_last_warnings_of_a_run_are_recorded() -> None:
+    """Of any logger, without secrets, and only the newest."""
+    lines = LogLines()
+    lines.begin()
+    try:
+        for number in range(30):
+            logging.getLogger("somebody.else").warning("try %d of redis://me:secret@host failed", number)
+    finally:
+        lines.end()
+    taken = [event.says for event in lines.take()]
+    assert len(taken) == 20
+    assert taken[-1] == "warning: try 29 of redis://...@host failed"
+    assert lines.take() == []
+
+
+def test_several_workers_have_one_incident(recorder: tuple[Recorder, _Incidents], tmp_path: Path) -> None:
+    """Whoever claims it first writes it; the others know."""
+    store = IncidentStore(tmp_path / "incidents")
+    assert store.claim("failed", 600.0)
+    watching, incidents = recorder
+    with pytest.raises(HeadraceError, match="on purpose"):
+        hr.run(_pipeline(), observers=[watching], watch=watch_together(watching.watch, _Breaks))
+    assert not incidents.found
+    assert watching.incidents == 0
+    assert store.claim("slo", 600.0)
+    assert not store.claim("slo", 600.0)
