@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headrace.base.errors import SettingsError
+from headrace.base.given_files import read_given_file
 from headrace.base.network_rules import NetworkPlan
 from headrace.base.settings import build, check, unknown_key
 from headrace.base.toml import parse_toml
@@ -45,6 +46,8 @@ PLAN_VERSION = 1
 #: Runs a model of which a Plan names no engine.
 DEFAULT_ENGINE = "onnx"
 #: More of these is a slip of the hand: threads that cannot be started, buffers that cannot be allocated.
+#: Of a Plan's file.
+_MOST_FILE_BYTES = 16 * 2**20
 _MOST = {"workers": 1024, "batch": 65_536, "receivers": 256}
 _LEAST_MEMORY = 32 * 2**20
 
@@ -301,7 +304,7 @@ class Plan:
             SettingsError: If the file cannot be read, is not TOML, or holds an unknown or impossible setting.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_given_file(Path(path), _MOST_FILE_BYTES).decode("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"plan {path} cannot be read: {error}") from None
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli.companions import BesideWorkers, Companion
 from headrace.cli.pipeline_arguments import points
+from headrace.cli.watch_history import find_history
 
 if TYPE_CHECKING:
     from headrace.base.plan import Plan
@@ -154,4 +155,5 @@ def _make_settings(args: argparse.Namespace) -> RecorderSettings | None:
         most_failed=args.slo_failed,
         baseline=Path(args.baseline).absolute() if args.baseline else None,
         canary=Path(args.canary) if getattr(args, "canary", None) else None,
+        history=Path(history).absolute() if (history := find_history(args)) else None,
     )

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.terminal import speaker, write, write_json
+from headrace.cli.watch_history import add_history_argument, remember_run
 
 if TYPE_CHECKING:
     from headrace.monitor.recorder.triggers import Trigger
@@ -63,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="why it is written, for its readers; -: read from stdin, and written once that ends",
     )
+    add_history_argument(parser)
     parser.add_argument("--nice", action="store_true", help="at the lowest priority, so that the run does not feel it")
     parser.add_argument("--json", action="store_true", help="print JSON (schema headrace.incidents/1)")
 
@@ -87,6 +89,8 @@ def run(args: argparse.Namespace) -> int:
         place = Path(args.incidents or identity.incidents or "incidents")
         one = _write(folder, place, Trigger(args.because, says), args.baseline)
         written += [one] if one is not None else []
+        if one is not None:
+            remember_run(args, one[0])
         if args.remove and not is_running(identity):
             remove_recording(folder)
     if args.json:

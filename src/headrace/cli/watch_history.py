@@ -63,7 +63,7 @@ def open_beside_workers(args: argparse.Namespace) -> BesideWorkers | None:
 
 def find_history(args: argparse.Namespace) -> str | None:
     """Return the history's file; None: the run is added to none."""
-    return args.history or os.environ.get("HEADRACE_HISTORY") or None
+    return getattr(args, "history", None) or os.environ.get("HEADRACE_HISTORY") or None
 
 
 def _find_place(args: argparse.Namespace) -> Place | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from headrace.base.formatting import pluralize
@@ -75,7 +76,7 @@ def _what_changed(records: Sequence[Record], now: float, links: Links) -> Answer
     lines: list[Html] = []
     mood: Mood = "calm"
     for pipeline, runs in _by_pipeline(records).items():
-        measured = [(record, run, run.throughput) for record, run in runs if run.throughput and not run.is_worker]
+        measured = _join_workers(runs)
         if not measured or measured[0][1].began < now - WEEK_SECONDS:
             continue
         newest, run, after = measured[0]
@@ -89,8 +90,33 @@ def _what_changed(records: Sequence[Record], now: float, links: Links) -> Answer
         mood = "bad" if ratio < 1 - _SAME else "good" if ratio > 1 + _SAME and mood != "bad" else mood
         plan = "" if run.plan_id == run_before.plan_id else ", with another Plan"
         said = f"{pipeline}: {rate_before:.3g}/s, now {after:.3g}/s ({word}{plan}; one run each, which proves little) "
-        lines.append(join([said, links.compare(before, newest)]))
+        link = None if run.is_worker or run_before.is_worker else links.compare(before, newest)
+        lines.append(join([said, link]))
     return Answer("What changed this week?", mood, lines[:_MOST] or [_text("No run ended this week.")])
+
+
+def _join_workers(runs: Sequence[tuple[Record, RunRow]]) -> list[tuple[Record, RunRow, float]]:
+    """Return the runs that are measured with their throughputs, the newest first; the workers of one folder are one run."""
+    teams: dict[Path, list[tuple[Record, RunRow]]] = {}
+    for record, run in runs:
+        teams.setdefault(record.path.parent if run.is_worker else record.path, []).append((record, run))
+    found = []
+    for team in teams.values():
+        rate = _compute_rate([run for _, run in team])
+        if rate:
+            found.append((*team[0], rate))
+    return found
+
+
+def _compute_rate(team: Sequence[RunRow]) -> float | None:
+    """Return what workers delivered per second together, from the first one's beginning to the last one's end."""
+    if len(team) == 1:
+        return team[0].throughput
+    ends = [run.ended for run in team]
+    if None in ends:  # some still run, or were killed
+        return None
+    seconds = max(end for end in ends if end is not None) - min(run.began for run in team)
+    return sum(run.delivered for run in team) / seconds if seconds > 0 else None
 
 
 def _what_broke(records: Sequence[Record], now: float, links: Links) -> Answer:

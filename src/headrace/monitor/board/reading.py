@@ -143,6 +143,8 @@ def count_delivered(path: Path) -> int:
 
 def _as_row(path: Path, info: RunInfo) -> RunRow:
     state: State = info.status if info.status != "running" else "runs" if _is_alive(path) else "killed"
+    if info.served and state == "interrupted":
+        state = "finished"  # nothing else ends a service
     counters, summary = info.counters, info.summary or {}
     latency: Mapping[str, Any] = summary.get("latency_seconds") or {}
     is_over = info.status != "running"

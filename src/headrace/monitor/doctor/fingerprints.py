@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.base.documents import decode_document
 from headrace.base.errors import SettingsError
+from headrace.base.given_files import read_given_file
 from headrace.monitor.doctor.machine import CannotTell, Machine
 from headrace.monitor.doctor.table import CHECKS
 from headrace.runs.formats.doctor import FINGERPRINT_SCHEMA, Fingerprint, Value
@@ -40,8 +41,7 @@ def read_fingerprint(path: Path) -> Fingerprint:
         SettingsError: If the file cannot be read, or is none, or one of another version.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+        content = read_given_file(path, _MOST_BYTES + 1)
     except OSError as error:
         raise SettingsError(f"--against {path} cannot be read: {error.strerror}; {_HOW}") from None
     if len(content) > _MOST_BYTES:

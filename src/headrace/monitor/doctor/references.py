@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.base.errors import SettingsError
+from headrace.base.given_files import read_given_file
 from headrace.ledger.ledger import Ledger, hardware_fingerprint
 from headrace.monitor.doctor.fingerprints import read_fingerprint
 from headrace.monitor.doctor.machine import Machine
@@ -58,8 +59,7 @@ def of_run(path: Path) -> Reference:
 def of_lock(path: Path) -> Reference:
     """Return the versions that a lock file or the output of `pip freeze` pins; SettingsError if it pins none."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            text = file.read(_MOST_BYTES)
+        text = read_given_file(path, _MOST_BYTES).decode("utf-8", "replace")
     except OSError as error:
         raise SettingsError(f"--lock {path} cannot be read: {error.strerror}") from None
     pinned: dict[str, set[str]] = {}
@@ -177,6 +177,6 @@ def _facts_of(hardware: Hardware) -> dict[str, Value]:
 
 def _text_of(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return read_given_file(path, _MOST_BYTES).decode("utf-8", "replace")
     except OSError as error:
         raise SettingsError(f"--plan {path} cannot be read: {error.strerror}") from None

@@ -16,10 +16,17 @@ _BARE = r"""[^\s&#"'<>,;]+"""
 _QUOTED = r"""\\{0,4}(?:"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?)"""
 #: A word that is hardly one of a sentence.
 _ODD_WORD = r"""(?=[^\s"',;]{0,99}\d)[^\s"',;]{6,}"""
+#: What follows the word "password" in sentences about one.
+_NO_SECRET = (
+    "(?:and|are|as|at|authentication|be|by|can|cannot|change|changed|check|did|do|does|expired|failed|field|file|for|from|given|had|"
+    "has|hash|have|here|if|in|incorrect|invalid|is|may|mismatch|missing|must|no|none|not|of|on|option|or|parameter|policy|prompt|"
+    "protected|required|reset|set|should|than|that|the|this|to|too|wanted|was|were|when|which|will|with|without|wrong|your)"
+)
 _RULES = tuple(
     (re.compile(pattern, re.IGNORECASE | re.DOTALL), replacement)
     for pattern, replacement in (
         (r"""://[^\s/?#"'<>]{0,512}@""", "://...@"),
+        (r"""(?<![\w./+-])[\w.+-]{1,64}:(?!\.\.\.@)[^\s:@/"'<>]{1,128}@(?=[\w\[])""", "...@"),
         (rf"([?&;][\w.%-]{{0,64}}?(?:{_NAMES}|key)[\w.%-]{{0,64}}=){_BARE}", r"\1..."),
         (
             rf"\b([\w-]{{0,64}}(?:{_NAMES})\s{{0,2}}(?:=|%3D)\s{{0,2}})(?!\.\.\.)(?:[bru]{{0,2}}{_QUOTED}|{_BARE})",
@@ -31,6 +38,11 @@ _RULES = tuple(
         ),
         (r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", r"\1 ..."),
         (rf"\b((?:[\w-]{{0,64}}(?:{_NAMES})|cookie):\s{{1,4}}){_ODD_WORD}", r"\1..."),
+        (r"([?&](?:code|state|jwt|sid|session)=)[^\s&#\"'<>,;]+", r"\1..."),
+        (
+            rf"\b((?:pass(?:word|wd|phrase)|pwd)\s{{1,4}}(?:is\s|was\s)?)(?!{_NO_SECRET}\b)[^\s\"',;:=<>()]{{3,}}",
+            r"\1...",
+        ),
         (rf"(--[\w-]{{0,64}}(?:{_NAMES})\s){_ODD_WORD}", r"\1..."),
         (r"\bwhsec_[\w+/=-]+", "whsec_..."),
         (r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b", "AKIA..."),

@@ -88,6 +88,8 @@ class RecorderSettings:
     """Run folder that incidents are compared with; None: the earlier part of the recording."""
     canary: Path | None = None
     """Folder of canaries, whose roll-backs are incidents."""
+    history: Path | None = None
+    """History that incidents are added to; None: to none."""
 
 
 class Recorder(Observer):
@@ -431,6 +433,7 @@ def start_incident(
     command = [sys.executable, "-P", "-m", "headrace", "--quiet", "snapshot", str(recording), "--because", trigger.kind]
     command += ["--says", "-", "--incidents", str(settings.incidents), "--nice", "--json"]
     command += ["--baseline", str(settings.baseline)] if settings.baseline else []
+    command += ["--history", str(settings.history)] if settings.history else []
     command += ["--remove"] if is_dead else []
     try:
         child = subprocess.Popen(

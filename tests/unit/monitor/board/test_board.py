@@ -154,6 +154,20 @@ def test_two_runs_of_a_pipeline_are_compared(tmp_path: Path) -> None:
     assert "/compare?run=" in said
 
 
+def test_the_workers_of_a_service_are_one_run(tmp_path: Path) -> None:
+    """Their rates are summed up, and a service that somebody ended is no run that was cut off."""
+    now = time.time()
+    for began, name, delivered in ((now - 100, "monday", 100), (now - 50, "tuesday", 400)):
+        for worker in ("worker-0-0", "worker-1-0"):
+            run = make_run(tmp_path / name / worker)
+            counters = {"received": delivered, "delivered": delivered}
+            times = {"started_unix_seconds": began, "ended_unix_seconds": began + 10}
+            change_info(run, **times, counters=counters, served=True, status="interrupted")
+    records = list(Finder([tmp_path]).look().records)
+    assert {record.run.state for record in records if record.run} == {"finished"}
+    assert "jobs:pipeline: 20/s, now 80/s (x4.00; one run each" in texts(records)["What changed"]
+
+
 def test_a_run_in_vain_is_said_to_have_broken(tmp_path: Path) -> None:
     """Nothing was delivered, and it ended orderly."""
     run = make_run(tmp_path / "vain")
