@@ -60,8 +60,8 @@ from headrace.runs.formats.prediction import Change, PredictionDocument
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import read_run
 
-#: What a full run must reach; `sign_right` is the least, the others the most.
-FEWEST_CHANGES, LEAST_SIGN_RIGHT = 60, 0.95
+#: What a full run must reach; `sign_right` and `coverage` are the least, the others the most.
+FEWEST_CHANGES, LEAST_SIGN_RIGHT, LEAST_COVERAGE = 60, 0.95, 0.86
 MOST = {"mean": 0.05, "p90": 0.10, "max": 0.15}
 
 #: Pairs are run again where the standard error of the measured ratio is above this, up to so many times as many in all.
@@ -162,6 +162,7 @@ def _says(change: Change) -> str:
     parts = [setting.replace("executor=", "") for setting in change.settings]
     parts += [f"{name} {factor:g}x as fast" for name, factor in change.speedups.items()]
     parts += [f"without {name}" for name in change.drop]
+    parts += [f"every {number}th item of {name}" for name, number in change.every.items()]
     parts += [f"{name} at {_curve(curve)}" for name, curve in change.cost_curves.items()]
     if change.arrival_rate is not None:
         parts.append(f"{change.arrival_rate:.3g} jobs/s arrive")
@@ -431,6 +432,27 @@ def errors(pairs: Iterable[tuple[float | None, float]]) -> dict[str, Any]:
     }
 
 
+def coverage(pairs: Sequence[tuple[Estimate, Estimate]]) -> dict[str, Any]:
+    """Return how intervals held what was measured, and what they had to reach to.
+
+    Args:
+        pairs: (predicted, measured), at least one.
+
+    Returns:
+        `n`; `inside`: the share whose middle was within the interval; `overlap`: that whose own range was at least touched;
+        `width`: the mean half width, as a share; `error`: what nine in ten were off by.
+    """
+    inside = sum(told.low <= real.mid <= told.high for told, real in pairs)
+    overlap = sum(told.low <= real.high and real.low <= told.high for told, real in pairs)
+    return {
+        "n": len(pairs),
+        "inside": inside / len(pairs),
+        "overlap": overlap / len(pairs),
+        "width": statistics.fmean(math.sqrt(told.high / told.low) - 1 for told, _ in pairs),
+        "error": errors((told.mid, real.mid) for told, real in pairs)["p90"],
+    }
+
+
 def missed(result: dict[str, Any]) -> list[str]:
     """Return which goals a full run misses, in words; none if it reaches all."""
     found = [f"{key} {result[key]:.1%} > {most:.0%}" for key, most in MOST.items() if not (result[key] or 0.0) <= most]
@@ -438,6 +460,8 @@ def missed(result: dict[str, Any]) -> list[str]:
         found.append(f"{result['n']} changes < {FEWEST_CHANGES}")
     if (result["sign_right"] or 0.0) < LEAST_SIGN_RIGHT:
         found.append(f"sign right {_percent(result['sign_right'])} < {LEAST_SIGN_RIGHT:.0%}")
+    if (result["coverage"] or 0.0) < LEAST_COVERAGE:
+        found.append(f"intervals held {_percent(result['coverage'])} < {LEAST_COVERAGE:.0%}")
     return found
 
 
@@ -459,6 +483,10 @@ def summarize(rows: Sequence[Row]) -> dict[str, Any]:
         "naive": naive,
         "bounds": bounds,
         "coverage": inside / len(scored) if scored else None,
+        "kinds": {
+            kind: coverage([(told, real) for row, told, real in scored if kind in row.change.kinds])
+            for kind in sorted({kind for row, _, _ in scored for kind in row.change.kinds})
+        },
         "refused": sum(row.predicted is None for row in rows),
         "failed": sum(bool(row.failed) for row in rows),
         "disturbed": sum(row.is_disturbed for row in rows),
@@ -489,6 +517,15 @@ def as_text(result: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|",
     ]
     lines += [f"| {name} | {_cells(one)} |" for name, one in result["pipelines"].items()]
+    lines += [
+        "",
+        "| kind of change | changes | measured within the interval | half width, mean | 90 % off by |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {kind} | {one['n']} | {one['inside']:.0%} | {_percent(one['width'])} | {_percent(one['error'])} |"
+        for kind, one in result.get("kinds", {}).items()
+    ]
     lines += [
         "",
         "| pipeline | change | predicted | bounds | stage timers | measured | error | others' cores | speed of the cores |",

@@ -21,6 +21,8 @@ from headrace.runs.formats.prediction import Change
 _WAITS = 0.5
 #: How much worse than the replay itself another way may give back the recorded run, as a share, to be possible.
 _POSSIBLE = 0.10
+#: Other programs that wanted less than this of the cores do not matter.
+_OTHERS_MATTER = 0.1
 #: CPU seconds of a unit below which it does not matter who keeps the GIL.
 _LEAST_CPU = 200e-6
 #: Changes whose effect depends on whether a stage keeps the GIL.
@@ -42,7 +44,12 @@ class Assumption:
 
 def assumptions(replay: Replay, change: Change) -> tuple[Assumption, ...]:
     """Return what a prediction of a change takes for granted, the gravest first."""
-    return (*_of_the_outside(replay, change), *_of_the_gil(replay, change), *_of_the_kind(change))
+    return (
+        *_of_the_outside(replay, change),
+        *_of_the_gil(replay, change),
+        *_of_the_neighbours(replay, change),
+        *_of_the_kind(change),
+    )
 
 
 def other_ratio(replay: Replay, change: Change, assumption: Assumption) -> float | None:
@@ -92,7 +99,10 @@ def _of_the_gil(replay: Replay, change: Change) -> Iterator[Assumption]:
         return
     for stage in replay.demands.stages:
         name, share = stage.name, replay.holds_gil.get(stage.name, 0.0)
-        if stage.holds_gil == 0 or name in replay.measured_gil_shares or float(stage.cpu.mean()) < _LEAST_CPU:
+        if stage.holds_gil == 0 or float(stage.cpu.mean()) < _LEAST_CPU:
+            continue
+        if name in replay.measured_gil_shares:
+            yield Assumption(says=f"{name} keeps the GIL for {share:.0%} of its work, as it did alone")
             continue
         other = 0.0 if share >= 0.5 else 1.0
         yield Assumption(
@@ -100,6 +110,17 @@ def _of_the_gil(replay: Replay, change: Change) -> Iterator[Assumption]:
             gil_shares={name: other},
             learn=f"how much of its work {name} does without the GIL was not measured: profile once with --isolate",
         )
+
+
+def _of_the_neighbours(replay: Replay, change: Change) -> Iterator[Assumption]:
+    """Yield one where other programs may go to the cores that are left to them, or not."""
+    if change.cores is None or change.quiet or change.cores >= replay.cores or replay.machine.others < _OTHERS_MATTER:
+        return
+    yield Assumption(
+        says=f"other programs are on the {change.cores:g} cores as they were on all {replay.cores:g}",
+        other=msgspec.structs.replace(change, quiet=True),
+        learn="they may have all moved to the other cores: profile on a quiet machine",
+    )
 
 
 _BY_KIND = {

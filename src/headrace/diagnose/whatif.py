@@ -38,6 +38,8 @@ _TIMES_JOBS, _DEADLINES = 3, 15
 _MATTERS = math.log(1.05)
 #: Above this share of run delay in CPU work, latencies depend on what others do next, and are refused.
 MOST_RUN_DELAY = 0.10
+#: Below so many threads of other programs, what a run waited for a core can be its own doing, which is simulated.
+_FEW_OTHERS = 0.1
 #: Above this utilization of any resource latency depends on how long the overload lasts.
 _MOST_UTILIZATION = 0.97
 
@@ -254,7 +256,8 @@ def _latency_error(replay: Replay, percent: float, measured: float | None) -> fl
 
 def _why_no_latency(replay: Replay, change: Change, after: Simulated) -> str:
     share = replay.document.environment.run_delay_share
-    if share is not None and share > MOST_RUN_DELAY:
+    is_own = replay.machine.others < _FEW_OTHERS and replay.explains_delay
+    if share is not None and share > MOST_RUN_DELAY and not is_own:
         return (
             f"threads waited {share:.0%} of their CPU work for a core (at most {MOST_RUN_DELAY:.0%}): latency depends on what "
             "the other threads and programs do next; profile on a quiet machine, or with fewer workers than cores"

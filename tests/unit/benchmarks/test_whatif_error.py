@@ -14,6 +14,7 @@ from benchmarks.whatif_error import (
     ROWS,
     Row,
     as_text,
+    coverage,
     errors,
     full_length,
     measure_all,
@@ -35,11 +36,11 @@ def test_errors_are_of_ratios_and_signs_of_those_that_matter() -> None:
 
 def test_a_goal_that_is_missed_is_said() -> None:
     """Each of them alone; nothing measured misses what it takes to tell."""
-    good = {"n": 60, "mean": 0.05, "p90": 0.10, "max": 0.15, "sign_right": 0.95}
+    good = {"n": 60, "mean": 0.05, "p90": 0.10, "max": 0.15, "sign_right": 0.95, "coverage": 0.86}
     assert missed(good) == []
-    for key, bad in {"n": 59, "mean": 0.051, "p90": 0.101, "max": 0.16, "sign_right": 0.94}.items():
+    for key, bad in {"n": 59, "mean": 0.051, "p90": 0.101, "max": 0.16, "sign_right": 0.94, "coverage": 0.85}.items():
         assert len(missed(good | {key: bad})) == 1
-    assert missed({"n": 0, "mean": None, "p90": None, "max": None, "sign_right": None})
+    assert missed({"n": 0, "mean": None, "p90": None, "max": None, "sign_right": None, "coverage": None})
 
 
 @pytest.mark.parametrize(("noise", "pairs"), [(0.01, 2), (0.3, 2 * MOST_ROUNDS)])
@@ -98,3 +99,11 @@ def test_another_device_is_known_by_what_warm_up_measures() -> None:
     assert all(seconds > 2 * (0.004 + 0.004 * size) for size, seconds in curve.items()), "image and mirror image"
     plain = WHAT_IFS["device_heavy"][0]
     assert plain.with_curve(case) is plain
+
+
+def test_coverage_is_told_by_kind_with_the_width_that_it_took() -> None:
+    """One of two held, the other's range was touched; both were 10 % on either side."""
+    told = Estimate(1 / 1.1, 1.0, 1.1)
+    found = coverage([(told, Estimate(1.0, 1.05, 1.1)), (told, Estimate(1.0, 1.2, 1.3))])
+    assert (found["n"], found["inside"], found["overlap"]) == (2, 0.5, 1.0)
+    assert found["width"] == pytest.approx(0.1)

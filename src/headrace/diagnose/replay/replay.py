@@ -65,6 +65,8 @@ _MOST_EVENTS = 20_000
 _LEAST_JOBS, _LEAST_ROUNDS = 100, 4
 #: Blocks of neighbouring jobs that a resampled run is made of.
 _BLOCKS = 12
+#: Share of the waiting for a core that is the run's own doing where other programs have little part in it.
+_EXPLAINED = 0.5
 #: Steps in which the number of others is narrowed down: to 3 % of what they used.
 _HALVINGS = 5
 #: Shares of the CPU time with the GIL that calibration tries.
@@ -554,6 +556,12 @@ class Replay:
                 low = others
             else:
                 high = others
+
+    @property
+    def explains_delay(self) -> bool:
+        """Whether the run's own threads, as simulated, account for most of the time that they waited for a core."""
+        measured = self._read_run_delay()
+        return measured is not None and self._simulate_delay() >= _EXPLAINED * measured
 
     def _simulate_delay(self) -> float:
         simulated = self.simulate(num_jobs=self.affordable(_FEWEST_JOBS))

@@ -186,6 +186,7 @@ class _Builder:
             sum(station.capacity + station.workers for station in stations), self.plan.source.receive_batch
         )
         cores = scenario.change.cores or scenario.machine.cores
+        others, taken = self._others_on(cores)
         deadline = scenario.change.deadline_seconds
         is_judged = deadline is not None and scenario.arrivals is not None and self.plan.serve.admission == "in_time"
         return System(
@@ -195,8 +196,8 @@ class _Builder:
             routes=routes,
             route_of=route_of,
             cores=cores,
-            others=0.0 if scenario.change.quiet else scenario.machine.others,
-            taken=0.0 if scenario.change.quiet else min(scenario.machine.taken, MOST_TAKEN * cores),
+            others=others,
+            taken=taken,
             slowdown=scenario.machine.slowdown,
             wake_seconds=scenario.machine.wake_seconds,
             handoff_seconds=self.handoff.wake,
@@ -209,6 +210,17 @@ class _Builder:
             deadline_seconds=deadline,
             admission=expect_by_costs(stations, self.resources, cores) if is_judged else None,
         )
+
+    def _others_on(self, cores: float) -> tuple[float, float]:
+        """Return the threads of other programs on so many cores, and the cores that they take there.
+
+        A run that is held to fewer cores leaves the rest of the machine to them, and meets its share of them.
+        """
+        machine = self.scenario.machine
+        if self.scenario.change.quiet:
+            return 0.0, 0.0
+        share = min(1.0, cores / machine.cores)
+        return share * machine.others, min(share * machine.taken, MOST_TAKEN * cores)
 
     # --- units
 

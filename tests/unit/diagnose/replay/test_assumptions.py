@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -146,7 +147,8 @@ def test_a_measured_share_is_used_and_no_longer_doubted(replay_of: Make) -> None
     document = predict(measured, Change(settings=("features.workers=2",)))
     assert ratio_of(document).mid == pytest.approx(2.0, rel=0.1)
     assert ratio_of(document).low > 1.6
-    assert not any("GIL" in one for one in document.assumes)
+    assert "features keeps the GIL for 0% of its work, as it did alone" in document.assumes
+    assert not any("GIL" in warning for warning in document.warnings)
 
 
 def test_another_way_that_contradicts_the_run_is_left_out(replay_of: Make) -> None:
@@ -167,3 +169,14 @@ def test_every_prediction_says_what_it_takes_for_granted(replay_of: Make) -> Non
         "the stage's work and its waiting shrink alike",
         "jobs, and what other programs do, are as in the run",
     )
+
+
+def test_fewer_cores_meet_their_share_of_other_programs(replay_of: Make) -> None:
+    """On one core of two there is half of the one other program; at best none, and then a job takes what it took."""
+    replay = replay_of([{"name": "work", "cpu": 0.01}, COMPUTES[1]], gap=0.01)
+    replay.machine = dataclasses.replace(replay.machine, others=1.0, taken=1.0)
+    document = predict(replay, Change(cores=1.0))
+    ratio = ratio_of(document)
+    assert 0.4 < ratio.mid < 0.75
+    assert ratio.high >= 0.95
+    assert any("moved to the other cores" in warning for warning in document.warnings)

@@ -130,6 +130,14 @@ def test_latency_beside_fluctuating_neighbours_is_refused(replay_of: Make) -> No
     assert "quiet machine" in metric.refused
 
 
+def test_latency_of_a_run_that_kept_itself_from_the_cores_is_predicted(replay_of: Make) -> None:
+    """Four workers shared two cores while the run was read at full speed: at half of that rate they hardly meet."""
+    own = [step("decode", cpu=0.004, delay=0.004, workers=4), step("deliver", cpu=1e-6)]
+    metric = predict(replay_of(own, gap=0.002), Change(arrival_rate=200.0)).latency_p50
+    assert metric.predicted is not None
+    assert 0.004 <= metric.predicted.mid < 0.007
+
+
 def test_latency_of_an_overload_is_refused(replay_of: Make) -> None:
     """More jobs than can be done: latency grows for as long as that lasts."""
     metric = predict(replay_of(WAITING), Change(arrival_rate=300.0)).latency_p50
