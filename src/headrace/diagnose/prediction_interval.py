@@ -77,12 +77,13 @@ def interval(
         times: How many times as wide the record makes it.
     """
     spread = nine_in_ten(len(logs)) * math.hypot(float(np.std(logs, ddof=1)), math.sqrt(2) * noise)
-    by_rule = math.hypot(spread, _model_error(mid, kinds), math.log1p(misfit))
+    by_rule = math.hypot(spread, model_error(mid, kinds), math.log1p(misfit))
     width = math.exp(max(times * by_rule, abs(math.log1p(misfit))))
     return Estimate(low=mid / width, mid=mid, high=mid * width)
 
 
-def _model_error(mid: float, kinds: Sequence[str]) -> float:
+def model_error(mid: float, kinds: Sequence[str]) -> float:
+    """Return what the simulator may be off by for such a ratio, as a logarithm, by the worst kind of the change."""
     known = [PRIOR.get(kind, (USUAL_ERROR, USUAL_ERROR)) for kind in kinds]
     near, far = (max((one[side] for one in known), default=_LEAST_ERROR) for side in (0, 1))
     return near + (far - near) * min(1.0, abs(math.log(mid)) / _FULL_CHANGE)
