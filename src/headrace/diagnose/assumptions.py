@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headrace.diagnose.concurrency import fit_growth
+from headrace.diagnose.concurrency import Growth, fit_growth
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.replay.demands import StageDemands
 from headrace.diagnose.replay.structure import group_stages
@@ -21,6 +21,8 @@ from headrace.runs.formats.prediction import Change
 _WAITS = 0.5
 #: How much worse than the replay itself another way may give back the recorded run, as a share, to be possible.
 _POSSIBLE = 0.10
+#: A power of the number of calls below which their time does not grow.
+_GROWS = 0.05
 #: Other programs that wanted less than this of the cores do not matter.
 _OTHERS_MATTER = 0.1
 #: CPU seconds of a unit below which it does not matter who keeps the GIL.
@@ -60,37 +62,76 @@ def other_ratio(replay: Replay, change: Change, assumption: Assumption) -> float
     allowed = abs(replay.misfit) + _POSSIBLE
     if other is not replay and abs(other.misfit) > allowed:
         return None
-    return other.ratio(assumption.other or change)
+    return other.ratio(assumption.other or likely_change(replay, change))
+
+
+def likely_change(replay: Replay, change: Change) -> Change:
+    """Return a change as it is simulated: calls to a service that is known to be limited take longer the more there are."""
+    return _with_factors(change, {one.stage: one.factor for one in _find_calls(replay, change) if one.is_limited})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Calls:
+    """A stage that waits on the outside with other workers than it had."""
+
+    stage: str
+    station: str
+    before: int
+    after: int
+    growth: Growth
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the run shows that its calls grow with their number."""
+        return self.growth.low > 0.5
+
+    @property
+    def factor(self) -> float:
+        """How many times as fast calls are with the new workers, if they grow as they may."""
+        power = self.growth.mid if self.is_limited else self.growth.high
+        return float((self.before / self.after) ** power)
+
+
+def _find_calls(replay: Replay, change: Change) -> Iterator[_Calls]:
+    plan = replay.change_plan(change)
+    for group in group_stages(replay.demands.stages, plan):
+        head = group[0].name
+        was, will = replay.plan.stages[head], plan.stages[head]
+        before, after = was.workers or 1, will.workers or 1
+        if before == after or "inline" in (was.executor, will.executor):
+            continue
+        for stage in group:
+            if _waits_outside(stage) and stage.name not in change.drop:
+                growth = fit_growth(replay.evidence, stage.name)
+                if growth.high > _GROWS:
+                    yield _Calls(stage=stage.name, station=head, before=before, after=after, growth=growth)
 
 
 def _of_the_outside(replay: Replay, change: Change) -> Iterator[Assumption]:
     """Yield one for each stage that waits on the outside with other workers than it had."""
-    plan = replay.change_plan(change)
-    for group in group_stages(replay.demands.stages, plan):
-        head = group[0].name
-        before, after = replay.plan.stages[head].workers or 1, plan.stages[head].workers or 1
-        is_inline = "inline" in (replay.plan.stages[head].executor, plan.stages[head].executor)
-        for stage in group:
-            if before == after or is_inline or not _waits_outside(stage) or stage.name in change.drop:
-                continue
-            growth = fit_growth(replay.evidence, stage.name)
-            power = growth.high
-            if power <= 0.05:
-                continue
-            seen = (
-                f" (in the run, their time grew by the power {growth.mid:.2f} of the calls under way)"
-                if growth.is_known
-                else ""
-            )
-            faster = change.speedups.get(stage.name, 1.0) * (before / after) ** power
-            yield Assumption(
-                says=f"calls of {stage.name} take as long {after} at a time as {before} at a time, which was never tried{seen}",
-                other=msgspec.structs.replace(change, speedups={**change.speedups, stage.name: faster}),
-                learn=(
-                    f"what {stage.name} waits for may be limited in rate, or by its link: profile once with "
-                    f"--set {head}.workers={max(1, before // 2) if before > 1 else 2} and compare the throughputs"
-                ),
-            )
+    found = list(_find_calls(replay, change))
+    limited = {one.stage: one.factor for one in found if one.is_limited}
+    for one in found:
+        if one.is_limited:
+            others = {name: factor for name, factor in limited.items() if name != one.stage}
+            says = f"what {one.stage} asks is limited in rate, as the pace of its answers shows"
+        else:
+            others = limited | {one.stage: one.factor}
+            says = f"calls of {one.stage} take as long {one.after} at a time as {one.before} at a time, which was never tried"
+        yield Assumption(
+            says=says,
+            other=_with_factors(change, others),
+            learn=(
+                f"what {one.stage} waits for may be limited in rate, or by its link: profile once with "
+                f"--set {one.station}.workers={one.before // 2 if one.before > 1 else 2} and compare the throughputs"
+            ),
+        )
+
+
+def _with_factors(change: Change, factors: Mapping[str, float]) -> Change:
+    """Return a change with stages that are so many times as fast, beside what it says itself."""
+    speedups = {name: change.speedups.get(name, 1.0) * factor for name, factor in factors.items()}
+    return msgspec.structs.replace(change, speedups={**change.speedups, **speedups}) if factors else change
 
 
 def _of_the_gil(replay: Replay, change: Change) -> Iterator[Assumption]:
@@ -118,7 +159,7 @@ def _of_the_neighbours(replay: Replay, change: Change) -> Iterator[Assumption]:
         return
     yield Assumption(
         says=f"other programs are on the {change.cores:g} cores as they were on all {replay.cores:g}",
-        other=msgspec.structs.replace(change, quiet=True),
+        other=msgspec.structs.replace(likely_change(replay, change), quiet=True),
         learn="they may have all moved to the other cores: profile on a quiet machine",
     )
 

@@ -37,6 +37,15 @@ class Growth:
 
 #: What a run says in which the number of calls hardly changed.
 UNKNOWN = Growth(0.0, 0.0, 1.0)
+#: What a run says whose answers came at a pace that the other side set.
+LIMITED = Growth(0.8, 1.0, 1.0)
+
+#: Spread of the time between two answers over its mean: of callers that know nothing of one another it is about 1.
+_EVEN = 0.5
+#: A call with at most half as many before it as usual over a usual one, at most; and how many of these it takes to tell.
+_QUICKER, _FEWEST_QUICK = 0.7, 3
+#: Calls under way from which on even answers are no accident.
+_FEWEST_UNDER_WAY = 3
 
 
 def fit_growth(evidence: Evidence, stage: str) -> Growth:
@@ -47,6 +56,8 @@ def fit_growth(evidence: Evidence, stage: str) -> Growth:
     if evidence.is_sampled or len(started) < _FEWEST_CALLS:
         return UNKNOWN
     under_way = count_under_way(started, ended)
+    if _is_paced(started, ended, under_way):
+        return LIMITED
     few, many = np.percentile(under_way, [10, 90])
     if many < _LEAST_VARIED * few:
         return UNKNOWN
@@ -58,11 +69,23 @@ def fit_growth(evidence: Evidence, stage: str) -> Growth:
 
 def count_under_way(started: Array, ended: Array) -> Array:
     """Return for each call how many were under way when it had begun, itself among them; (calls,) int."""
-    order = np.argsort(started, kind="stable")
+    order = np.lexsort((ended, started))  # of those that began together, who is answered first
     counts = np.empty(len(started), np.int64)
     begun = started[order]
     counts[order] = np.arange(1, len(started) + 1) - np.searchsorted(np.sort(ended), begun, side="right")
     return np.maximum(counts, 1)
+
+
+def _is_paced(started: Array, ended: Array, under_way: Array) -> bool:
+    """Return whether answers come at even steps, and came the sooner the fewer were asked before: a limit in rate."""
+    usual = float(np.median(under_way))
+    quick = under_way <= (usual + 1) / 2
+    if usual < _FEWEST_UNDER_WAY or quick.sum() < _FEWEST_QUICK:
+        return False
+    gaps = np.diff(np.sort(ended[under_way >= usual]))
+    seconds = ended - started
+    is_even = len(gaps) > 0 and gaps.std() <= _EVEN * gaps.mean()
+    return bool(is_even and np.median(seconds[quick]) <= _QUICKER * np.median(seconds[~quick]))
 
 
 def _fit_line(x: Array, y: Array) -> tuple[float, float]:

@@ -17,7 +17,7 @@ import numpy as np
 from headrace.base.formatting import pluralize
 from headrace.base.statistics import percentile
 from headrace.base.units import format_duration
-from headrace.diagnose.assumptions import Assumption, assumptions, other_ratio
+from headrace.diagnose.assumptions import Assumption, assumptions, likely_change, other_ratio
 from headrace.diagnose.bounds import bound_ratio
 from headrace.diagnose.memory_need import predict_memory
 from headrace.diagnose.prediction_interval import USUAL_ERROR, interval, nine_in_ten, times_as_wide
@@ -58,11 +58,12 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
     """
     record = record or TrackRecord(num=0)
     replay.check_understood()
-    base, after, plan = replay.simulate(), replay.simulate(change), replay.change_plan(change)
+    likely = likely_change(replay, change)
+    base, after, plan = replay.simulate(), replay.simulate(likely), replay.change_plan(change)
     document = replay.document
     check_costs(replay.plan, plan, change, replay.demands.stages)
     granted = assumptions(replay, change)
-    ratio, doubts = _reach(replay, change, granted, _interval(replay, change, replay.ratio(change), record))
+    ratio, doubts = _reach(replay, change, granted, _interval(replay, likely, change.kinds, record))
     return PredictionDocument(
         created_unix_seconds=time.time(),
         headrace_version=headrace_version(),
@@ -73,9 +74,9 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
         says=in_words(change),
         plan=plan.as_table(),
         throughput=_throughput(replay, ratio),
-        latency_p50=_latency(replay, change, after, 50),
-        latency_p99=_latency(replay, change, after, 99),
-        goodput=_goodput(replay, change),
+        latency_p50=_latency(replay, likely, after, 50),
+        latency_p99=_latency(replay, likely, after, 99),
+        goodput=_goodput(replay, likely),
         cpu_per_item=_cpu(replay, base, after),
         memory=predict_memory(replay, change),
         bound_ratio=bound_ratio(replay, change),
@@ -161,10 +162,11 @@ def limit_in_words(after: Simulated) -> str:
     return f"{what}, busy {share:.0%} of the time"
 
 
-def _interval(replay: Replay, change: Change, mid: float, record: TrackRecord) -> Estimate:
+def _interval(replay: Replay, change: Change, kinds: Sequence[str], record: TrackRecord) -> Estimate:
+    mid = replay.ratio(change)
     logs = [math.log(replay.ratio(change, seed=seed, resampled=True)) for seed in range(1, _RESAMPLED + 1)]
-    times = times_as_wide(change.kinds, record)
-    return interval(mid, logs, replay.misfit, kinds=change.kinds, noise=replay.throughput_error, times=times)
+    times = times_as_wide(kinds, record)
+    return interval(mid, logs, replay.misfit, kinds=kinds, noise=replay.throughput_error, times=times)
 
 
 def _reach(

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from headrace.diagnose.concurrency import UNKNOWN, count_under_way, fit_growth
+from headrace.diagnose.concurrency import LIMITED, UNKNOWN, count_under_way, fit_growth
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.replay.gil_shares import find_gil_shares
 from headrace.diagnose.whatif import predict
@@ -180,3 +180,54 @@ def test_fewer_cores_meet_their_share_of_other_programs(replay_of: Make) -> None
     assert 0.4 < ratio.mid < 0.75
     assert ratio.high >= 0.95
     assert any("moved to the other cores" in warning for warning in document.warnings)
+
+
+def limited_calls(per_second: float, workers: int, count: int) -> tuple[Any, Any]:
+    """Return when calls began and were answered: 10 ms after their turn, of which there are so many in a second."""
+    free, begin, started, ended = 0.0, [0.0] * workers, [], []
+    for number in range(count):
+        worker = number % workers
+        free = max(free + 1.0 / per_second, begin[worker])
+        started.append(begin[worker])
+        ended.append(free + 0.010)
+        begin[worker] = free + 0.011
+    return np.array(started), np.array(ended)
+
+
+def test_even_answers_show_a_limit_in_rate(builder: Any) -> None:
+    """Six callers of 50 answers a second: they come every 20 ms, and the first ones came sooner than any later."""
+    from headrace.diagnose.evidence import collect
+
+    started, ended = limited_calls(50.0, 6, 200)
+    builder.stage("ask", kind="io", workers=6)
+    builder.spans("ask", arrived=started, ended=ended, cpu=1e-5)
+    assert fit_growth(collect(builder.finish()), "ask") == LIMITED
+
+
+def test_slow_answers_are_no_limit(builder: Any) -> None:
+    """Six callers that each wait for 120 ms, more or less: nothing says what more of them would get."""
+    from headrace.diagnose.evidence import collect
+
+    took = 0.12 * np.random.default_rng(4).lognormal(0, 0.3, 200)
+    free, started, ended = [0.0] * 6, [], []
+    for one in took:
+        worker = int(np.argmin(free))
+        started.append(free[worker])
+        free[worker] += one
+        ended.append(free[worker])
+    builder.stage("ask", kind="io", workers=6)
+    builder.spans("ask", arrived=np.array(started), ended=np.array(ended), cpu=1e-5)
+    assert fit_growth(collect(builder.finish()), "ask") == UNKNOWN
+
+
+def test_workers_of_a_limited_service_are_predicted_to_bring_nothing(
+    replay_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four times as many callers of a service that sets the pace: the same rate; if it was none, the interval reaches to it."""
+    monkeypatch.setattr("headrace.diagnose.assumptions.fit_growth", lambda evidence, stage: LIMITED)
+    document = predict(replay_of(ASKS), Change(settings=("ask.workers=8",)))
+    ratio = ratio_of(document)
+    assert ratio.mid == pytest.approx(1.0, abs=0.05)
+    assert ratio.high > 3
+    assert document.change == Change(settings=("ask.workers=8",))
+    assert document.assumes[0] == "what ask asks is limited in rate, as the pace of its answers shows"
