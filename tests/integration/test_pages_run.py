@@ -75,6 +75,7 @@ MARKS = [
         "it needs a network of yours, and PyTorch",
     ),
     Mark("docs/guides/optimizing.md", "from headrace.engines.networks", "elsewhere", "it needs a network of yours"),
+    Mark("docs/guides/stories.md", "headrace demo nms", "minutes", "blocks of two in turn"),
     Mark("README.md", "pip install", "elsewhere", "it installs; `.ci/run` does the like"),
     Mark("README.md", "make ", "elsewhere", "these make an environment of their own; `.ci/run` does"),
     Mark("README.md", "headrace run jobs.py:pipeline --allow localhost", "endless", "it serves a queue"),

@@ -1,20 +1,29 @@
-"""See what headrace does, on real photographs, in about a minute.
+"""See what headrace does, on real photographs, in about a minute; or hear a story of a slow pipeline.
+
+    headrace demo                 one pipeline under five Plans
+    headrace demo --list          the stories
+    headrace demo nms             tells one, by running it
 
 Starts a local image server with a stated network delay, an SQLite queue with some hundreds of real crops, and a callback
 receiver; then runs one pipeline under five Plans: sequential, threaded I/O, overlapped, batched, decode at scale. The
 model is the small one that ships with headrace. Only the network delay is simulated. Each run is profiled and diagnosed;
 report.html shows what each step gained, what limits the last one, and where its time went. pipeline.py, beside it, is the same
 pipeline for other commands.
+
+A story is a pipeline that was slow, what people believed of it, and what it was. Its program is copied into the folder and
+profiled; `diagnose` names the cause, `whatif` predicts what each proposal would bring, and `compare` measures those that were
+tried. Each command is shown, and can be typed again in the folder.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.terminal import open_console, speaker, write_json
+from headrace.cli.terminal import open_console, speaker, write, write_json
 
 if TYPE_CHECKING:
     from headrace.demo.ladder import Ladder
@@ -28,6 +37,8 @@ REPORT = "report.html"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
+    parser.add_argument("story", nargs="?", metavar="STORY", help="a story to tell, in place of the ladder")
+    parser.add_argument("--list", action="store_true", help="list the stories")
     parser.add_argument("-o", "--output", metavar="DIR", help="where to write; default headrace-demo/TIME")
     parser.add_argument(
         "--count", type=int, default=240, metavar="N", help="images per rung, at least 30 (default 240)"
@@ -37,7 +48,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the ladder and print what each step bought."""
+    """List the stories, tell one, or run the ladder and print what each step bought."""
+    if args.list:
+        return _list_stories(args)
+    if args.story:
+        return _tell(args)
+    return _climb(args)
+
+
+def _list_stories(args: argparse.Namespace) -> int:
+    from headrace.base.formatting import wrap_lines
+    from headrace.cli import EXIT_DONE
+    from headrace.demo.stories import find_folders, read_story
+
+    stories = {name: read_story(folder) for name, folder in find_folders().items()}
+    if args.json:
+        listed = {name: {"title": story.title, "believed": story.believed} for name, story in stories.items()}
+        write_json({"schema": "headrace.stories/1", "stories": listed})
+        return EXIT_DONE
+    for name, story in stories.items():
+        write("\n".join([name, *wrap_lines([f"  {story.title}", f"  believed: {story.believed}"])]))
+    write("\nTell one: headrace demo STORY")
+    return EXIT_DONE
+
+
+def _tell(args: argparse.Namespace) -> int:
+    from headrace.cli import EXIT_DONE
+    from headrace.demo.stories import copy_story, find_folder
+    from headrace.demo.telling import tell
+
+    source = find_folder(args.story)
+    folder = _make_folder(args.output or f"headrace-demo/{args.story}-{time.strftime('%Y%m%d-%H%M%S')}")
+    copy_story(source, folder)
+    tell(folder, _write_at_once)
+    speaker("demo")(f"the program, its Plans and its runs: {folder}; each command can be typed again there")
+    return EXIT_DONE
+
+
+def _write_at_once(line: str) -> None:
+    write(line)
+    sys.stdout.flush()  # a story takes a minute, and is read while it goes on
+
+
+def _make_folder(path: str) -> Path:
+    from headrace.base.errors import SettingsError
+    from headrace.base.settings import check
+
+    folder = Path(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(folder.iterdir())
+    except OSError as error:
+        raise SettingsError(f"--output {folder} cannot be written: {error.strerror}; name another with -o") from error
+    check(is_empty, "--output", str(folder), "a new or empty folder")
+    return folder
+
+
+def _climb(args: argparse.Namespace) -> int:
     from headrace.base.errors import SettingsError
     from headrace.base.settings import check
     from headrace.base.units import parse_duration
@@ -50,13 +117,7 @@ def run(args: argparse.Namespace) -> int:
         delay_seconds = parse_duration(args.delay)
     except ValueError as error:
         raise SettingsError(f"--delay: {error}") from None
-    folder = Path(args.output or f"headrace-demo/{time.strftime('%Y%m%d-%H%M%S')}")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        is_empty = not any(folder.iterdir())
-    except OSError as error:
-        raise SettingsError(f"--output {folder} cannot be written: {error.strerror}; name another with -o") from error
-    check(is_empty, "--output", str(folder), "a new or empty folder")
+    folder = _make_folder(args.output or f"headrace-demo/{time.strftime('%Y%m%d-%H%M%S')}")
     ladder = climb(
         folder,
         count=args.count,
