@@ -92,13 +92,13 @@ def _walk(top: Path, passed_over: list[str]) -> Iterator[tuple[Kind, Path]]:
         except OSError as error:
             passed_over.append(f"{folder}: {error.strerror}")
             continue
-        names = {entry.name for entry in entries if not entry.is_symlink()}
+        # Neither links nor pipes: who opens a pipe waits for somebody to write to it.
+        entries = [one for one in entries if one.is_file(follow_symlinks=False) or one.is_dir(follow_symlinks=False)]
+        names = {entry.name for entry in entries}
         kind = next((kind for kind in KINDS if kind.is_folder and kind.marks <= names), None)
         if kind is not None:
             yield kind, folder
         for entry in entries:
-            if entry.is_symlink():
-                continue
             if entry.is_dir(follow_symlinks=False):
                 is_hidden = entry.name.startswith(".") or entry.name in _PASSED_OVER
                 if not is_hidden and (kind is None or kind.has_more):

@@ -127,7 +127,7 @@ def read_plain(kind: str) -> Callable[[Path, str], Record]:
 def count_delivered(path: Path) -> int:
     """Return the deliveries of a run that goes on, from the spans that it has written."""
     delivered = 0
-    for file in (path / SPANS_FOLDER).glob("*.parquet"):
+    for file in filter(Path.is_file, (path / SPANS_FOLDER).glob("*.parquet")):
         with contextlib.suppress(Exception):  # it may be written, or damaged; the next look counts it
             table = pq.read_table(file, columns=["stage", "outcome", "weight"])
             last = [

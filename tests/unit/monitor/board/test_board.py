@@ -105,6 +105,23 @@ def test_links_that_lead_out_are_not_followed(runs: Path, tmp_path: Path) -> Non
     assert not Finder([tmp_path]).look().records
 
 
+def test_pipes_are_waited_for_by_nobody(tmp_path: Path) -> None:
+    """Whatever they are called: what nobody writes to would be opened for ever."""
+    for folder, names in (
+        ("run", ["run.json"]),
+        ("drift", ["scores.json"]),
+        ("loop", ["loop.json"]),
+        ("a", ["b.sqlite"]),
+    ):
+        (tmp_path / folder / "windows").mkdir(parents=True)
+        (tmp_path / folder / "runs").mkdir()
+        for name in names:
+            os.mkfifo(tmp_path / folder / name)
+    make_run(tmp_path / "good")
+    os.mkfifo(tmp_path / "good" / "spans" / "more.parquet")
+    assert [record.name for record in Finder([tmp_path]).look().records] == ["good"]
+
+
 def test_what_is_too_deep_is_told(tmp_path: Path) -> None:
     """A board of / must end."""
     deep = tmp_path.joinpath(*(f"d{number}" for number in range(MOST_DEPTH + 2)))
