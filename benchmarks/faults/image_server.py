@@ -41,7 +41,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     callback_seconds: float = 0.0
     """Before a posted result is answered."""
     callback_failures: float = 0.0
-    """Share of posted results, 0 to 1, evenly spread, that are answered with 503."""
+    """Share of posted results, 0 to 1, evenly spread, that are answered with `failure_status`."""
+    failure_status: int = 503
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -118,7 +119,9 @@ class _Exchange:
 
     async def _take(self) -> tuple[str, bytes]:
         await asyncio.sleep(self._settings.callback_seconds)
-        return ("503 Service Unavailable", b"") if self._failing.next() else ("200 OK", b"{}")
+        if self._failing.next():
+            return f"{self._settings.failure_status} Failed", b""
+        return "200 OK", b"{}"
 
     async def _image(self, path: str) -> tuple[str, bytes]:
         await asyncio.sleep(self._settings.slow_seconds if self._slow.next() else self._settings.latency_seconds)

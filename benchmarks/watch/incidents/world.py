@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
+import io
 import itertools
 import json
 import os
@@ -21,6 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from PIL import Image
+
 from benchmarks.faults import work
 from benchmarks.faults.case import ChangedStage
 from benchmarks.faults.environment_faults import cpu_quota
@@ -29,6 +32,8 @@ from benchmarks.faults.outside import busy_programs
 from benchmarks.faults.server import Server
 from benchmarks.faults.shapes import OnDevice
 from benchmarks.faults.sources import Broker, FedQueue
+from benchmarks.watch.incidents import neighbours
+from benchmarks.watch.incidents.actions import Actions
 from headrace.base.plan import Plan
 from headrace.delivery.callback import Callback
 from headrace.monitor.recorder.recorder import Recorder, RecorderSettings
@@ -41,34 +46,36 @@ from headrace.stages.fetch import FetchStage
 from headrace.stages.stage import Stage, stage
 
 RATE = 20.0
-_CAMERAS = 5
-_SERVERS = {
-    "usual": ServerSettings(latency_seconds=0.01, callback_seconds=0.005),
-    "slow": ServerSettings(latency_seconds=0.3, callback_seconds=0.3),
-    "narrow": ServerSettings(latency_seconds=0.01, bytes_per_second=0.8e6),
-    "failing": ServerSettings(callback_failures=0.5),
-}
+_CAMERAS, _CHANGED_CAMERA = 5, 3
+_USUAL = ServerSettings(latency_seconds=0.01, callback_seconds=0.005)
+#: Servers that may change, by the knob that says how.
+_SERVERS = ("host", "receiver", "lookup")
 #: Images in the server: (first, number, megapixels).
 _IMAGES = {"usual": (0, 8, 0.5), "large": (8, 4, 3.0), "huge": (12, 4, 6.0)}
-_GARBAGE, _CUT = 16, 17
+#: Single files behind these, by what is wrong with them; the body is the largest of those, and nothing is at the last number.
+_ODD = {"garbage": 16, "cut": 17, "empty": 18, "flat": 19, "body": 15, "gone": 99}
+_FLAT_PIXELS = 4200, 2800
 
 
 class World:
     """What can change.
 
     Args:
-        knobs: {name: value}: `rate` (times), `images`, `host`, `receiver`, `lookup` (names), `garbage` (a camera's name, or
-            `cut`), `neighbours`, `quota`, `cores`, `model` (times), `around` (stage, what, how much), `hang` (stage, calls),
-            `gc` (objects), `leak` (bytes for each item).
+        knobs: {name: value}. Of what comes: `rate` (times), `copies` (of each job), `images` (a name), `of_camera` (what one
+            camera sends). Of servers: `host`, `receiver`, `lookup` (their settings), `only` (one camera's host), `names`
+            (seconds of the name server). Of the machine: `neighbours`, `beside` (name, arguments), `quota`, `cores`. Of the
+            run: `model` (times), `hang` (stage, calls), `around` and `always` ((stage, action, how much), ...), `holder` and
+            `thread` (action, how much, pause), `threads`, `heap` (objects), `reader` (seconds for a line of the log). `always`
+            is done from the beginning.
         seconds: When they take effect.
+        names: Port of the name server.
     """
 
-    def __init__(self, knobs: dict[str, Any], seconds: float) -> None:
+    def __init__(self, knobs: dict[str, Any], seconds: float, names: int) -> None:
         self.knobs = knobs
         self.begins = time.monotonic() + seconds
         self.stack = contextlib.ExitStack()
-        self.kept: list[Any] = []
-        self.lock = threading.Lock()
+        self.actions = Actions(self.now, names)
         self.hung = itertools.count()
 
     def now(self, name: str, usual: Any) -> Any:
@@ -76,126 +83,124 @@ class World:
         return self.knobs.get(name, usual) if time.monotonic() >= self.begins else usual
 
     def begin(self) -> None:
-        """Wait, and do what is done to the machine."""
+        """Wait, and do what is done beside the stages."""
         time.sleep(max(0.0, self.begins - time.monotonic()))
+        if size := self.knobs.get("heap"):  # not before: what is there when a run begins is frozen, and never looked at
+            self.actions.keep_heap(int(size))
+        self._change_machine()
+        if holder := self.knobs.get("holder"):
+            self.actions.start_thread(*holder, locked=True)
+        for _ in range(self.knobs.get("threads", 1)):
+            if thread := self.knobs.get("thread"):
+                self.actions.start_thread(*thread)
+
+    def _change_machine(self) -> None:
         if number := self.knobs.get("neighbours"):
             self.stack.enter_context(busy_programs(number))
+        if beside := self.knobs.get("beside"):
+            self.stack.enter_context(getattr(neighbours, beside[0])(*beside[1:]))
         if cores := self.knobs.get("quota"):
             self.stack.enter_context(cpu_quota(cores))
         if self.knobs.get("cores"):
             for task in os.listdir("/proc/self/task"):
                 os.sched_setaffinity(int(task), {min(os.sched_getaffinity(0))})
-        if size := self.knobs.get("gc"):
-            self.kept = [[number] for number in range(size)]
-        if self.knobs.get("around", ("", ""))[1] == "lock":
-            threading.Thread(target=self._hold_lock, daemon=True).start()
-
-    def _hold_lock(self) -> None:
-        while True:
-            with self.lock:
-                time.sleep(self.knobs["around"][2])
-            time.sleep(0.001)
 
     def around(self, name: str, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a stage's call with what happens around it."""
 
         def changed(value: Any) -> Any:
-            where, what, much = self.now("around", ("", "", 0.0))
-            if where == name:
-                self._do(what, much)
+            for where, what, *much in (*self.knobs.get("always", ()), *self.now("around", ())):
+                if where == name:
+                    self.actions.do(what, *much)
             stuck, calls = self.now("hang", ("", 0))
             if stuck == name and next(self.hung) < calls:
                 time.sleep(3600)
-            if name == "preprocess":
-                if self.now("gc", 0):
-                    gc.collect()
-                if size := self.now("leak", 0):
-                    self.kept.append(bytearray(os.urandom(1024) * int(size / 1024)))
             return call(value)
 
         return changed
-
-    def _do(self, what: str, much: float) -> None:
-        if what == "burn":
-            work.burn(much)
-        elif what == "spin":
-            work.spin(much)
-        elif what == "sleep":
-            time.sleep(much)
-        elif what == "lock":
-            with self.lock:
-                pass
-        elif what == "disk":
-            with tempfile.NamedTemporaryFile(dir=Path.home()) as file:
-                for _ in range(int(much)):
-                    file.write(bytes(1 << 19))
-                    file.flush()
-                    os.fsync(file.fileno())
 
 
 class Cameras(FedQueue):
     """Jobs of some cameras at a steady rate, which may change."""
 
     world: World
-    servers: dict[str, Server]
+    urls: dict[str, str]
+    """Of the usual server, and of those that change."""
 
     def _feed(self) -> None:
         due, number = time.monotonic(), 0
         while not self._stopping.wait(max(0.0, due - time.monotonic())):
             due += 1 / (RATE * self.world.now("rate", 1.0))
-            self._fed.send([self._job(number)])
+            self._fed.send([self._job(number)] * int(self.world.now("copies", 1)))
             number += 1
 
     def _job(self, number: int) -> bytes:
-        camera = f"cam{number % _CAMERAS}"
-        first, count, _ = _IMAGES[self.world.now("images", "usual")]
-        garbage = self.world.now("garbage", "")
-        index = (
-            _GARBAGE if garbage == camera else _CUT if garbage == "cut" and number % 5 == 0 else first + number % count
-        )
-        host, receiver = (
-            self.servers[self.world.now("host", "usual")],
-            self.servers[self.world.now("receiver", "usual")],
-        )
-        return encode_job(f"{host.url}/images/{index}", id=f"{camera}-{number}", callback=receiver.callback_url)
+        now, is_changed = self.world.now, number % _CAMERAS == _CHANGED_CAMERA
+        first, count, _ = _IMAGES.get(now("images", "usual"), (_ODD["flat"], 1, 0.0))
+        odd = now("of_camera", "")
+        index = _ODD[odd] if odd and is_changed else first + number % count
+        host = self.url_of("host") if is_changed or not now("only", False) else self.urls["usual"]
+        receiver = f"{self.url_of('receiver')}/results"
+        return encode_job(f"{host}/images/{index}", id=f"cam{number % _CAMERAS}-{number}", callback=receiver)
+
+    def url_of(self, role: str) -> str:
+        """Return where a server of a role is at this moment."""
+        return self.urls[role if self.world.now(role, None) else "usual"]
 
 
 def main(knobs: dict[str, Any], seconds: float) -> None:
     """Run until killed."""
+    _come_first()
     work.calibrate()
-    images = [file for _, count, size in _IMAGES.values() for file in work.photographs(count, size)]
-    images += [b"this is no image" * 500, images[0][: len(images[0]) // 2]]
     with contextlib.ExitStack() as stack:
-        servers = {name: stack.enter_context(Server(settings, images)) for name, settings in _SERVERS.items()}
-        world = World(knobs, seconds / 2)
+        urls = {"usual": stack.enter_context(Server(_USUAL, make_images())).url}
+        for role in _SERVERS:
+            if changes := knobs.get(role):
+                settings = msgspec.structs.replace(_USUAL, **changes)
+                urls[role] = stack.enter_context(Server(settings, make_images())).url
+        names = stack.enter_context(neighbours.name_server()) if "names" in knobs else 0
+        world = World(knobs, seconds / 2, names)
         source = Cameras(["unused"], 3600.0, Broker(rate_per_second=RATE))
-        source.world, source.servers = world, servers
+        source.world, source.urls = world, urls
         source._bodies = map(source._job, itertools.count(1_000_000))  # noqa: SLF001 - the first job, which warms up
-        place = Path(tempfile.mkdtemp(prefix="headrace-incident-"))
-        file = place / "plan.toml"
+        file = Path(tempfile.mkdtemp(prefix="headrace-incident-")) / "plan.toml"
         plan = write_plan(file, 1.0)
         threading.Thread(target=world.begin, daemon=True).start()
         if factor := knobs.get("model"):
             threading.Timer(seconds / 2, lambda: write_plan(file, factor)).start()
         recorder = Recorder(RecorderSettings())
-        print(os.getpid(), flush=True)
+        print(os.getpid(), round(world.begins * 1e9), flush=True)
         run(
-            Pipeline(
-                source,
-                stages=make_stages(world, servers),
-                delivery=Callback(servers["usual"].callback_url),
-                name="cameras",
-            ),
+            Pipeline(source, stages=make_stages(world, source), delivery=Callback(f"{urls['usual']}/results"), name="cameras"),
             plan,
             observers=[recorder],
             watch=recorder.watch,
             beside=Following(file=file, judge=lambda *_: None, settings=_SETTINGS) if knobs.get("model") else None,
-        )
+        )  # fmt: skip
 
 
 _SETTINGS = (
     "fetch.workers=8", "lookup.workers=3", "decode.workers=2", "process.batch=4", "deliver.workers=8", "decode.scale=full",
 )  # fmt: skip
+
+
+def _come_first() -> None:
+    """Let this session's programs, neighbours that are planted included, come before others of the machine, where allowed."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text("-20")
+
+
+@functools.cache
+def make_images() -> list[bytes]:
+    """Return the files of the servers, in the order of `_IMAGES` and `_ODD`."""
+    images = [file for _, count, size in _IMAGES.values() for file in work.photographs(count, size)]
+    flat = io.BytesIO()
+    with Image.open(io.BytesIO(images[0])) as image:
+        image.resize((12, 8)).resize(_FLAT_PIXELS, Image.Resampling.BILINEAR).save(
+            flat, "JPEG", quality=40, optimize=True
+        )
+    odd = [b"this is no image" * 500, images[0][: len(images[0]) // 2], b"", flat.getvalue()]
+    return [*images, *odd]
 
 
 def write_plan(file: Path, factor: float) -> Plan:
@@ -206,12 +211,11 @@ def write_plan(file: Path, factor: float) -> Plan:
     return Plan.load(file).with_settings(_SETTINGS).allowing(["127.0.0.1"])
 
 
-def make_stages(world: World, servers: dict[str, Server]) -> tuple[Stage, ...]:
+def make_stages(world: World, source: Cameras) -> tuple[Stage, ...]:
     """Return fetch, lookup, decode, resize, preprocess, process; each may be changed."""
 
     def look_up(value: bytes) -> bytes:
-        url = f"{servers[world.now('lookup', 'usual')].url}/images/{_GARBAGE}"
-        with urllib.request.urlopen(url) as answer:
+        with urllib.request.urlopen(f"{source.url_of('lookup')}/images/{_ODD['garbage']}") as answer:
             answer.read()
         return value
 

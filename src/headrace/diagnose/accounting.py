@@ -104,7 +104,7 @@ def _account(evidence: Evidence, stage: StageFacts, window: Window, samples: Blo
         cpu=cost.cpu,
         run_delay=cost.run_delay,
         blocked=cost.blocked,
-        blocked_split=_split(cost, stage, samples),
+        blocked_split=split_blocked(cost, stage.name, stage.executor, samples),
         cpu_demand=cpu_demand(spans, rows),
         busy_seconds=_busy(evidence, stage),
         utilization=_utilization(evidence, stage, window),
@@ -135,14 +135,15 @@ def _cost(spans: SpanColumns, rows: Array, service: Array) -> Cost:
     return Cost(mean_cpu, mean_delay, None if blocked is None else max(0.0, blocked))
 
 
-def _split(cost: Cost, stage: StageFacts, samples: BlockedSamples | None) -> BlockedSplit | None:
+def split_blocked(cost: Cost, stage: str, executor: str, samples: BlockedSamples | None) -> BlockedSplit | None:
+    """Return a stage's blocked seconds per item by what was waited for; None where they are not known."""
     if cost.blocked is None:
         return None
     if samples is None:
         return BlockedSplit(unknown=cost.blocked)
-    if stage.executor == "events" and stage.name in samples.lone:
-        return samples.split_carried(stage.name, cost.blocked, (cost.cpu or 0.0) + (cost.run_delay or 0.0))
-    return samples.split(stage.name, cost.blocked)
+    if executor == "events" and stage in samples.lone:
+        return samples.split_carried(stage, cost.blocked, (cost.cpu or 0.0) + (cost.run_delay or 0.0))
+    return samples.split(stage, cost.blocked)
 
 
 def _measure_blocked_put(evidence: Evidence, stage: StageFacts, rows: Array) -> float | None:

@@ -34,6 +34,8 @@ class BlockedSamples:
     """{stage: {state: samples within its service}}, `running` included."""
     lone: frozenset[str] = frozenset()
     """Stages of which one thread in each process was sampled."""
+    fewest: int = FEWEST_SAMPLES
+    """Blocked samples below which no share is given."""
 
     def split(self, stage: str, blocked: float) -> BlockedSplit:
         """Return a stage's blocked seconds per item by what was waited for; all `unknown` where samples are too few.
@@ -44,7 +46,7 @@ class BlockedSamples:
         """
         counts = {state: count for state, count in self.counts.get(stage, {}).items() if state != RUNNING}
         total = sum(counts.values())
-        if total < FEWEST_SAMPLES:
+        if total < self.fewest:
             return BlockedSplit(unknown=blocked, num_samples=total)
         shares = {state: blocked * counts.pop(state, 0) / total for state in _STATES}
         shares["other"] += blocked * sum(counts.values()) / total  # states of a newer headrace

@@ -189,6 +189,11 @@ class Replay:
                 f"prediction needs {FEWEST_JOBS}: profile more items"
             )
         plan = Plan.from_table(document.plan)
+        if missing := [stage.name for stage in demands.stages if stage.name not in plan.stages]:
+            raise CannotReplay(
+                f"the run folder does not say how the Plan sets {', '.join(missing)}: it was killed as Plan "
+                f"{document.plan_id or 'without a name'} came into force; profile again"
+            )
         machine = find_machine(evidence, document, demands)
         costs = {}
         for stage in demands.stages:

@@ -25,12 +25,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from headrace.monitor.recorder.facts import CORES, GC_SHARE, RATIO, Facts, Key, size_ratio
-from headrace.monitor.recorder.state import RunState, StageState
+from headrace.monitor.recorder.pressure import OF_THREADS, Pressure
+from headrace.monitor.recorder.state import RunState, StageState, blocked_growth, larger_batches
 from headrace.runs.formats.incident import ChangeKind, IncidentChange
 
 #: Share of the slowdown below which nothing is said of a change, and growth of the failed share that counts.
 _LEAST_SHARE, _FAILED = 0.05, 0.01
-_STATES = ("gil", "lock", "network", "disk", "sleep", "process", "other", "unknown")
 
 
 @dataclass(slots=True)
@@ -51,6 +51,7 @@ class Comparison:
     def __init__(self, before: RunState, after: RunState) -> None:
         self.before, self.after = before, after
         self.facts = Facts(before, after)
+        self.pressure = Pressure(self.facts)
         self.explained = Explained()
         for name, stage in after.stages.items():
             if name in before.stages:
@@ -87,9 +88,10 @@ class Comparison:
 
     def _explain_stage(self, name: str, before: StageState, after: StageState) -> None:
         explained, workers = self.explained, max(1, after.account.workers or 1)
-        explained.waits += after.wait - before.wait + after.blocked_put - before.blocked_put
+        batch = larger_batches(before, after)
+        explained.waits += after.wait - before.wait + after.blocked_put - before.blocked_put + batch
         rate = after.account.throughput or 0.0
-        work = _grown(before.service, after.service)
+        work = _grown(before.service + batch, after.service)
         parts = list(self._explain_parts(name, before, after)) if work else []
         named = sum(seconds for _, seconds in parts)
         for key, seconds in parts:
@@ -104,19 +106,20 @@ class Comparison:
         """Yield what explains the growth of a stage's work, in seconds."""
         is_model = before.account.kind == "device"
         cpu, delay = after.cpu - before.cpu, after.run_delay - before.run_delay
-        blocked = {state: after.waits_for(state) - before.waits_for(state) for state in _STATES}
+        blocked = blocked_growth(before, after)
         least = 0.05 * (after.service - before.service)
         if is_model:  # its threads are a native pool's: the caller waits for them
-            cpu += max(0.0, blocked.pop("lock")) + max(0.0, blocked.pop("unknown"))
+            cpu += max(0.0, blocked.pop("lock", 0.0)) + max(0.0, blocked.pop("unknown", 0.0))
         found = list(self._explain_cpu(name, before, after, cpu)) if cpu > least else []
-        found += [
-            (self._explain_blocked(name, before, after, state), seconds)
-            for state, seconds in blocked.items()
-            if seconds > least
-        ]
+        for state, seconds in blocked.items():
+            if seconds > least:
+                found += self._explain_blocked(name, before, after, state, seconds)
         yield from found
         if delay > least:
-            yield from self._explain_delay(delay, found)
+            # Who computes for longer waits for cores for longer in proportion, wherever others leave as much room as before.
+            own = min(delay, before.run_delay / before.cpu * max(0.0, cpu)) if before.cpu and found else 0.0
+            yield from _divide_like(own, found)
+            yield from self._explain_delay(delay - own, found)
 
     def _explain_cpu(
         self, name: str, before: StageState, after: StageState, seconds: float
@@ -145,8 +148,10 @@ class Comparison:
             yield (ChangeKind.CORES if facts.cores_fell else ChangeKind.QUOTA, None), left if is_model else 0.0
             if not is_model:
                 yield (ChangeKind.CODE, name), left
-        elif facts.more_others >= CORES and (is_model or facts.is_inflated(name)):
-            yield (ChangeKind.NEIGHBOUR, None), left
+        elif facts.more_others >= CORES:
+            part = min(left, own * (facts.inflation(name) - 1)) if not is_model else left
+            yield (ChangeKind.NEIGHBOUR, None), part
+            yield (ChangeKind.CODE, name), left - part
         elif name in facts.other_settings:
             yield (ChangeKind.PLAN, name), left
         else:
@@ -165,13 +170,14 @@ class Comparison:
             yield (ChangeKind.QUOTA, None), seconds
         elif facts.cores_fell:
             yield (ChangeKind.CORES, None), seconds
-        elif facts.more_others >= CORES:
+        elif self.pressure.outside:
+            yield self.pressure.outside, seconds
+        elif self.pressure.is_crowded and facts.more_own < CORES:
             yield (ChangeKind.NEIGHBOUR, None), seconds
         elif facts.arrivals_ratio >= RATIO:
             yield (ChangeKind.ARRIVALS, None), seconds
         elif beside and facts.more_own < CORES:
-            total = sum(part for _, part in beside)
-            yield from ((key, seconds * part / total) for key, part in beside)
+            yield from _divide_like(seconds, beside)
         elif heaviest := facts.heaviest_growth:
             # The run waits for itself: for the stage whose CPU time grew most.
             yield self._cause_of_cpu(heaviest), seconds
@@ -183,8 +189,22 @@ class Comparison:
         found = list(self._explain_cpu(name, before, after, after.cpu - before.cpu))
         return max(found, key=lambda one: one[1])[0] if found else (ChangeKind.CODE, name)
 
-    def _explain_blocked(self, name: str, before: StageState, after: StageState, state: str) -> Key:
-        """Return what explains being blocked longer."""
+    def _explain_blocked(
+        self, name: str, before: StageState, after: StageState, state: str, seconds: float
+    ) -> Iterator[tuple[Key, float]]:
+        """Yield what explains being blocked longer."""
+        if state in OF_THREADS:
+            outside = self.pressure.outside
+            if outside and (state == "gil" or outside[0] is not ChangeKind.CODE):
+                yield outside, seconds
+                return
+            part = min(seconds, self.pressure.delay)
+            yield from self._explain_delay(part, [(self._name_blocked(name, before, after, state), part)])
+            seconds -= part
+        yield self._name_blocked(name, before, after, state), seconds
+
+    def _name_blocked(self, name: str, before: StageState, after: StageState, state: str) -> Key:
+        """Return which change makes a stage be blocked longer."""
         facts = self.facts
         if facts.is_short_of_memory and state in ("disk", "unknown", "other"):
             return ChangeKind.MEMORY, None
@@ -203,7 +223,7 @@ class Comparison:
             if size_ratio(before, after) >= RATIO and state == "network":
                 return ChangeKind.INPUT_SIZE, facts.first_larger or name
             return ChangeKind.DOWNLOAD, name
-        if state == "network":
+        if state in ("network", "process"):
             return ChangeKind.REMOTE, name
         if after.account.kind == "device":
             return (ChangeKind.MODEL if facts.is_other_model else ChangeKind.DEVICE), name
@@ -231,6 +251,8 @@ class Comparison:
         )
         longer = longer if occupied and longer >= math.log(RATIO) else 0.0
         total = arrivals + workers + longer
+        if not total and occupied:  # no queue forms by the means: items come less evenly, by what takes longer for some
+            total = longer = 1.0
         if not total:
             return seconds
         if arrivals:
@@ -277,6 +299,12 @@ class Comparison:
             kind = ChangeKind.DOWNLOAD
         change = self.facts.describe_failures(kind, stage, share if not is_slower else share * min(1.0, more * 5))
         return [change]
+
+
+def _divide_like(seconds: float, found: list[tuple[Key, float]]) -> Iterator[tuple[Key, float]]:
+    """Yield seconds divided in proportion to others."""
+    total = sum(part for _, part in found)
+    yield from ((key, seconds * part / total) for key, part in found if total > 0)
 
 
 def _grown(before: float, after: float) -> float:

@@ -19,6 +19,8 @@ CORES, GC_SHARE = 0.2, 0.02
 _THROTTLED, _WORKERS, _FAULTS_PER_SECOND, _PRESSURE = 0.05, 0.6, 20.0, 0.05
 #: A call that lasts so long, and ten times as long as the slowest stage takes, may never end.
 _HANGS_SECONDS = 3.0
+#: Cores that a stage must use more for the others to feel it; CPU time that others on the cores can cost any stage, times.
+_FELT_CORES, _INFLATED = 0.05, 1.5
 #: Memory that grows by this share of the machine's in a minute, or less memory available than this share of it.
 _LEAK_SHARE, _SHORT_SHARE = 0.005, 0.08
 
@@ -50,6 +52,7 @@ class Facts:
         self.arrivals_ratio = ratio_of(b.arrival_rate, a.arrival_rate)
         self.more_own = (a.own_cores or 0.0) - (b.own_cores or 0.0)
         self.more_others = (a.other_cores or 0.0) - (b.other_cores or 0.0)
+        self.outside_cores = self.more_own - (a.stage_cores - b.stage_cores)
         self.quota_grew = _more(b, a, "machine", "throttled_ratio") >= _THROTTLED or _quota(a) < 0.95 * _quota(b)
         cores = ratio_of(b.mean("machine", "usable_cores"), a.mean("machine", "usable_cores"))
         self.cores_fell = cores < 0.95 and not self.quota_grew
@@ -91,25 +94,26 @@ class Facts:
 
     @property
     def heaviest_growth(self) -> str | None:
-        """The stage whose CPU time per job grew most, if one grew at all."""
+        """The stage whose CPU time per second grew most, if one took enough for the others to feel it."""
         grown = {
-            name: (stage.cpu - self.before.stages[name].cpu) / max(stage.batch, 1.0)
+            name: stage.cores - self.before.stages[name].cores
             for name, stage in self.after.stages.items()
             if name in self.before.stages and stage.cpu > RATIO * self.before.stages[name].cpu
         }
-        return max(grown, key=lambda name: grown[name]) if grown else None
+        name = max(grown, key=lambda one: grown[one], default=None)
+        return name if name is not None and grown[name] >= _FELT_CORES else None
 
-    def is_inflated(self, name: str) -> bool:
-        """Return whether a stage's CPU time grew no more than that of most: others take caches and halves of cores from all."""
-        ratios = {
-            one: stage.cpu / self.before.stages[one].cpu
+    def inflation(self, name: str) -> float:
+        """Return how many times as much CPU time a stage can take because of others on the cores.
+
+        They take caches and halves of cores from all stages: so no more than the growth of most, or half as much again.
+        """
+        ratios = sorted(
+            stage.cpu / self.before.stages[one].cpu
             for one, stage in self.after.stages.items()
-            if one in self.before.stages and self.before.stages[one].cpu > 20e-6
-        }
-        if name not in ratios or ratios[name] > 2.5:
-            return False
-        others = sorted(ratio for one, ratio in ratios.items() if one != name)
-        return not others or ratios[name] <= 1.3 * others[len(others) // 2] or ratios[name] < 1.5
+            if one != name and one in self.before.stages and self.before.stages[one].cpu > 20e-6
+        )
+        return max(_INFLATED, 1.3 * min(ratios[len(ratios) // 2], 2.0)) if ratios else _INFLATED
 
     def _find_missing_workers(self) -> dict[str, float]:
         """{station: share of its workers that are gone, or held by a call that does not end}."""
@@ -215,6 +219,11 @@ class Facts:
                 return self._say_memory()
             case ChangeKind.WORKERS:
                 return self._say_workers(stage or "")
+        if stage is None and kind in _OUTSIDE:
+            before, after = (
+                max(0.0, (state.own_cores or 0.0) - state.stage_cores) for state in (self.before, self.after)
+            )
+            return _pair(_OUTSIDE[kind], before, after, "cores")
         if old is None or new is None:
             return f"{kind.value} of {stage or 'the run'}", None, None, ""
         if kind is ChangeKind.INPUT_SIZE:
@@ -248,6 +257,11 @@ class Facts:
         return f"{says}, growing by {format_size(max(0.0, self.rss_slope * 60))} a minute", before, after, unit
 
 
+#: Of threads of the run that serve no stage.
+_OUTSIDE = {
+    ChangeKind.GIL: "threads beside the stages keep Python's lock and use",
+    ChangeKind.CODE: "threads beside the stages use",
+}
 _NAMES = {
     ChangeKind.DOWNLOAD: "a download",
     ChangeKind.RECEIVER: "a delivery",

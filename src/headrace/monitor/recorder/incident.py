@@ -31,12 +31,18 @@ from headrace.runs.reader import Run, read_run
 from headrace.runs.run_folder import replace_file
 
 #: Seconds of a core for the verdict: the run goes on beside it.
-_BUDGET_SECONDS = 4.0
+BUDGET_SECONDS = 4.0
 _EARLIER = "earlier part of the recording"
 
 
 def write_incident(
-    recording: Recording, folder: Path, trigger: Trigger, *, name: str, baseline: Path | None = None
+    recording: Recording,
+    folder: Path,
+    trigger: Trigger,
+    *,
+    name: str,
+    baseline: Path | None = None,
+    budget_seconds: float = BUDGET_SECONDS,
 ) -> IncidentDocument:
     """Write an incident of a recording into an empty folder, and return its document.
 
@@ -46,6 +52,7 @@ def write_incident(
         trigger: Why.
         name: Of the incident.
         baseline: Run folder to compare with; None: the earlier part of the recording.
+        budget_seconds: Seconds of a core for the verdict on the incident; 0: without one.
 
     Raises:
         RunFolderError: If the folder cannot be written, or the baseline not be read.
@@ -67,6 +74,7 @@ def write_incident(
         name=name,
         source=str(baseline) if baseline is not None else _EARLIER,
         split=split,
+        budget_seconds=budget_seconds,
     )
     document = explain_death(document, recording)
     replace_file(folder / FILE, encode_document(document, indent=True) + b"\n")
@@ -82,6 +90,7 @@ def make_document(
     name: str,
     source: str,
     split: Split | None = None,
+    budget_seconds: float = BUDGET_SECONDS,
 ) -> IncidentDocument:
     """Return what two run folders, and the recording that they come from, say about an incident."""
     after = RunState(Analysis(run))
@@ -103,7 +112,7 @@ def make_document(
         baseline=_stretch(before) if before is not None else None,
         baseline_source=source if before is not None else "",
         says=_answer(before, after, changes, is_found=split is None or split.is_found),
-        bottleneck=_bottleneck(after),
+        bottleneck=_bottleneck(after, budget_seconds),
         changes=changes,
         unchanged=tuple(comparison.facts.unchanged()) if comparison is not None else (),
         not_compared=_not_compared(before, after, recording),
@@ -152,10 +161,12 @@ def _how_much(before: RunState, after: RunState) -> str:
     return f"A job took {format_duration(after.latency)} on average."
 
 
-def _bottleneck(after: RunState) -> str:
+def _bottleneck(after: RunState, budget_seconds: float) -> str:
     """Return the verdict on the incident in words."""
+    if not budget_seconds:
+        return "not diagnosed: not asked for"
     try:
-        finding = diagnosis_document(after.analysis, budget=Budget(_BUDGET_SECONDS)).first
+        finding = diagnosis_document(after.analysis, budget=Budget(budget_seconds)).first
     except HeadraceError as error:
         return f"not diagnosed: {error}"
     return f"{finding.title}: {finding.says}"

@@ -258,6 +258,8 @@ class _Recording:
         if writer is None:
             return
         spans = self._recorder.take()
+        if not {span.plan_id for span in spans} <= set(self._plan_ids):
+            self._identify()  # a kill must not leave spans of a Plan that nothing describes
         self._latencies.note(spans)
         for first in range(0, len(spans), _SPANS_PER_BLOCK):
             writer.append(BlockKind.SPANS, pack_spans(spans[first : first + _SPANS_PER_BLOCK]))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from headrace.diagnose.accounting import Cost, split_blocked
 from headrace.diagnose.analysis import Analysis
-from headrace.runs.formats.profile import StageAccount
+from headrace.diagnose.blocked_split import BlockedSamples, count_samples
+from headrace.runs.formats.profile import BlockedSplit, StageAccount
 
 _STATES = ("gil", "lock", "network", "disk", "sleep", "process", "other", "unknown")
+#: Samples of blocked threads that are enough to say what most of the time was waited for: a recorder takes eight a second.
+_FEWEST_SAMPLES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,8 @@ class StageState:
     blocked: float
     batch: float
     """Mean size; 1 without batches."""
-    pixels: float | None
-    """Mean bytes of an array that came out; None where none did."""
+    split: BlockedSplit
+    """What it was blocked for; all `unknown` where it was not sampled enough."""
 
     @property
     def service(self) -> float:
@@ -43,9 +47,31 @@ class StageState:
         return self.service / max(self.batch, 1.0)
 
     def waits_for(self, state: str) -> float:
-        """Return the seconds in which it was blocked for this; 0 where it was not sampled enough."""
-        split = self.account.blocked_split
-        return float(getattr(split, state)) if split is not None else self.blocked if state == "unknown" else 0.0
+        """Return the seconds in which it was blocked for this."""
+        return float(getattr(self.split, state))
+
+    @property
+    def longest_wait(self) -> str:
+        """What it was blocked for most of the time."""
+        return max(_STATES, key=self.waits_for)
+
+    @property
+    def cores(self) -> float:
+        """CPU time per second of its workers."""
+        return self.cpu / max(self.batch, 1.0) * (self.account.throughput or 0.0)
+
+    def predict_call(self, sizes: dict[int, int]) -> float | None:
+        """Return how long a call of an item would take in batches of other sizes; None if nothing was measured at warm-up.
+
+        Args:
+            sizes: {size: batches of it}.
+        """
+        curve = dict(sorted(self.account.batches.cost_curve.items())) if self.account.batches else {}
+        items = sum(size * count for size, count in sizes.items())
+        if len(curve) < 2 or not items:
+            return None
+        seconds = np.interp(list(sizes), list(curve), list(curve.values()))
+        return float(sum(one * size * count for one, (size, count) in zip(seconds, sizes.items(), strict=True)) / items)
 
 
 class RunState:
@@ -61,8 +87,12 @@ class RunState:
         self.profile = analysis.profile
         self.info = self.evidence.info
         roles = {stage.name: stage.role for stage in self.info.stages}
+        samples = count_samples(self.evidence.spans, self.evidence.states, self.profile.window)
+        samples = replace(samples, fewest=_FEWEST_SAMPLES) if samples is not None else None
         self.stages = {
-            one.name: _stage_state(one, roles.get(one.name, "map")) for one in self.profile.stages if one.num_spans
+            one.name: _stage_state(one, roles.get(one.name, "map"), samples)
+            for one in self.profile.stages
+            if one.num_spans
         }
 
     @property
@@ -142,6 +172,11 @@ class RunState:
         return self.mean("processes", "cpu_cores")
 
     @cached_property
+    def stage_cores(self) -> float:
+        """Cores that the stages' workers used."""
+        return sum(stage.cores for stage in self.stages.values())
+
+    @cached_property
     def other_cores(self) -> float | None:
         """Cores that others used, guests of the same host included."""
         others, steal = self.mean("machine", "other_cpu_cores"), self.mean("machine", "cpu_steal_ratio")
@@ -162,9 +197,33 @@ class RunState:
         return found
 
 
-def _stage_state(account: StageAccount, role: str) -> StageState:
+def larger_batches(before: StageState, after: StageState) -> float:
+    """Return the seconds by which a call of an item grew because batches are larger: waiting for the others of its batch."""
+    if before.account.batches is None or after.account.batches is None:
+        return 0.0
+    usual = before.predict_call(before.account.batches.sizes)
+    now = before.predict_call(after.account.batches.sizes)
+    return max(0.0, now - usual) if usual is not None and now is not None else 0.0
+
+
+def blocked_growth(before: StageState, after: StageState) -> dict[str, float]:
+    """Return {state: seconds by which being blocked in it grew}.
+
+    Where one of the two times was not sampled enough, only the sum is known, and what is most of it in the other time.
+    """
+    if not before.split.unknown and not after.split.unknown:
+        return {state: after.waits_for(state) - before.waits_for(state) for state in _STATES}
+    grown = after.blocked - before.blocked
+    if not after.split.unknown:
+        return {state: grown * after.waits_for(state) / max(after.blocked, 1e-9) for state in _STATES}
+    return {before.longest_wait if grown < before.blocked else "unknown": grown}
+
+
+def _stage_state(account: StageAccount, role: str, samples: BlockedSamples | None) -> StageState:
     service = account.service.mean or 0.0
     cpu, delay = account.cpu, account.run_delay
+    blocked = account.blocked if account.blocked is not None else max(0.0, service - (cpu or 0.0) - (delay or 0.0))
+    split = split_blocked(Cost(cpu, delay, blocked), account.name, account.executor, samples)
     return StageState(
         account=account,
         role=role,
@@ -172,7 +231,7 @@ def _stage_state(account: StageAccount, role: str) -> StageState:
         blocked_put=account.blocked_put or 0.0,
         cpu=cpu or 0.0,
         run_delay=delay or 0.0,
-        blocked=account.blocked if account.blocked is not None else max(0.0, service - (cpu or 0.0) - (delay or 0.0)),
+        blocked=blocked,
         batch=account.batches.mean_size if account.batches else 1.0,
-        pixels=account.bytes_out or None,
+        split=split or BlockedSplit(unknown=blocked),
     )

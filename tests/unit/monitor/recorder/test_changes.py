@@ -10,7 +10,7 @@ import pytest
 from headrace.base.records import SCHEMA_VERSION, Span
 from headrace.diagnose.analysis import Analysis
 from headrace.monitor.recorder.changes import Comparison
-from headrace.monitor.recorder.recording import Identity, Recording, Sample
+from headrace.monitor.recorder.recording import Identity, Recording, Sample, States, Threads
 from headrace.monitor.recorder.state import RunState
 from headrace.monitor.recorder.window import write_window
 from headrace.runs.formats.incident import ChangeKind, IncidentChange
@@ -71,13 +71,13 @@ def _spans(
 
 def _samples(**gauges: float) -> list[Sample]:
     machine = {"other_cpu_cores": 0.1, "cpu_steal_ratio": 0.0, "throttled_ratio": 0.0, "usable_cores": 2.0} | gauges
-    rate, failing = machine.pop("rate", 10.0), machine.pop("failing", 0.0)
+    rate, failing, own = machine.pop("rate", 10.0), machine.pop("failing", 0.0), machine.pop("own", 0.5)
     return [
         Sample(
             round(second * _SECOND),
             {
                 "machine": machine,
-                "processes": {"cpu_cores": 0.5, "rss_bytes": 1e8 + machine.get("leak", 0.0) * second},
+                "processes": {"cpu_cores": own, "rss_bytes": 1e8 + machine.get("leak", 0.0) * second},
                 "run": {
                     "received": rate * second,
                     "delivered": rate * (1 - failing) * second,
@@ -91,21 +91,41 @@ def _samples(**gauges: float) -> list[Sample]:
     ]
 
 
+def _looks(spans: list[Span], letter: str) -> list[tuple[Threads, States]]:
+    """Return looks at the middle of each span of fetch and decode, at which its worker was blocked in a state."""
+    threads = Threads([(1, f"{stage}-0") for stage in _STAGES])
+    return [
+        (
+            threads,
+            States((span.started + span.ended) // 2, "".join(letter if span.stage == one else "-" for one in _STAGES)),
+        )
+        for span in spans
+        if letter and span.stage != "deliver"
+    ]
+
+
 @pytest.fixture
 def compare(tmp_path: Path) -> Callable[..., list[IncidentChange]]:
     """Return what changed from a usual time to another."""
 
-    def state(name: str, spans: list[Span], samples: list[Sample], **info: Any) -> RunState:
+    def state(name: str, spans: list[Span], samples: list[Sample], letter: str, **info: Any) -> RunState:
         identity = Identity(process=1, process_started=1, boot="b", info=msgspec.structs.replace(_info(), **info))
-        recording = Recording(tmp_path, identity, spans=spans, samples=samples)
+        recording = Recording(tmp_path, identity, spans=spans, samples=samples, states=_looks(spans, letter))
         write_window(recording, tmp_path / name, 0, 40 * _SECOND)
         return RunState(Analysis(read_run(tmp_path / name)))
 
     def compared(
-        work: Work | None = None, gauges: dict[str, float] | None = None, info: Any = None, **more: Any
+        work: Work | None = None,
+        gauges: dict[str, float] | None = None,
+        *,
+        info: dict[str, Any] | None = None,
+        letter: str = "",
+        usual: Work = _USUAL,
+        usual_gauges: dict[str, float] | None = None,
+        **more: Any,
     ) -> list[IncidentChange]:
-        before = state("before", _spans(_USUAL), _samples())
-        after = state("after", _spans(work or _USUAL, **more), _samples(**gauges or {}), **info or {})
+        before = state("before", _spans(usual), _samples(**usual_gauges or {}), "")
+        after = state("after", _spans(work or usual, **more), _samples(**gauges or {}), letter, **info or {})
         return Comparison(before, after).changes()
 
     return compared
@@ -129,6 +149,10 @@ def _slower(stage: str, cpu: float = 0.0, delay: float = 0.0, blocked: float = 0
         (ChangeKind.CORES, None, {"work": _slower("decode", delay=0.05), "gauges": {"usable_cores": 1.0}}),
         (ChangeKind.ARRIVALS, None, {"rate": 30.0, "wait": 0.3, "gauges": {"rate": 30.0}}),
         (ChangeKind.INPUT_FAILURES, "decode", {"failing": 0.3, "gauges": {"failing": 0.3}}),
+        (ChangeKind.CODE, None, {"work": _slower("decode", delay=0.05), "gauges": {"own": 1.9}}),
+        (ChangeKind.GIL, None, {"work": _slower("fetch", blocked=0.05), "gauges": {"own": 1.2}, "letter": "g"}),
+        (ChangeKind.LOCK, "fetch", {"work": _slower("fetch", blocked=0.05), "letter": "l"}),
+        (ChangeKind.DISK, "decode", {"work": _slower("decode", blocked=0.05), "letter": "d"}),
     ],
 )
 def test_what_changed_is_named_first(
@@ -167,3 +191,34 @@ def test_another_environment_is_named(compare: Callable[..., list[IncidentChange
     found = compare(info={"versions": {"numpy": "9.9"}})
     assert [change.kind for change in found] == [ChangeKind.ENVIRONMENT]
     assert "numpy none -> 9.9" in found[0].says
+
+
+@pytest.mark.parametrize("others", [1.92, 1.2])
+def test_others_on_nearly_every_core_are_blamed_before_a_stage(
+    compare: Callable[..., list[IncidentChange]], others: float
+) -> None:
+    """Threads wait for cores, CPU time swells, and stages wait for threads that wait: none of it is a stage's own."""
+    work = {**_USUAL, "fetch": (0.001, 0.02, 0.01), "decode": (0.006, 0.03, 0.025)}
+    found = compare(work=work, gauges={"other_cpu_cores": others})
+    assert found[0].kind is ChangeKind.NEIGHBOUR
+    assert found[0].explains_share > 0.9
+
+
+def test_a_stage_that_computes_much_more_is_blamed_beside_others_on_the_cores(
+    compare: Callable[..., list[IncidentChange]],
+) -> None:
+    """Others cost a stage half its CPU time at most, not ten times."""
+    found = compare(work=_slower("decode", cpu=0.05, delay=0.01), gauges={"other_cpu_cores": 1.5})
+    assert [(one.kind, one.stage) for one in found[:2]] == [(ChangeKind.CODE, "decode"), (ChangeKind.NEIGHBOUR, None)]
+
+
+def test_waiting_in_proportion_to_more_work_has_the_cause_of_the_work(
+    compare: Callable[..., list[IncidentChange]],
+) -> None:
+    """On cores that others used as much before, who computes longer waits for them longer."""
+    crowded = {"other_cpu_cores": 1.5}
+    usual = {**_USUAL, "decode": (0.004, 0.004, 0.0)}
+    work = {**_USUAL, "decode": (0.024, 0.024, 0.0)}
+    found = compare(work, crowded, usual=usual, usual_gauges=crowded)
+    assert (found[0].kind, found[0].stage) == (ChangeKind.CODE, "decode")
+    assert found[0].explains_share > 0.9
