@@ -21,7 +21,7 @@ from headrace.sources.sqlite_queue import SqliteQueue
 
 READABLE_SECONDS, MOST_LOST_SECONDS = 5.0, 1.5
 #: Runs that are killed at the same time: they wait nearly all of theirs.
-_AT_ONCE = 3
+_AT_ONCE = 6
 _APP = """
 import time
 import headrace as hr

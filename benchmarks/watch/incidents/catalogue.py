@@ -24,8 +24,8 @@ FIRST = (
     Planted("receiver answers 503", ((K.RECEIVER, "deliver"),), {"receiver": {"callback_failures": Dose(0.3, 0.7)}}),
     Planted("one camera sends garbage", ((K.INPUT_FAILURES, "decode"),), {"of_camera": "garbage"}),
     Planted("every fifth image is cut off", ((K.INPUT_FAILURES, "decode"),), {"of_camera": "cut"}),
-    Planted("neighbour on every core", ((K.NEIGHBOUR, None),), {"neighbours": 2}),
-    Planted("four neighbours", ((K.NEIGHBOUR, None),), {"neighbours": 4}),
+    Planted("three neighbours on every core", ((K.NEIGHBOUR, None),), {"neighbours": 6}),
+    Planted("twelve neighbours", ((K.NEIGHBOUR, None),), {"neighbours": 12}),
     Planted("CPU quota", ((K.QUOTA, None),), {"quota": Dose(0.12, 0.25)}),
     Planted("one core fewer, and a busy one left", ((K.CORES, None),), {"cores": 1}),
     Planted("another model", ((K.MODEL, "process"),), {"model": Dose(4.0, 6.0)}),
@@ -62,7 +62,7 @@ COMPOUND = (
     Planted(
         "arrivals x2 and neighbours",
         ((K.ARRIVALS, None), (K.NEIGHBOUR, None)),
-        {"rate": Dose(1.8, 2.5), "neighbours": 3},
+        {"rate": Dose(1.8, 2.5), "neighbours": 8},
     ),
     Planted(
         "slow host and another model",
@@ -121,7 +121,7 @@ SECOND = (
     Planted(
         "a neighbour's batches grow",
         ((K.NEIGHBOUR, None),),
-        {"beside": ("compute_in_bursts", 3, Dose(0.4, 1.0), Dose(0.1, 0.2))},
+        {"beside": ("compute_in_bursts", 8, Dose(0.4, 1.0), Dose(0.1, 0.2))},
     ),
     Planted("programs fill the memory bus", ((K.NEIGHBOUR, None),), {"beside": ("copy_memory", 6)}),
     Planted("one client sends bodies 7 x as large", ((K.INPUT_SIZE, None),), {"of_camera": "body"}),
@@ -137,7 +137,12 @@ SECOND = (
         ((K.DOWNLOAD, "fetch"),),
         {"host": {"latency_seconds": Dose(0.6, 1.2)}, "only": True},
     ),
-    Planted("files of one camera are gone", ((K.DOWNLOAD, "fetch"),), {"of_camera": "gone"}),
+    Planted(
+        "files of one camera are gone",
+        ((K.DOWNLOAD, "fetch"),),
+        {"of_camera": "gone"},
+        frozenset({K.INPUT_FAILURES}),
+    ),
     Planted(
         "preprocess pauses before it tries again",
         ((K.CODE, "preprocess"),),
@@ -158,7 +163,7 @@ SECOND_COMPOUND = (
         ((K.RECEIVER, "deliver"), (K.NEIGHBOUR, None)),
         {
             "receiver": {"callback_failures": Dose(0.25, 0.4), "failure_status": 500},
-            "beside": ("compute_in_bursts", 3, Dose(0.4, 1.0), Dose(0.1, 0.2)),
+            "beside": ("compute_in_bursts", 8, Dose(0.4, 1.0), Dose(0.1, 0.2)),
         },
     ),
     Planted(

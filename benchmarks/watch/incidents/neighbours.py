@@ -29,7 +29,7 @@ _SYNCS = """
 name = os.path.join(sys.argv[1], f".headrace-neighbour-{os.getpid()}")
 file = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
 os.unlink(name)
-block = os.urandom(1 << 16)
+block = os.urandom(1 << 20)
 while True:
     os.pwrite(file, block, 0)
     os.fsync(file)

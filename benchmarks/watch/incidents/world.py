@@ -34,6 +34,7 @@ from benchmarks.faults.shapes import OnDevice
 from benchmarks.faults.sources import Broker, FedQueue
 from benchmarks.watch.incidents import neighbours
 from benchmarks.watch.incidents.actions import Actions
+from benchmarks.watch.quiet import before_others
 from headrace.base.plan import Plan
 from headrace.delivery.callback import Callback
 from headrace.monitor.recorder.recorder import Recorder, RecorderSettings
@@ -54,6 +55,8 @@ _SERVERS = ("host", "receiver", "lookup")
 _IMAGES = {"usual": (0, 8, 0.5), "large": (8, 4, 3.0), "huge": (12, 4, 6.0)}
 #: Single files behind these, by what is wrong with them; the body is the largest of those, and nothing is at the last number.
 _ODD = {"garbage": 16, "cut": 17, "empty": 18, "flat": 19, "body": 15, "gone": 99}
+#: Knobs by which threads or programs compete for cores.
+CORE_KNOBS = frozenset({"neighbours", "beside", "quota", "cores", "thread", "holder"})
 _FLAT_PIXELS = 4200, 2800
 
 
@@ -150,9 +153,9 @@ class Cameras(FedQueue):
 
 def main(knobs: dict[str, Any], seconds: float) -> None:
     """Run until killed."""
-    _come_first()
     work.calibrate()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_come_first(knobs))
         urls = {"usual": stack.enter_context(Server(_USUAL, make_images())).url}
         for role in _SERVERS:
             if changes := knobs.get(role):
@@ -184,10 +187,15 @@ _SETTINGS = (
 )  # fmt: skip
 
 
-def _come_first() -> None:
-    """Let this session's programs, neighbours that are planted included, come before others of the machine, where allowed."""
+def _come_first(knobs: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
+    """Let this session come before others of the machine, where that is allowed.
+
+    Neighbours that are planted are of this session. Where nothing is done to the cores, the run also comes before all that is
+    not real-time.
+    """
     with contextlib.suppress(OSError):
         Path("/proc/self/autogroup").write_text("-20")
+    return contextlib.nullcontext() if knobs.keys() & CORE_KNOBS else before_others(20)
 
 
 @functools.cache

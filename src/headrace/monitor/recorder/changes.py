@@ -107,6 +107,8 @@ class Comparison:
         is_model = before.account.kind == "device"
         cpu, delay = after.cpu - before.cpu, after.run_delay - before.run_delay
         blocked = blocked_growth(before, after)
+        if batch := larger_batches(before, after):
+            blocked[before.longest_wait] = blocked.get(before.longest_wait, 0.0) - batch
         least = 0.05 * (after.service - before.service)
         if is_model:  # its threads are a native pool's: the caller waits for them
             cpu += max(0.0, blocked.pop("lock", 0.0)) + max(0.0, blocked.pop("unknown", 0.0))
@@ -119,7 +121,9 @@ class Comparison:
             # Who computes for longer waits for cores for longer in proportion, wherever others leave as much room as before.
             own = min(delay, before.run_delay / before.cpu * max(0.0, cpu)) if before.cpu and found else 0.0
             yield from _divide_like(own, found)
-            yield from self._explain_delay(delay - own, found)
+            shared = min(delay - own, self.pressure.share_of_delay(before, after))
+            yield from self._explain_delay(shared, found)
+            yield from _divide_like(delay - own - shared, found)
 
     def _explain_cpu(
         self, name: str, before: StageState, after: StageState, seconds: float
@@ -193,11 +197,13 @@ class Comparison:
         self, name: str, before: StageState, after: StageState, state: str, seconds: float
     ) -> Iterator[tuple[Key, float]]:
         """Yield what explains being blocked longer."""
+        outside = self.pressure.outside
+        keeps_gil = outside is not None and outside[0] is not ChangeKind.CODE
+        # Who looks is a thread of the run: it comes late as the others do, and sees them when they have got the lock.
+        if outside and (state == "gil" or (keeps_gil and state in (*OF_THREADS, "sleep"))):
+            yield outside, seconds
+            return
         if state in OF_THREADS:
-            outside = self.pressure.outside
-            if outside and (state == "gil" or outside[0] is not ChangeKind.CODE):
-                yield outside, seconds
-                return
             part = min(seconds, self.pressure.delay)
             yield from self._explain_delay(part, [(self._name_blocked(name, before, after, state), part)])
             seconds -= part

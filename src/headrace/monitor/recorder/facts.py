@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+
+import numpy as np
 
 from headrace.base.units import format_duration, format_size
 from headrace.monitor.recorder.state import RunState, StageState
@@ -302,8 +303,12 @@ def ratio_of(before: float | None, after: float | None) -> float:
 
 
 def _quota(state: RunState) -> float:
-    """Return how many cores' worth of time the control groups allowed; all cores without a limit."""
-    return min(state.least("machine", "quota_cores") or math.inf, float(state.info.hardware.num_cores))
+    """Return how many cores' worth of time the control groups allowed for most of the time; all cores without a limit."""
+    cores, gauges = float(state.info.hardware.num_cores), state.evidence.gauges
+    limits, looks = gauges.get("machine", "quota_cores"), gauges.get("machine", "usable_cores")
+    if limits is None or (looks is not None and len(limits.values) < len(looks.values) / 2):
+        return cores
+    return min(float(np.median(limits.values)), cores)
 
 
 def _more(before: RunState, after: RunState, scope: str, name: str) -> float:

@@ -123,11 +123,6 @@ class RunState:
         gauge = self.evidence.gauges.get(scope, name)
         return float(gauge.values.max()) if gauge and len(gauge.values) else None
 
-    def least(self, scope: str, name: str) -> float | None:
-        """Return the smallest value of a gauge."""
-        gauge = self.evidence.gauges.get(scope, name)
-        return float(gauge.values.min()) if gauge and len(gauge.values) else None
-
     def slope(self, scope: str, name: str) -> float | None:
         """Return how much a gauge grows per second, by its ends; None with fewer than three samples."""
         gauge = self.evidence.gauges.get(scope, name)
