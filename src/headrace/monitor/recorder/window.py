@@ -57,6 +57,8 @@ def find_split(recording: Recording) -> Split | None:
         score = sum(_worse(column[:at], column[at:]) for column in table)
         if score > best_score:
             best, best_score = at, score
+    if best_score < _SIGNIFICANT:
+        best = len(seconds) // 2
     origin = recording.from_ns
     first = origin + int(seconds[0]) * 1_000_000_000
     return Split(first, origin + int(seconds[best]) * 1_000_000_000, recording.to_ns + 1, best_score >= _SIGNIFICANT)
