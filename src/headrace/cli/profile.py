@@ -4,6 +4,7 @@
     headrace report runs/first                                    one HTML page to look at
     headrace profile jobs:pipeline --layers --isolate             inside the model; each stage alone
     headrace profile jobs:pipeline --python preprocess            which Python line costs most
+    headrace profile jobs:pipeline --experiment                   which resource limits it, by experiment
     headrace profile --set process.batch=8 jobs:pipeline          any setting of the Plan
 
 It runs the pipeline as `headrace run` does (results are delivered, jobs are acknowledged) and measures it. The table shows for
@@ -13,6 +14,10 @@ cost of profiling is measured during the run, by switching it off and on.
 
 Stages alone (--isolate) and layers (--layers) are measured after the run, on the first items of a source that can be read
 again (folder, list); these results are not delivered.
+
+--experiment runs the pipeline once more after that and perturbs it for short stretches: a delay in a stage, fewer or more
+workers, a little less of the cores or of the GIL. What costs throughput is the limit. Further jobs of a queue are done and
+delivered; a folder or list is gone around, and its results are dropped unless --deliver is given.
 
 Ctrl-C ends the run within its grace period; what was measured is kept and analysed.
 """
@@ -24,10 +29,12 @@ import functools
 import re
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.formatting import quote_arg
+from headrace.cli.experimenting import add_experiment_arguments
 from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline, positive, stdout_kept
 from headrace.cli.terminal import say, write, write_json
 from headrace.cli.watch_history import add_history_argument, remember_run
@@ -54,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1.0,
         metavar="S",
         help="how long each setting runs in each of three repetitions (default 1)",
+    )
+    add_experiment_arguments(
+        parser, "--experiment", "also perturb the running pipeline, and measure what limits it", "--budget"
     )
     parser.add_argument("--python", metavar="STAGE", help="also sample the Python code of one stage (needs py-spy)")
     parser.add_argument(
@@ -125,7 +135,8 @@ def _look_further(args: argparse.Namespace, pipeline: Pipeline, plan: Plan, fold
 
     status = EXIT_DONE
     isolate = functools.partial(add_isolation, items=args.isolate_items, seconds=args.isolate_seconds)
-    wanted = [add for add, is_wanted in ((add_layers, args.layers), (isolate, args.isolate)) if is_wanted]
+    asked = ((add_layers, args.layers), (isolate, args.isolate), (_experiment(args), args.experiment))
+    wanted = [add for add, is_wanted in asked if is_wanted]
     with _Interrupt() as interrupt:
         for add in wanted:
             try:
@@ -136,6 +147,15 @@ def _look_further(args: argparse.Namespace, pipeline: Pipeline, plan: Plan, fold
                 say(f"headrace: {error}; the rest of the profile is in {folder}")
                 status = EXIT_MISUSE if isinstance(error, SettingsError) else EXIT_MISSING
     return EXIT_INTERRUPTED if interrupt.is_set() else status
+
+
+def _experiment(args: argparse.Namespace) -> Callable[..., object]:
+    from headrace.profiler.experiment.running import add_experiment
+
+    def add(pipeline: Pipeline, plan: Plan, folder: Path, say: Callable[[object], object], _: object) -> object:
+        return add_experiment(pipeline, plan, folder, say, budget_seconds=args.budget, deliver=args.deliver)
+
+    return add
 
 
 class _Interrupt:
@@ -165,6 +185,7 @@ class _Interrupt:
 
 def _print(folder: Path, *, as_json: bool) -> None:
 
+    from headrace.cli import experiment_text
     from headrace.cli.profile_text import as_text, failures_text, hot_spots_text
     from headrace.diagnose import profile_document
     from headrace.profiler import layers, stage_bench
@@ -182,6 +203,8 @@ def _print(folder: Path, *, as_json: bool) -> None:
         parts.append(layers.as_text(document.layers))
     if document.isolation is not None:
         parts.append(stage_bench.as_text(document.isolation))
+    if document.experiment is not None:
+        parts.append(experiment_text.as_text(document.experiment))
     parts += [hot_spots_text(folder / file) for file in document.hot_spots.values()]
     parts.append(f"run folder: {folder}\nlook at it: headrace report {quote_arg(folder)}\n")
     write("\n".join(parts), end="")

@@ -95,6 +95,7 @@ def document_of(evidence: Evidence) -> ProfileDocument:
         overhead=overhead,
         layers=evidence.layers,
         isolation=evidence.isolation,
+        experiment=evidence.experiment,
         hot_spots=hot_spots(run.path),
         versions=info.versions,
         hardware=decode_document(encode_document(info.hardware), dict[str, Any]),

@@ -16,7 +16,8 @@ from headrace.diagnose.routes import find_routes
 from headrace.diagnose.span_columns import SpanColumns, load_spans
 from headrace.runs.contained_files import own_file
 from headrace.runs.file_names import HOT_SPOTS_FOLDER
-from headrace.runs.formats import isolation, layers, profiling
+from headrace.runs.formats import experiment, isolation, layers, profiling
+from headrace.runs.formats.experiment import ExperimentDocument
 from headrace.runs.formats.isolation import IsolationDocument
 from headrace.runs.formats.layers import LayersDocument
 from headrace.runs.formats.profiling import ProfilingInfo
@@ -76,6 +77,7 @@ class Evidence:
     profiling: ProfilingInfo | None
     layers: LayersDocument | None
     isolation: IsolationDocument | None
+    experiment: ExperimentDocument | None
     stages: tuple[StageFacts, ...]
     """In the order an item meets them."""
     is_complete: bool
@@ -123,6 +125,7 @@ def collect(run: Run) -> Evidence:
     profile = _read_json(run.path, profiling.FILE, ProfilingInfo, problems)
     inside = _read_json(run.path, layers.FILE, LayersDocument, problems)
     alone = _read_json(run.path, isolation.FILE, IsolationDocument, problems)
+    tried = _read_json(run.path, experiment.FILE, ExperimentDocument, problems)
     spans = load_spans(run.spans(), [stage.name for stage in info.stages], info.clock_offsets_ns)
     facts = _stage_facts(info, spans)
     deliver = next((stage.name for stage in reversed(facts) if stage.role == "deliver"), None)
@@ -138,6 +141,7 @@ def collect(run: Run) -> Evidence:
         profiling=profile,
         layers=inside,
         isolation=alone,
+        experiment=tried,
         stages=facts,
         is_complete=not is_sampled and _has_no_holes(spans, facts, profile),
         is_sampled=is_sampled,

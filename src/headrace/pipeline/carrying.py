@@ -25,6 +25,7 @@ from headrace.base.policies.shares import Call
 from headrace.pipeline.bounded_queue import BoundedQueue
 from headrace.pipeline.carried_costs import Cost
 from headrace.pipeline.item import Item, StageTiming
+from headrace.pipeline.levers import Lever
 from headrace.pipeline.sizes import measure
 from headrace.pipeline.users_code import raise_if_of_the_run
 from headrace.stages.stage import Stage
@@ -47,6 +48,7 @@ class Carries(Protocol):
     """A station, as who carries its calls sees it; see `station.Station`."""
 
     stages: tuple[Stage, ...]
+    lever: Lever
 
     @property
     def most_workers(self) -> int:
@@ -222,7 +224,7 @@ class Carrying:
             self._free.insert(0, station.add_place())
             self._num_places += 1
         over, self._over = self._over, []
-        taken = station.take_now(len(self._free), over, self._bell)
+        taken = station.take_now(self._num_open(), over, self._bell)
         if not taken:
             return False
         now = self._clock.now_ns()
@@ -238,6 +240,13 @@ class Carrying:
             carrier.begin(_begin(self._carried, item), passage, item.job.deadline_ns, (item,), self.cost)
         self._over.extend(call for call in calls.values() if call is not None)
         return len(wanted) < len(taken)
+
+    def _num_open(self) -> int:
+        """Return how many calls may begin now."""
+        most = self._station.lever.most_workers
+        if most is None:
+            most = self._num_places - self._station.lever.num_spare
+        return max(0, min(len(self._free), most - (self._num_places - len(self._free))))
 
     def note_ended(self, ended: Sequence[Ended]) -> None:
         """Note how calls ended, and what they cost."""

@@ -396,6 +396,8 @@ class _Run:
             before_closing=runtime.before_closing,
             arms=context.arms,
             describe=self.describe,
+            levers=context.levers,
+            adjustable=runtime.adjustable,
             receivers_cpu_seconds=runtime.receivers_cpu_seconds,
         )
 

@@ -119,6 +119,8 @@ class Receivers:
                     job.settle(Outcome(OutcomeKind.RETURNED, _STOPPED))
                 return
             over = self._admission.received(jobs, room, called)
+            if self._context.levers.receiving.delay_seconds:
+                self._context.levers.receiving.pause(len(jobs))
             if jobs:
                 self._admit(jobs, over, inline)
                 self._rest.stir()

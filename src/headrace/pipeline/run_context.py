@@ -12,6 +12,7 @@ from headrace.base.observer import Observers
 from headrace.base.plan import Plan
 from headrace.base.records import Counters
 from headrace.pipeline.arms import Arms
+from headrace.pipeline.levers import Levers
 from headrace.pipeline.resources import Resources
 from headrace.pipeline.warm_up import CostCurve
 from headrace.pipeline.work_notes import WorkNote
@@ -42,6 +43,8 @@ class RunContext:
     """What its models share."""
     arms: Arms | None = None
     """Whose model answers which job; None: the run can have no canary."""
+    levers: Levers = field(default_factory=Levers)
+    """What an experiment may change while the run goes on."""
     random: Callable[[], float] = random.random
     """Returns uniform random numbers, 0 <= number < 1."""
 

@@ -34,6 +34,7 @@ from headrace.pipeline.end_signals import EndSignals
 from headrace.pipeline.failing import Failing
 from headrace.pipeline.garbage import GrowthWatch, calm_garbage_collector
 from headrace.pipeline.guard import Guard
+from headrace.pipeline.levers import Adjustable
 from headrace.pipeline.ordering import Reorderer, release_in_order
 from headrace.pipeline.prefetch import Prefetch
 from headrace.pipeline.punctuality import Punctuality
@@ -216,17 +217,20 @@ class Runtime:
 
     def stop(self) -> None:
         """Receive no more; finish what is inside within the grace period and return the rest. A second call: at once."""
+        self.context.levers.end(is_stopped=True)
         self.interrupted = True
         if self._admission.close():
             self.abandon()
 
     def end(self, reason: str) -> None:
         """Receive no more and finish what is inside, because there is no sense in going on."""
+        self.context.levers.end()
         self.ended_because = self.ended_because or reason
         self._admission.close()
 
     def abandon(self) -> None:
         """Give everything that is not settled back to the source at once."""
+        self.context.levers.end()
         self._admission.is_given_up = True
         self._settling.unflushed.flush()
         for item in self._admission.items():
@@ -255,6 +259,10 @@ class Runtime:
     def statistics(self) -> list[StageStatistics]:
         """Return queue and workers of each station as they are now."""
         return [station.statistics() for station in self.stations]
+
+    def adjustable(self) -> list[Adjustable]:
+        """Return what an experiment may change, in the order of the pipeline; once the workers have opened their stages."""
+        return [station.adjustable() for station in self.stations]
 
     def worker_threads(self) -> list[WorkerThread]:
         """Return where the workers' stages run now; changes when a process is replaced."""
@@ -404,6 +412,7 @@ class Runtime:
         self.signals.heed(self.stop, may_stop, is_stopping=self._admission.is_closed)
 
     def _close(self, helpers: Sequence[threading.Thread], receivers: Sequence[threading.Thread]) -> None:
+        self.context.levers.end()
         try:
             self._let_leave(receivers)
             for station in self.stations:

@@ -34,6 +34,7 @@ from headrace.pipeline.carrying import Carrying
 from headrace.pipeline.finisher import Finisher
 from headrace.pipeline.group import Unpack
 from headrace.pipeline.item import Item, StageTiming
+from headrace.pipeline.levers import Adjustable, Lever
 from headrace.pipeline.opening import GroupSpec, open_group
 from headrace.pipeline.remote import RemoteGroup
 from headrace.pipeline.resources import Claim
@@ -225,6 +226,7 @@ class Station:
         self._to_run_alone: set[str] = set()
         self._num_places = 0
         self.variants: list[list[dict[str, Any]]] = []
+        self.lever: Lever = context.levers.add(self.name, self._look_at_lever)
 
     def connect(self, links: Connections) -> None:
         """Let the station know the run that it is part of."""
@@ -246,6 +248,33 @@ class Station:
             start_worker=lambda number: self._links.start_worker(self, number),
         )
         return bulkheads.queue, bulkheads
+
+    def _look_at_lever(self) -> None:
+        if self._carrying is not None:
+            self._carrying.wake()
+
+    def adjustable(self) -> Adjustable:
+        """Return what of the station an experiment may change."""
+        # Spare workers must need no model of their own, and no other part may count them.
+        may_have_spares = self.has_queue and self.device_name is None and self._bulkheads is None
+        is_process = self.settings.executor == "process"
+        return Adjustable(
+            lever=self.lever,
+            stages=tuple(stage.name for stage in self.stages),
+            num_workers=self.num_workers,
+            max_batch=self._batching.max_size if self._batching is not None and self._takes_batches else 1,
+            has_workers=self.has_queue,
+            may_delay=self.has_queue and self._carrying is None,
+            is_last=self.last_role == "deliver",
+            add_spares=self._add_spares if may_have_spares and not (is_process or self.retries_in_place) else None,
+        )
+
+    def _add_spares(self, count: int) -> None:
+        """Start workers beyond the Plan's, which the lever lets work for a while, and which leave at the end."""
+        self.lever.expect_spares(self.num_workers, count)
+        if self._carrying is None:
+            for number in range(self.num_workers, self.num_workers + count):
+                self._links.start_worker(self, number)
 
     @property
     def bulkheads(self) -> Bulkheads | None:
@@ -282,7 +311,9 @@ class Station:
         """
         if self.runs_in_place:
             return max(1, len(self.workers))
-        return self.num_workers if self._bulkheads is None else self._bulkheads.num_threads
+        if self._bulkheads is None:
+            return self.num_workers + self.lever.num_spare
+        return self._bulkheads.num_threads
 
     @property
     def num_threads(self) -> int:
@@ -333,7 +364,7 @@ class Station:
         hand_on = functools.partial(self._hand_on, worker)
         finisher = Finisher(hand_on, worker.name, self._links.broke) if self._takes_batches else None
         with finisher or contextlib.nullcontext():
-            while not worker.is_left_behind:
+            while not worker.is_left_behind and self.lever.wait_turn(worker.number):
                 items, reason, waited_ns = self._take(worker)
                 if not items:
                     return
@@ -404,6 +435,8 @@ class Station:
             worker.call.is_answered = items[0].error is None
             worker.call.ended = clock.now_ns() / 1e9
         self._learn_pace(ran_ns / len(items))
+        if self.lever.delay_seconds:
+            self.lever.pause(len(items))
         worker.busy_since = 0
         # The process is read now: by the time this is handed on, the next batch may have had it replaced.
         return Served(items, arrivals, dequeued, worker.group.process_id, unpack, reason, waited_ns, ran_ns)
@@ -464,6 +497,8 @@ class Station:
             has_room: Do not wait: `find_room` has found room for them.
         """
         _note_work(items, -1)
+        if (passed := self.lever.passed) is not None:
+            passed(items)
         # Taken before the items move on: after that the next worker may already be changing them.
         timings = [item.timings for item in items]
         for item in items:
@@ -570,7 +605,7 @@ class Station:
 
     def _take(self, worker: Worker) -> tuple[list[Item], ReleaseReason | None, int]:
         if self._batching is not None:
-            return self._take_batch(self._batching, worker)
+            return self._take_batch(self._batching_now(self._batching), worker)
         limit = 1
         # In order and in place, one that is tried again must not be overtaken by those taken with it.
         if self.settings.executor != "process" and not self.retries_in_place:
@@ -580,6 +615,10 @@ class Station:
             items, worker.call = self._bulkheads.take_for(limit, worker.call)
             return items, None, 0
         return self.queue.take(limit, self.num_workers), None, 0
+
+    def _batching_now(self, policy: BatchingPolicy) -> BatchingPolicy:
+        most = self.lever.most_items
+        return policy if most is None else dataclasses.replace(policy, max_size=min(most, policy.max_size))
 
     def _take_batch(self, policy: BatchingPolicy, worker: Worker) -> tuple[list[Item], ReleaseReason | None, int]:
         """Return a batch of what is still wanted: it is as large as if the others had never come."""

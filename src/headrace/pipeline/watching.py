@@ -18,6 +18,7 @@ from headrace.base.plan import Plan
 from headrace.base.records import Counters, StageStatistics
 from headrace.pipeline.arms import Arms
 from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.levers import Adjustable, Levers
 from headrace.pipeline.run_state import RunState
 from headrace.pipeline.span_limit import SpanLimit
 from headrace.pipeline.station import WorkerThread
@@ -64,6 +65,10 @@ class RunInProgress:
     describe: Callable[[], dict[str, Any]]
     """Returns {field of RunInfo: value} of what may change while the run goes on, as it is now: stages, plans, variants,
     counters, cost curves, warnings; from any thread."""
+    levers: Levers
+    """What an experiment may change while the run goes on."""
+    adjustable: Callable[[], Sequence[Adjustable]]
+    """Returns the stations that can be experimented with, once the first job has come."""
     receivers_cpu_seconds: Mapping[int, float]
     """{kernel's number: CPU time} of the source's receivers that have ended; they do so before the rest."""
 

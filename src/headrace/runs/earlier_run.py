@@ -16,7 +16,7 @@ from headrace.runs.file_names import (
     SPANS_FOLDER,
     SUPERVISED_FILE,
 )
-from headrace.runs.formats import isolation, layers, profiling
+from headrace.runs.formats import experiment, isolation, layers, profiling
 from headrace.runs.held_folder import HeldFolder
 from headrace.runs.resource_files import remove_resource_files
 
@@ -99,7 +99,7 @@ def _remove_earlier_run(path: Path) -> None:
         discard(worker)
     if _was_supervised(path):
         (path / SUPERVISED_FILE).unlink()
-    for name in (RUN_JSON, ERRORS_FILE, profiling.FILE, layers.FILE, isolation.FILE, REPORT_FILE):
+    for name in (RUN_JSON, ERRORS_FILE, profiling.FILE, layers.FILE, isolation.FILE, experiment.FILE, REPORT_FILE):
         (path / name).unlink(missing_ok=True)
     remove_resource_files(path)
     for folder, patterns in ((SPANS_FOLDER, ("*.parquet", ".*.parquet.tmp")), (HOT_SPOTS_FOLDER, HOT_SPOTS_PATTERNS)):

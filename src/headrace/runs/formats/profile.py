@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.base.formatting import pluralize
+from headrace.runs.formats.experiment import ExperimentDocument
 from headrace.runs.formats.isolation import IsolationDocument
 from headrace.runs.formats.layers import LayersDocument
 from headrace.runs.formats.profiling import OverheadEstimate
@@ -365,6 +366,7 @@ class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
     overhead: OverheadEstimate | None
     layers: LayersDocument | None = None
     isolation: IsolationDocument | None = None
+    experiment: ExperimentDocument | None = None
     hot_spots: dict[str, str] = {}
     """{stage: file in the run folder}."""
     versions: dict[str, str] = {}
