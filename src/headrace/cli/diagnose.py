@@ -3,11 +3,15 @@
     headrace profile jobs:pipeline --source photos/ -o runs/first
     headrace diagnose runs/first
     headrace diagnose runs/first --slo p99=200ms --rate 100/s     is it good enough already?
+    headrace diagnose runs/first --decide                        perturb its pipeline, which decides
     headrace diagnose runs/first --json
 
 The verdict comes first, in words; then the evidence for and against it, the remedies and their predicted gain, the runner-up,
 the next bottleneck once the first is fixed, and upper bounds that can be checked by hand. Every class of verdict has a page in
 the documentation. If the run does not answer a question, it says why, and names the command that would.
+
+--decide runs the recorded pipeline once more, as the run's own command says, perturbs it for short stretches, and writes what
+that cost into RUN. What was measured outranks what was inferred. It takes further jobs of a queue, and goes around a folder.
 
 Of an incident (`headrace snapshot`) it says first what had changed.
 
@@ -19,6 +23,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from headrace.cli.experimenting import add_experiment_arguments
 from headrace.cli.pipeline_arguments import seconds
 from headrace.cli.terminal import write, write_json
 
@@ -46,6 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="seconds of a core to simulate for (default 10); what is left out then is listed",
     )
+    add_experiment_arguments(
+        parser, "--decide", "run the recorded pipeline again and perturb it: what limits it is measured", "--budget"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON (schema headrace.diagnosis/1)")
 
 
@@ -59,6 +67,10 @@ def run(args: argparse.Namespace) -> int:
     from headrace.runs.reader import read_run
 
     goals = find_goals(args)
+    if args.decide:
+        from headrace.cli.experimenting import experiment_again
+
+        experiment_again(args.run_folder, budget_seconds=args.budget, deliver=args.deliver, for_document=args.json)
     budget = Budget(args.budget_seconds) if args.budget_seconds else None
     document = diagnosis_document(Analysis(read_run(args.run_folder)), goals, budget)
     if args.json:

@@ -16,6 +16,7 @@ from headrace.diagnose.trust import FEWEST_JOBS
 from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.failures import failures, note_of_failures
 from headrace.diagnose.verdict.goals import Goal, RateGoal, check_goals, good_enough
+from headrace.diagnose.verdict.measured import correct_candidates, decide
 from headrace.diagnose.verdict.proposal import line
 from headrace.diagnose.verdict.ranking import Ranking, rank
 from headrace.diagnose.verdict.trust import propose_untrusted
@@ -58,7 +59,8 @@ def diagnosis_document(
     replay.budget = budget
     candidates, bounds = tuple(find_candidates(replay)), tuple(find_bounds(replay))
     facts = Facts.of(replay, candidates, bounds)
-    ranking = rank(facts)
+    ranking = decide(rank(facts), facts)
+    candidates = correct_candidates(candidates, facts)
     failed = failures(run)
     if failed is not None and ranking.first.verdict is not VerdictClass.UNTRUSTED:
         ranking = Ranking(first=failed.as_finding(), runner_up=ranking.first, next_bottleneck=None)

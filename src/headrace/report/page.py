@@ -18,6 +18,7 @@ from headrace.report.sections.comparing import comparing
 from headrace.report.sections.cpu import cpu
 from headrace.report.sections.diagnosis import diagnosis
 from headrace.report.sections.environment import environment, hot_spots, not_measured
+from headrace.report.sections.experiment import experiment
 from headrace.report.sections.failures import failures, matters
 from headrace.report.sections.incident import incident as show_incident
 from headrace.report.sections.isolation import isolation
@@ -75,6 +76,7 @@ def make_sections(
     """Return the parts of a run's report; arguments as of `render_report`."""
     found = [
         diagnosis(diagnosed, document),
+        experiment(document),
         comparing(comparison, document),
         stages(document),
         latency(document),

@@ -38,14 +38,29 @@ def profile_again(recorded: Recorded, *more: str, longer: bool = False) -> str:
         *more: Further options; of one that is given twice the later counts.
         longer: Without the `--limit` that made the run too short to say anything.
     """
-    options = list(recorded.options)
-    while longer and "--limit" in options:
-        at = options.index("--limit")
-        del options[at : at + 2]
+    options = _without_limit(recorded.options) if longer else list(recorded.options)
     begin, end = (("serve",), ("--profile",)) if recorded.served else (("profile",), ())
     return shlex.join(["headrace", *begin, pipeline_address(recorded.pipeline), *options, *end, *more])
 
 
+def again(recorded: Recorded) -> list[str]:
+    """Return the arguments that choose what a run does, without a limit of its jobs."""
+    return [recorded.pipeline, *_without_limit(recorded.options)]
+
+
+def is_address(name: str) -> bool:
+    """Return whether commands take this name for a pipeline."""
+    return _ADDRESS.fullmatch(name) is not None
+
+
+def _without_limit(options: Sequence[str]) -> list[str]:
+    left = list(options)
+    while "--limit" in left:
+        at = left.index("--limit")
+        del left[at : at + 2]
+    return left
+
+
 def pipeline_address(name: str) -> str:
     """Return how commands take a pipeline of this name; the form of it where it was run from code, and nobody knows."""
-    return name if _ADDRESS.fullmatch(name) else "MODULE:ATTRIBUTE"
+    return name if is_address(name) else "MODULE:ATTRIBUTE"

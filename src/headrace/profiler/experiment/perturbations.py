@@ -26,6 +26,8 @@ from headrace.runs.formats.experiment import Kind
 AMOUNT = 0.5
 #: Stations whose workers are less busy cannot be the limit: with `AMOUNT` more they would still have room.
 WORTH_DELAYING = 0.5
+#: From this on somebody's workers are busy all the time, so that the source cannot be the limit.
+ALWAYS_BUSY = 0.85
 _MOST_STATIONS = 3
 #: CPU time per second in threads that are not Python's below which BLAS does not use its own.
 _WORTH_LIMITING = 0.02
@@ -88,7 +90,9 @@ def plan_perturbations(
         found += [_batch(station)] if station.max_batch > 1 else []
     if native_seconds > _WORTH_LIMITING:
         found += _native_threads()
-    return [*found, _gil(), _cores(num_cores), _receiving(levers, throughput, num_receivers)]
+    found += [_gil(), _cores(num_cores)]
+    is_idle = all(share < ALWAYS_BUSY for share in utilization.values())
+    return [*found, _receiving(levers, throughput, num_receivers)] if is_idle else found
 
 
 def is_its_turn(planned: Planned, answers: Mapping[str, bool | None]) -> bool | None:

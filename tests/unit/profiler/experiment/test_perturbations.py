@@ -33,7 +33,15 @@ def test_only_busy_stations_are_delayed() -> None:
     names = plan(levers, stations, {"fetch": 0.97, "idle": 0.2})
     assert "delay:fetch" in names
     assert "delay:idle" not in names
-    assert {"gil", "cores", "receiving"} <= names.keys()
+    assert {"gil", "cores"} <= names.keys()
+
+
+def test_the_source_is_asked_where_nobody_is_always_busy() -> None:
+    """Behind a station whose workers never rest, jobs wait: the source is not the limit."""
+    levers = Levers()
+    stations = [station(levers, "fetch")]
+    assert "receiving" not in plan(levers, stations, {"fetch": 0.97})
+    assert "receiving" in plan(levers, stations, {"fetch": 0.6})
 
 
 def test_a_delay_adds_half_of_what_a_worker_has_for_an_item() -> None:
@@ -62,7 +70,7 @@ def test_an_error_in_the_midst_undoes_the_change(name: str) -> None:
     """Whatever ends a stretch, the levers are as before."""
     levers = Levers()
     stations = [station(levers, "device", batch=8)]
-    planned = plan(levers, stations, {"device": 1.0})[name]
+    planned = plan(levers, stations, {"device": 0.8})[name]
     with pytest.raises(RuntimeError), planned.enter():
         raise RuntimeError
     lever = stations[0].lever
@@ -73,7 +81,7 @@ def test_an_error_in_the_midst_undoes_the_change(name: str) -> None:
 def test_what_is_asked_next_depends_on_the_answers() -> None:
     """More workers are tried at the limit alone; the GIL once no stage is it; the receivers once nothing inside is."""
     levers = Levers()
-    planned = plan(levers, [station(levers, "fetch")], {"fetch": 1.0})
+    planned = plan(levers, [station(levers, "fetch")], {"fetch": 0.8})
     assert is_its_turn(planned["more:fetch"], {"delay:fetch": True})
     assert not is_its_turn(planned["gil"], {"delay:fetch": True})
     assert is_its_turn(planned["gil"], {"delay:fetch": None}) is None

@@ -1,0 +1,86 @@
+"""What an experiment measured outranks what was inferred from the recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.base.documents import encode_document
+from headrace.diagnose.analysis import Analysis
+from headrace.diagnose.diagnosis import diagnosis_document
+from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
+from headrace.runs.formats.experiment import FILE, ExperimentDocument, Interval, Kind, Perturbation, StationState
+from headrace.runs.reader import Run
+
+MakeRun = Callable[[Any], Run]
+
+
+def asked(kind: Kind, sensitivity: float) -> Perturbation:
+    """Return a perturbation of the stage `enrich`, or of what all share, with this sensitivity."""
+    station = "enrich" if kind in ("delay", "fewer") else None
+    ratio = 1 / (1 + 0.5 * sensitivity)
+    return Perturbation(
+        name=f"{kind}:{station}" if station else kind, kind=kind, station=station, says=f"{kind} it", amount=0.5,
+        num_pairs=4, ratio=Interval(low=ratio, mid=ratio, high=ratio),
+        sensitivity=Interval(low=sensitivity, mid=sensitivity, high=sensitivity), latency=None, service=0.67, decided=True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def waiting(make_run: MakeRun, made: Any, pipe: Any) -> Run:
+    """A stage whose 8 workers wait 80 ms for each item: by the recording, more of them would do more."""
+    stages = [made(name="enrich", kind="io", cpu=0.0001, wait=0.08, workers=8), made(name="rest", cpu=0.0005)]
+    return make_run(pipe(stages=stages, num_jobs=600))
+
+
+def diagnose(run: Run, *made: Perturbation) -> DiagnosisDocument:
+    """Return the diagnosis of a run whose folder has an experiment."""
+    state = StationState(
+        name="enrich", stages=("enrich",), num_workers=8, utilization=0.99, service_seconds=0.08
+    )  # fmt: skip
+    document = ExperimentDocument(
+        headrace_version="0", pipeline="p", plan_id="1", delivered=True, budget_seconds=60, seconds=30, ended="decided",
+        throughput=100.0, cost=0.0, stations=(state,), perturbations=made, stretches=(),
+    )  # fmt: skip
+    (run.path / FILE).write_bytes(encode_document(document))
+    return diagnosis_document(Analysis(run))
+
+
+def test_a_stage_that_was_measured_to_have_room_falls(waiting: Run) -> None:
+    """A service that gives so much however many ask: no remedy promises more workers, and no candidate gains by them."""
+    before = diagnosis_document(Analysis(waiting))
+    assert before.first.verdict is VerdictClass.DOWNLOAD_LATENCY
+    found = diagnose(waiting, *(asked(kind, 0.0) for kind in ("delay", "fewer", "gil", "cores")))
+    assert found.first.verdict is not VerdictClass.DOWNLOAD_LATENCY
+    assert found.first.stage == "enrich"
+    assert "however many ask" in found.first.says
+    assert found.runner_up is None
+    assert not any("enrich.workers" in setting for one in found.first.remedies for setting in one.settings)
+    named = {one.name: one.gain for one in found.candidates}
+    assert named["stage:enrich"] == 1.0
+    assert named["workers:enrich"] == 1.0
+
+
+def test_an_experiment_that_agrees_makes_sure(waiting: Run) -> None:
+    """The verdict is as before, with high confidence, and the measured facts come first."""
+    found = diagnose(waiting, asked("delay", 1.0))
+    assert found.first.verdict is VerdictClass.DOWNLOAD_LATENCY
+    assert found.first.confidence == "high"
+    assert found.first.evidence[0].name == "experiment.delay:enrich"
+    assert found.first.evidence[0].supports is True
+
+
+def test_the_cores_outrank_a_stage(waiting: Run) -> None:
+    """Where scarcer cores cost throughput and a delayed stage none, the verdict is one of the cores."""
+    found = diagnose(waiting, asked("delay", 0.0), asked("gil", 1.0), asked("cores", 1.0))
+    assert found.first.stage is None or found.first.verdict is not VerdictClass.DOWNLOAD_LATENCY
+    assert "the cores are the limit" in found.first.says
+
+
+def test_an_open_experiment_changes_no_verdict(waiting: Run) -> None:
+    """What was measured is told as facts that say nothing."""
+    found = diagnose(waiting, asked("gil", 0.0))
+    assert found.first.verdict is VerdictClass.DOWNLOAD_LATENCY
+    assert found.first.evidence[-1].supports is None
