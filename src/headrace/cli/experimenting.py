@@ -71,7 +71,7 @@ def _arguments_of(recorded: RunInfo) -> argparse.Namespace:
         )
     if recorded.served:
         raise SettingsError(
-            "the run is of a service, whose requests cannot be made again; experiment on its pipeline over a folder or a queue: "
+            "the run is of a service, whose requests cannot be made again; experiment on its pipeline over a folder: "
             f"headrace profile {recorded.pipeline} --source PATH --experiment"
         )
     parser = argparse.ArgumentParser()

@@ -24,6 +24,7 @@ from headrace.diagnose.prediction_interval import USUAL_ERROR, interval, nine_in
 from headrace.diagnose.replay import Replay, Simulated
 from headrace.diagnose.replay.plans import check_costs, not_simulated
 from headrace.diagnose.replay.structure import group_stages
+from headrace.diagnose.whatif_measured import measured_ratio
 from headrace.runs.formats.prediction import Change, PredictedMetric, PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.run_folder import headrace_version
@@ -64,6 +65,8 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
     check_costs(replay.plan, plan, change, replay.demands.stages)
     granted = assumptions(replay, change)
     ratio, doubts = _reach(replay, change, granted, _interval(replay, likely, change.kinds, record))
+    if (measured := measured_ratio(document.experiment, change)) is not None:
+        ratio, doubts = measured[0], [measured[1]]
     return PredictionDocument(
         created_unix_seconds=time.time(),
         headrace_version=headrace_version(),

@@ -30,3 +30,10 @@ def test_a_run_that_was_started_from_code_is_refused(tmp_path: Path) -> None:
     """Nobody can start it by its name; the message says what to type instead."""
     with pytest.raises(SettingsError, match="headrace profile MODULE:ATTRIBUTE --experiment"):
         _arguments_of(recorded(tmp_path / "run", "my pipeline"))
+
+
+def test_a_run_of_a_service_is_refused(tmp_path: Path) -> None:
+    """Its requests cannot be made again; the message says over what its pipeline can be experimented on."""
+    service = RunFolder.create(tmp_path / "run", pipeline="jobs.py:pipeline", options=(), plans={}, served=True).info
+    with pytest.raises(SettingsError, match="--source PATH --experiment"):
+        _arguments_of(service)
