@@ -43,8 +43,8 @@ logger = logging.getLogger("headrace")
 _FIRST_STRETCHES = 4
 #: From the first result to the first stretch: queues fill, and so on.
 _WARM_SECONDS = 1.0
-#: What is measured before the pace is known.
-_FIRST_SECONDS = 1.0
+#: What is measured before the pace is known: longer, if the first second has too few items.
+_FIRST_SECONDS = (1.0, 2.0, 4.0)
 _TICK_SECONDS = 0.05
 #: Stretches in which nothing was done, after which a perturbation is given up.
 _MOST_EMPTY = 3
@@ -63,6 +63,8 @@ class _Tried:
     log_latencies: list[float] = field(default_factory=list)
     service_ratios: list[float] = field(default_factory=list)
     num_empty: int = 0
+    lost_seconds: float = 0.0
+    """Seconds' worth of items that its stretches cost."""
     left_out: str = ""
 
     def is_open(self, usual: Scatter) -> bool:
@@ -208,11 +210,7 @@ class Experimenter:
         self._ends_at = time.monotonic() + self._budget
         self._began = time.monotonic()
         self._pause(_WARM_SECONDS)
-        first = self._measure("", _FIRST_SECONDS)
-        if first.throughput is None or first.latency is None or first.throughput < SLOWEST_RATE:
-            self._ended = "too_slow"
-            raise _Over
-        pace = choose_pace(first.throughput, first.latency)
+        pace = self._find_pace()
         native = native_cpu_seconds()
         before = [self._stretch(pace) for _ in range(_FIRST_STRETCHES)]
         self._choose(before, (native_cpu_seconds() - native) / (_FIRST_STRETCHES * pace.seconds))
@@ -220,6 +218,16 @@ class Experimenter:
         self._say(f"experiment begins, for {self._budget:.0f} s at most; stretches of {pace.seconds:.2g} s: {names}")
         self._take_turns(pace, before[-1])
         self._ended = "decided"
+
+    def _find_pace(self) -> Pace:
+        """Return how long stretches are, by what some seconds show."""
+        for seconds in _FIRST_SECONDS:
+            first = self._measure("", seconds)
+            self._purse.spend(seconds)
+            if first.throughput is not None and first.latency is not None and first.throughput >= SLOWEST_RATE:
+                return choose_pace(first.throughput, first.latency)
+        self._ended = "too_slow"
+        raise _Over
 
     def _wait_for_results(self) -> None:
         """Wait until something has come through: models are loaded and warmed up with the first items."""
@@ -331,8 +339,9 @@ class Experimenter:
             services = [one.service_seconds.get(name) for one in (before, changed, after)]
             if None not in services and min(value or 0.0 for value in services) > 0:
                 tried.service_ratios.append(_ratio(services))
-        # The stretch was counted as one that costs nothing.
-        self._purse.lost_seconds += pace.seconds * (1 - ratio)
+        # The stretch was counted as one that costs nothing. What one perturbation gains is no excuse for what others cost.
+        tried.lost_seconds += pace.seconds * (1 - ratio)
+        self._purse.lost_seconds = sum(max(0.0, one.lost_seconds) for one in self._tried)
 
     def _stretch(self, pace: Pace, name: str = "") -> Measured:
         self._pause(pace.settling_seconds)
