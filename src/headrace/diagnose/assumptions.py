@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headrace.diagnose.concurrency import Growth, fit_growth
+from headrace.diagnose.concurrency import UNKNOWN, Growth, fit_growth
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.replay.demands import StageDemands
 from headrace.diagnose.replay.structure import group_stages
@@ -94,6 +94,7 @@ class _Calls:
 
 def _find_calls(replay: Replay, change: Change) -> Iterator[_Calls]:
     plan = replay.change_plan(change)
+    services = {account.name: account.service.mean or 0.0 for account in replay.document.stages}
     for group in group_stages(replay.demands.stages, plan):
         head = group[0].name
         was, will = replay.plan.stages[head], plan.stages[head]
@@ -102,7 +103,9 @@ def _find_calls(replay: Replay, change: Change) -> Iterator[_Calls]:
             continue
         for stage in group:
             if _waits_outside(stage) and stage.name not in change.drop:
-                growth = fit_growth(replay.evidence, stage.name)
+                # Calls that mostly waited for the GIL or a core say nothing of whom they ask.
+                is_seen = float(stage.wait.mean()) >= _WAITS * services[stage.name]
+                growth = fit_growth(replay.evidence, stage.name) if is_seen else UNKNOWN
                 if growth.high > _GROWS:
                     yield _Calls(stage=stage.name, station=head, before=before, after=after, growth=growth)
 
