@@ -28,7 +28,7 @@ from benchmarks import measure
 from benchmarks.truth import program
 from benchmarks.truth.grammar import draw
 from benchmarks.truth.measuring import Length, commit, run_case
-from benchmarks.truth.recordings import diagnose_again
+from benchmarks.truth.recordings import diagnose_again, store
 from benchmarks.truth.rows import DISTURBING_CORES, Row, append, read_rows
 from benchmarks.truth.scores import as_text, score, summarize
 from headrace.base.errors import Interrupted
@@ -112,6 +112,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--full", type=Path, metavar="FOLDER", help="run cases; goes on with what the folder holds")
     parser.add_argument("--rescore", type=Path, metavar="FOLDER", help="judge what a folder holds again")
+    parser.add_argument(
+        "--store", type=Path, metavar="FOLDER", help="store what --full FOLDER --keep left, for --quick"
+    )
     parser.add_argument("--write", nargs=2, metavar=("SEED", "FOLDER"), help="write a case as files to run")
     parser.add_argument("--cases", type=int, help="so many cases at most")
     parser.add_argument("--minutes", type=float, help="begin no case after so many minutes")
@@ -136,8 +139,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--result", action="store_true", help="write a dated result to benchmarks/results; fresh seeds alone"
     )
     parsed = parser.parse_args(arguments)
-    if sum(bool(one) for one in (parsed.quick, parsed.full, parsed.rescore, parsed.write)) != 1:
-        parser.error("say one of --quick, --full FOLDER, --rescore FOLDER and --write SEED FOLDER")
+    if sum(bool(one) for one in (parsed.quick, parsed.full, parsed.rescore, parsed.store, parsed.write)) != 1:
+        parser.error("say one of --quick, --full FOLDER, --rescore FOLDER, --store FOLDER and --write SEED FOLDER")
     if parsed.result and (parsed.quick or parsed.seeds):
         parser.error("--result goes with --full or --rescore of fresh seeds: what was developed with is no result")
     return parsed
@@ -177,6 +180,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.write:
         seed, folder = parsed.write
         print(program.write(draw(int(seed)), Path(folder), _WRITTEN_SECONDS), end="")
+        return 0
+    if parsed.store:
+        for row in read_rows(parsed.store / ROWS):
+            if score(row).outcome != "not scored":
+                print(store(row, parsed.store / "runs" / f"{row.seed}"))
         return 0
     result = _result(parsed)
     print(msgspec.json.encode(result).decode() if parsed.json else as_text(result))

@@ -1,7 +1,8 @@
 """Run folders of a few cases in the repository, so that rules can be judged again in less than a minute.
 
 Each is `recordings/SEED.tar.xz` with the run folder and `row.json`, which holds the measured truth. Diagnosing them again is
-for development: it predicts what is known already, and is no result.
+for development: it predicts what is known already, and is no result. `python -m benchmarks.truth --store FOLDER` adds those
+that a run with `--keep` left and whose truth is clear.
 """
 
 from __future__ import annotations
