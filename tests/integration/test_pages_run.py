@@ -118,6 +118,8 @@ MARKS = [
     Mark("docs/guides/extending.md", "pip", "elsewhere", "it installs; tests/integration/examples/test_plugin.py does"),
     Mark("docs/guides/extending.md", "headrace", "elsewhere", "of what was installed, like the one before"),
     Mark("docs/guides/hot-spots.md", "from headrace.profiler.nvtx", "elsewhere", "it needs a GPU"),
+    Mark("docs/guides/experiments.md", "headrace profile", "minutes", "the experiment takes up to a minute"),
+    Mark("docs/guides/experiments.md", "headrace diagnose", "minutes", "another one, on the recorded run's pipeline"),
     Mark("docs/guides/isolation.md", "headrace profile", "minutes", "each stage runs at each setting"),
     Mark("docs/guides/isolation.md", "from jobs import", "minutes", "each stage runs at each setting"),
     Mark("docs/guides/loop.md", "headrace loop", "minutes", "a search, with its proof"),
