@@ -18,6 +18,7 @@ VERDICTS = {
     "masks": "SERIALIZATION in send",
     "nms": "POSTPROCESS in postprocess",
     "shelves": "DOWNLOAD_LATENCY in fetch",
+    "slow_storage": "DOWNLOAD_LATENCY in fetch",
     "wrong_thing": "DECODE in decode",
 }
 #: How many times as long as any other stage the slow one has to take for the story to be that of this machine: computing is
