@@ -62,13 +62,17 @@ def cpu_account(evidence: Evidence) -> CpuAccount | None:
     rest = 0.0 if math.isclose(named, total) else total - named
     lines.append(_line(UNATTRIBUTED, "unattributed", rest, total))
     hardware = evidence.info.hardware
+    num_cores = min(float(hardware.num_cores), hardware.cpu_quota or float("inf"))
+    uncertain = sum(_uncertain_seconds(evidence, stage) for stage in evidence.stages)
+    # What the first jobs used before the first reading of the clocks is in stages and not in the total.
+    uncertain += num_cores * max(0.0, evidence.elapsed_seconds - (profile.elapsed_seconds or math.inf))
     return CpuAccount(
         total_seconds=total,
         elapsed_seconds=profile.elapsed_seconds or evidence.elapsed_seconds,
-        num_cores=min(float(hardware.num_cores), hardware.cpu_quota or float("inf")),
+        num_cores=num_cores,
         lines=tuple(lines),
         explained_share=(named - outside) / total,
-        uncertain_share=sum(_uncertain_seconds(evidence, stage) for stage in evidence.stages) / total,
+        uncertain_share=uncertain / total,
         unread_seconds=sum(clocks[stage.name] * stage.items - reading[stage.name] for stage in evidence.stages),
     )
 

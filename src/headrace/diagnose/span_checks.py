@@ -11,6 +11,8 @@ from headrace.diagnose.checks import check, not_measured
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.span_columns import Array, SpanColumns
 from headrace.runs.formats.profile import Check, Distribution
+from headrace.runs.formats.profiling import FILE as PROFILING_FILE
+from headrace.runs.resource_files import STATES_FILE
 
 IDENTITY = "wall = cpu + run delay + blocked; Linux, Documentation/scheduler/sched-stats.rst"
 EARLY_STOPPING = "MLPerf LoadGen, early stopping at 99 % confidence"
@@ -22,23 +24,28 @@ _LOST_LIMIT = 0.01
 #: Standard errors by which a sample may stand for less than there was.
 _ERRORS = 4.0
 _DISORDER_LIMIT = 0.001
+#: Looks at the threads' states from which on there must be a file of them.
+_FEWEST_LOOKS = 20
 #: Offsets between hosts are known about this well, ns.
 _HOST_TOLERANCE_NS = 1_000_000
 
 
-def clock_order(spans: SpanColumns) -> Check:
-    """Return whether time only goes forward: within each span, and from one stage of an item to the next.
+def clock_order(evidence: Evidence) -> Check:
+    """Return whether time only goes forward: within a span, from one stage of an item to the next, and in each worker.
 
-    Worker processes share their host's clock, so that they are held to the nanosecond; between hosts a millisecond is allowed.
-    A few spans out of order are a warning; more than 0.1 % are a failure, because waits and services are then wrong.
+    The times of a span are of one clock, and a worker does one thing at a time: a single span that runs backwards, or that
+    begins before its worker has ended the one before, is a failure. Worker processes share their host's clock, so that stages
+    are held to the nanosecond too; between hosts a millisecond is allowed. Of steps between stages a few are a warning; more
+    than 0.1 % are a failure, because waits and services are then wrong.
     """
+    spans = evidence.spans
     if not len(spans):
         return not_measured("clock_order", "there are no spans")
     if spans.unknown_hosts:
         hosts = ", ".join(spans.unknown_hosts)
         says = f"the clock offset of {hosts} is not known: add it to clock_offsets_ns in run.json and analyse again"
         return check("clock_order", "failed", None, 0.0, says)
-    within = _find_disordered_rows(spans)
+    within = _find_disordered_rows(spans) | _find_overlaps(evidence)
     between, example = _find_disordered_steps(spans)
     count = int(within.sum()) + between
     if not count:
@@ -48,12 +55,14 @@ def clock_order(spans: SpanColumns) -> Check:
         f"{spans.unit_ids[int(spans.unit[row])]} in {spans.stage_names[spans.stage[row]]}, process {spans.process[row]}"
     )
     says = (
-        f"{int(within.sum()):,} spans run backwards and {between:,} begin before the stage before them ended, of "
+        f"{int(within.sum()):,} spans run backwards or overlap in one worker and {between:,} begin before the stage before "
+        "them ended, of "
         f"{len(spans):,}; the first is {where}: "
         "a process's clock or an offset in clock_offsets_ns is wrong; profile again with correct clocks"
     )
     share = count / len(spans)
-    return check("clock_order", "failed" if share > _DISORDER_LIMIT else "warning", share, _DISORDER_LIMIT, says)
+    is_wrong = bool(within.any()) or share > _DISORDER_LIMIT
+    return check("clock_order", "failed" if is_wrong else "warning", share, _DISORDER_LIMIT, says)
 
 
 #: Mean of what a stage's spans may be over for having lost the core between reading one clock and the next.
@@ -124,12 +133,28 @@ def lost_spans(evidence: Evidence) -> Check:
 
 
 def run_folder(evidence: Evidence) -> Check:
-    """Return whether the run folder is whole."""
+    """Return whether the run folder is whole; where a file is missing that the run wrote, not everything could be checked."""
+    if missing := _find_missing_file(evidence):
+        return not_measured(
+            "run_folder", f"{missing} is missing: it was removed or could not be written; profile again"
+        )
     problems = evidence.problems
     if not problems:
         return check("run_folder", "ok", 0, 0, "the run folder is whole")
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return check("run_folder", "warning", len(problems), 0, f"{problems[0]}{more}")
+
+
+def _find_missing_file(evidence: Evidence) -> str:
+    """Return the file that a profiled run must have and this one has not; empty if it has all."""
+    profile = evidence.profiling
+    if evidence.info.summary is None or evidence.info.window:
+        return ""
+    if profile is None:
+        was_profiled = bool(evidence.gauges) or evidence.states is not None or np.isfinite(evidence.spans.cpu).any()
+        return PROFILING_FILE if was_profiled else ""
+    looks = (profile.state_samples_per_second or 0.0) * evidence.elapsed_seconds
+    return STATES_FILE if evidence.states is None and looks > _FEWEST_LOOKS else ""
 
 
 def is_left_out_on_purpose(evidence: Evidence) -> bool:
@@ -167,6 +192,23 @@ def _find_disordered_rows(spans: SpanColumns) -> Array:
     for before, after in itertools.pairwise(order):
         wrong |= after < before
     return wrong
+
+
+def _find_overlaps(evidence: Evidence) -> Array:
+    """Return which spans began before their worker had ended the one before.
+
+    Left out are batches, whose members share their times; stages of devices, where one call may be begun before the one before
+    has ended; and stages whose calls one thread carries.
+    """
+    spans, found = evidence.spans, np.zeros(len(evidence.spans), bool)
+    for stage in evidence.stages:
+        own = evidence.stage_rows(stage.name)
+        if stage.executor not in ("thread", "process") or stage.kind == "device" or (spans.batch_id[own] >= 0).any():
+            continue
+        order = np.lexsort((spans.started[own], spans.worker[own])) + own.start
+        before, after = order[:-1], order[1:]
+        found[after] |= (spans.worker[before] == spans.worker[after]) & (spans.started[after] < spans.ended[before])
+    return found
 
 
 def _find_disordered_steps(spans: SpanColumns) -> tuple[int, int]:

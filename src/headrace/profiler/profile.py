@@ -280,9 +280,10 @@ class Profiler:
             with self._looking:
                 if self._stopping.is_set():
                     return
-                self._began = self._ended = time.monotonic()
                 self._collector.start()
                 self._clocks = CpuClocks(self._run.worker_threads())
+                # After the reading: on a busy machine it comes late, and what was used before it is in no account.
+                self._began = self._ended = time.monotonic()
             # Not evenly: a period that batches or timers share would always see the same part of it.
             while not self._stopping.wait(GAUGE_SECONDS * random.uniform(0.7, 1.3)):
                 with self._looking:

@@ -130,6 +130,9 @@ class RunBuilder:
         if table.num_rows:
             pq.write_table(table, self.folder.spans / "h-1-000000.parquet")
         self._write_samples()
+        was_sampled = self.samples or self.states_table is not None
+        if summary and was_sampled and not (self.folder.path / profiling.FILE).exists():
+            self.profiling()  # what a profiler sampled; it lived to write this
         summary_changes = changes.pop("summary_changes", {})
         fields: dict[str, Any] = {"stages": self.stages}
         if summary:
@@ -141,6 +144,9 @@ class RunBuilder:
             self.folder.update(**fields)
         else:
             self.folder.finish(status, **fields)  # type: ignore[arg-type]
+            # Times are made up: the machine's clock must not count.
+            elapsed = float((fields.get("summary") or {}).get("elapsed_seconds") or 0.0)
+            self.folder.update(ended_monotonic_ns=BEGIN_NS + round((elapsed + 1.0) * 1e9))
         return read_run(self.folder.path)
 
     def _write_samples(self) -> None:

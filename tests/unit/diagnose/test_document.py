@@ -38,7 +38,7 @@ def test_a_profiled_run_has_everything(busy_run: Any) -> None:
     assert document.warnings == ("too many threads",)
     assert document.counters["delivered"] == 2000
     assert sum(document.latency.bin_counts) == document.latency.num_samples
-    assert len({check.name for check in document.checks}) == 14
+    assert len({check.name for check in document.checks}) == 17
 
 
 def test_the_plans_of_a_canary_are_both_told(builder: Any) -> None:

@@ -186,7 +186,7 @@ class CpuAccount(msgspec.Struct, frozen=True, kw_only=True):
     explained_share: float
     """Lines that say what the time was for: neither workers outside stages nor `unattributed`."""
     uncertain_share: float = 0.0
-    """By how much the stages' lines may be too high, because not every passage was measured."""
+    """By how much the stages' lines may be too high, because not every passage was measured, or the clocks were read late."""
     unread_seconds: float = 0.0
     """How much more the stages' `cpu_demand` times `items` comes to than their lines and that of the clocks: the clocks are not
     read in every passage."""
@@ -277,7 +277,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     """`littles_law`, `utilization_law`, `flow_balance`, `forced_flow`, `cores_law`, `explained_cpu`, `clock_order`,
-    `steady_state`, `sample_counts`, `span_identity`, `lost_spans`, `exact_counters`, `run_folder`, `overhead`."""
+    `steady_state`, `sample_counts`, `span_identity`, `lost_spans`, `exact_counters`, `summary`, `samples`, `thread_states`,
+    `run_folder`, `overhead`."""
     status: CheckStatus
     value: float | None
     """What was found, in the unit that `says` names."""
