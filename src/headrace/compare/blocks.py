@@ -22,7 +22,7 @@ import os
 import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
 from headrace.base.calls import Call
@@ -32,6 +32,7 @@ from headrace.base.observer import Observer
 from headrace.base.plan import Plan
 from headrace.base.protocols import CarriesCalls, Delivery
 from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.compare.neighbours import NeighbourWatch
 from headrace.pipeline.definition import Pipeline, carries_calls
 from headrace.pipeline.execute import Measuring, Result, run
 from headrace.sources.finite import Entry, FiniteSource
@@ -135,6 +136,8 @@ class Block:
     warnings: tuple[str, ...]
     is_emulated: bool
     interrupted: bool
+    taken_cores: float | None = None
+    """Cores that other programs and the hypervisor had meanwhile; None where it was too short or the kernel does not tell."""
 
 
 def read_items(pipeline: Pipeline) -> FiniteSource:
@@ -334,6 +337,7 @@ def measure_block(
     items.num_items = num_items
     gc.collect()  # what the block before left behind is not this one's
     started = time.monotonic()
+    watch = NeighbourWatch(CpuClock().seconds)
     try:
         result = run(
             replace_parts(contender.pipeline, items, noted),
@@ -344,7 +348,7 @@ def measure_block(
     except HeadraceError as error:
         kind = SettingsError if isinstance(error, SettingsError) else HeadraceError
         raise kind(f"{contender.name}: {error}") from error
-    return _block(result, noted, failure, time.monotonic() - started)
+    return replace(_block(result, noted, failure, time.monotonic() - started), taken_cores=watch.taken_cores())
 
 
 def replace_parts(pipeline: Pipeline, source: FiniteSource, delivery: Delivery | None = None) -> Pipeline:

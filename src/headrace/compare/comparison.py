@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +13,14 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import HeadraceError
+from headrace.base.formatting import pluralize
 from headrace.base.settings import check
 from headrace.compare import recorded
 from headrace.compare.blocks import Block, Measurable, SameItems, warnings_of
 from headrace.compare.contenders import Blocks, measure_contenders
 from headrace.compare.intervals import ALPHA, Interval, centre, paired_interval, unpaired_interval, usual_spread
 from headrace.compare.judging import MOST_LOST, Goal, Judgement, judge, lost_share
+from headrace.compare.neighbours import have_changed
 from headrace.compare.turns import Turns, runs_backwards
 from headrace.compare.words import describe
 from headrace.runs.formats.comparison import Beside, ComparisonDocument, Side
@@ -127,7 +128,6 @@ def compare_pipelines(
         return judgement.is_sure(question.goal(question.used_margin))
 
     started = time.time()
-    watch = _MachineWatch()
     measured = measure_contenders({"A": a, "B": b}, items, blocks, say, is_sure=is_sure)
     turns = measured.turns
     values = _values(turns, question.metric)
@@ -157,11 +157,13 @@ def compare_pipelines(
             "block_seconds": float(np.median([block.seconds for block in (*blocks_a, *blocks_b)])),
             "deliveries": "made" if blocks.deliver else "dropped",
             "confidence": 1 - turns.alpha,
-            "other_cpu_cores": watch.other_cores(),
+            "other_cpu_cores": _mean_taken(blocks_a + blocks_b),
+            "pairs_again": turns.num_again,
             "emulated": any(block.is_emulated for block in (*blocks_a, *blocks_b)),
         },
         warnings=[
             *dict.fromkeys((*warnings_of(blocks_a, a.name), *warnings_of(blocks_b, b.name))),
+            *_warn_of_neighbours(turns),
             *_noise(differences),
         ],
     )
@@ -362,6 +364,25 @@ def _warn_of_lost_jobs(delivered: tuple[float | None, float | None]) -> list[str
     return [f"A delivered {delivered[0]:.1%} of its jobs and B {delivered[1]:.1%}: they did not do the same work"]
 
 
+def _mean_taken(blocks: Sequence[Block]) -> float | None:
+    """Return how many cores others had while blocks ran; None where it is not known of all."""
+    known = [block.taken_cores for block in blocks if block.taken_cores is not None]
+    return float(np.mean(known)) if known and len(known) == len(blocks) else None
+
+
+def _warn_of_neighbours(turns: Turns[Block]) -> list[str]:
+    if not turns.num_again:
+        return []
+    left = sum(
+        have_changed([one.taken_cores for one in measured.values()], min(one.seconds for one in measured.values()))
+        for measured in turns.rounds
+        if measured
+    )
+    rest = f", and within {left} of those that count" if left else ""
+    again = pluralize(turns.num_again, "pair")
+    return [f"what others took of the cores changed within {again}, measured again{rest}: quieten the machine"]
+
+
 def _noise(differences: Sequence[float]) -> list[str]:
     spread = usual_spread(differences)
     if spread <= _NOISY:
@@ -384,31 +405,3 @@ def _list_differences(a: Run, b: Run) -> list[str]:
         if before != after:
             found.append(f"the runs differ in their {what}")
     return found
-
-
-class _MachineWatch:
-    """Cores that other programs kept busy since it was made."""
-
-    def __init__(self) -> None:
-        self._before = self._read()
-
-    @staticmethod
-    def _read() -> tuple[float, float, float] | None:
-        try:
-            with open("/proc/stat") as file:
-                numbers = [int(text) for text in file.readline().split()[1:9]]
-        except (OSError, ValueError):
-            return None
-        idle, steal = numbers[3] + numbers[4], numbers[7]
-        ticks = os.sysconf("SC_CLK_TCK")
-        used = os.times()
-        own = used.user + used.system + used.children_user + used.children_system
-        return (sum(numbers) - idle - steal) / ticks, own, used.elapsed
-
-    def other_cores(self) -> float | None:
-        """Return the mean; None where the kernel does not tell."""
-        after = self._read()
-        if self._before is None or after is None or after[2] <= self._before[2]:
-            return None
-        busy, own, elapsed = (now - then for now, then in zip(after, self._before, strict=True))
-        return max(0.0, (busy - own) / elapsed)

@@ -20,6 +20,7 @@ from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.compare.blocks import FEWEST_ITEMS, Block, Contender, Measurable, SameItems, fewest_items, quiet
 from headrace.compare.interrupts import noticing
+from headrace.compare.neighbours import have_changed
 from headrace.compare.sequential import doubling, once
 from headrace.compare.turns import Turns, take_turns
 from headrace.compare.words import MOST_PAIRS
@@ -232,8 +233,17 @@ class _Race:
             is_sure=is_enough,
             may_go_on=may_go_on,
             after_round=lambda turns: self.say(f"{kind} {len(turns.rounds)}: {shown_rates(turns.rounds[-1])}"),
+            is_disturbed=self._is_disturbed,
         )
         return self.measured
+
+    def _is_disturbed(self, measured: Mapping[str, Block]) -> bool:
+        taken = [block.taken_cores for block in measured.values()]
+        if not have_changed(taken, min(block.seconds for block in measured.values())):
+            return False
+        shown = ", ".join(f"{name} {block.taken_cores:.2f}" for name, block in measured.items())
+        self.say(f"what other programs took of the cores changed ({shown}): measured again")
+        return True
 
     def _run_block(self, name: str, num_items: int) -> Block:
         contender = self.contenders[name]

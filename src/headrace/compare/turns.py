@@ -36,6 +36,8 @@ class Turns(Generic[M]):
     """Looks at these rounds so far, with the one to come."""
     interrupted: bool = False
     """The user stopped it; the last round may lack some alternatives."""
+    num_again: int = 0
+    """Rounds that were measured again, and are not among `rounds`."""
 
     def of(self, name: str) -> list[M]:
         """Return the measurements of one alternative."""
@@ -58,6 +60,7 @@ def take_turns(
     is_sure: Callable[[Turns[M]], bool] = lambda turns: False,
     may_go_on: Callable[[], Any] = lambda: True,
     after_round: Callable[[Turns[M]], object] = lambda turns: None,
+    is_disturbed: Callable[[Mapping[str, M]], bool] = lambda measured: False,
     always_forwards: bool = False,
 ) -> Turns[M]:
     """Run blocks of all alternatives in turn until a look has the answer, the last look is over, or the user stops it.
@@ -69,6 +72,8 @@ def take_turns(
         is_sure: Called at each look; True ends it.
         may_go_on: Called before each round but the first; False ends it.
         after_round: Called after each round, such as to report progress.
+        is_disturbed: Returns whether a round says nothing for a reason that favours no alternative; it is then measured again,
+            as long as such rounds are no more than those that are asked for.
         always_forwards: Run every round in the order given, for one that is balanced in itself, such as A B A.
     """
     turns: Turns[M] = Turns()
@@ -83,6 +88,10 @@ def take_turns(
                 for name, run_block in forwards[::-1] if backwards else forwards:
                     if (measured := run_block()) is not None:
                         turns.rounds[-1][name] = measured
+                if turns.num_again < look.num_rounds and is_disturbed(turns.rounds[-1]) and may_go_on():
+                    turns.rounds.pop()
+                    turns.num_again += 1
+                    continue
                 turns.alpha, turns.num_looks = look.alpha, num_looks
                 after_round(turns)
             if is_sure(turns):

@@ -85,3 +85,19 @@ def test_an_interrupt_keeps_what_was_measured(error: type[BaseException]) -> Non
     assert turns.interrupted
     assert turns.pairs("A", "B") == [(1, 2)] * 3
     assert turns.rounds[-1] == {"A": 1}
+
+
+def test_a_round_that_says_nothing_is_measured_again() -> None:
+    """In the same order and in its place; as many times as rounds are asked for, and then what there is counts."""
+    ran: list[str] = []
+    turns = take_turns(alternatives("AB", ran), once(2), is_disturbed=lambda measured: measured["A"] in (0, 2))
+    assert ("".join(ran), turns.num_again) == ("ABABABBA"[:8], 2)
+    assert turns.rounds == [{"A": 4, "B": 5}, {"B": 6, "A": 7}]
+    turns = take_turns(alternatives("AB", []), once(3), is_disturbed=lambda measured: True)
+    assert (len(turns.rounds), turns.num_again) == (3, 3)
+
+
+def test_no_round_is_measured_again_when_the_time_is_over() -> None:
+    """Better a round that says little than none."""
+    turns = take_turns(alternatives("AB", []), once(1), is_disturbed=lambda measured: True, may_go_on=lambda: False)
+    assert (len(turns.rounds), turns.num_again) == (1, 0)
