@@ -9,6 +9,8 @@ The grade is the worst of what could be told. Limits of A and B, and why:
 - run-queue delay, as a share of the time in which threads had work for a core, while the run itself left a fifth of the cores
   free: 5 % and 20 %. Threads waited for a core that the run was not using on average. That may be a burst of the run's own
   threads, so that it counts for no more than what others and the hypervisor took, held against what the run used.
+- clocks that change: by how much the cores' mean frequency differs between the halves of the run: 2 % and 10 %. CPU time per
+  item goes with it, and so does everything that computes.
 
 On A two runs can be compared as they are; on B in interleaved blocks (`headrace compare`); on C the comparison is doubtful.
 Where nothing could be told there is no grade.
@@ -25,9 +27,17 @@ from headrace.diagnose.gauges import Gauge
 from headrace.runs.formats.profile import Environment, Grade, Window
 
 #: {sign: (A up to, B up to)}.
-LIMITS = {"others": (0.05, 0.20), "steal": (0.01, 0.05), "throttled": (0.01, 0.05), "run delay": (0.05, 0.20)}
+LIMITS = {
+    "others": (0.05, 0.20),
+    "steal": (0.01, 0.05),
+    "throttled": (0.01, 0.05),
+    "run delay": (0.05, 0.20),
+    "clocks": (0.02, 0.10),
+}
 #: Share of the cores below which the run itself does not fill the machine.
 _OWN_ROOM = 0.8
+#: Readings of the cores' frequency in each half of a run.
+_FEWEST_FREQUENCIES = 5
 _WARM, _COLD = 0.95, 0.05
 
 
@@ -65,6 +75,11 @@ def environment(evidence: Evidence, window: Window) -> Environment:
     if delay is not None and own is not None and own < _OWN_ROOM * cores:
         says = f"threads with work waited for a core {delay:.0%} of that time, though the run used {own:.2f} of {cores:g} cores"
         signs.append(_Sign("run delay", min(delay, _compute_taken_share(others, steal, own, hardware.num_cores)), says))
+    change = _compute_clock_change(evidence, window)
+    if change is not None:
+        signs.append(
+            _Sign("clocks", abs(change), f"the cores' clocks {'rose' if change > 0 else 'fell'} by {abs(change):.0%}")
+        )
     grade = max((sign.grade for sign in signs), default=None)
     # Of a noisy machine only what makes it so; the figures of the rest stand beside.
     telling = [sign for sign in signs if sign.grade != "A"] or signs
@@ -87,6 +102,19 @@ def _compute_taken_share(others: float | None, steal: float | None, own: float, 
         return 1.0
     taken = others + (steal or 0.0) * num_cores
     return taken / (taken + own) if taken + own > 0 else 0.0
+
+
+def _compute_clock_change(evidence: Evidence, window: Window) -> float | None:
+    """Return by which share the cores' mean frequency rose from the first half of a window to the second; None if unknown."""
+    gauge = evidence.gauges.get("machine", "cpu_frequency_hertz")
+    if gauge is None:
+        return None
+    middle = (window.from_seconds + window.to_seconds) / 2
+    halves = gauge.between(window.from_seconds, middle), gauge.between(middle, window.to_seconds)
+    if min(len(half.values) for half in halves) < _FEWEST_FREQUENCIES:
+        return None
+    first, second = (half.mean() or 0.0 for half in halves)
+    return second / first - 1 if first > 0 else None
 
 
 def _no_grade(evidence: Evidence) -> str:

@@ -94,11 +94,7 @@ def littles_law(evidence: Evidence) -> Check:
     found = [_queue_comparison(evidence, stage) for stage in evidence.stages if stage.has_queue]
     comparisons = [one for one in (*found, _whole_comparison(evidence)) if one is not None]
     if not comparisons:
-        return not_measured(
-            "littles_law",
-            f"fewer than {_FEWEST_SAMPLES} samples of the queues were taken; profile a longer run",
-            LITTLE,
-        )
+        return not_measured("littles_law", _why_not_sampled(evidence, "queues"), LITTLE)
     worst = max(comparisons, key=lambda one: one.excess)
     says = (
         f"{worst.what}: {worst.sampled:.3g} items sampled, {worst.expected:.3g} by rate times time"
@@ -124,7 +120,7 @@ def utilization_law(evidence: Evidence, window: Window) -> Check:
         why = (
             "only some jobs were recorded, and this needs every span of a worker"
             if evidence.is_sampled
-            else f"fewer than {_FEWEST_SAMPLES} samples of the workers were taken; profile a longer run"
+            else _why_not_sampled(evidence, "workers")
         )
         return not_measured("utilization_law", why, UTILIZATION)
     worst = max(comparisons, key=lambda one: one.excess)
@@ -133,6 +129,12 @@ def utilization_law(evidence: Evidence, window: Window) -> Check:
         f" ({len(comparisons)} compared, this one agrees least)"
     )
     return _worst("utilization_law", worst, says, "spans are missing or their times are wrong", UTILIZATION)
+
+
+def _why_not_sampled(evidence: Evidence, what: str) -> str:
+    if not evidence.gauges and evidence.profiling is None:
+        return evidence.why_no_profile
+    return f"fewer than {_FEWEST_SAMPLES} samples of the {what} were taken; profile a longer run"
 
 
 def cores_law(throughput: float | None, stages: Sequence[StageAccount], cpu: CpuAccount | None, jobs: int) -> Check:

@@ -44,6 +44,15 @@ def test_each_sign_has_its_limits(builder: Any, name: str, value: float, grade: 
     assert environment(builder, **{name: value}).grade == grade
 
 
+@pytest.mark.parametrize(("share", "grade"), [(0.01, "A"), (0.05, "B"), (0.3, "C")])
+def test_clocks_that_fall_are_noise(builder: Any, share: float, grade: str) -> None:
+    """The cores run slower in the second half, as they do when they get hot."""
+    builder.gauge("machine", "cpu_frequency_hertz", TICKS, 3e9 * (1 - share * (TICKS >= 5.0)))
+    found = environment(builder, other_cpu_cores=0.0)
+    assert found.grade == grade
+    assert (f"fell by {share:.0%}" in found.reasons[0]) == (grade != "A")
+
+
 def test_the_worst_sign_decides_and_comes_first(builder: Any) -> None:
     """A quiet machine under a quota that bites is a C."""
     found = environment(builder, other_cpu_cores=0.0, throttled_ratio=0.5)
