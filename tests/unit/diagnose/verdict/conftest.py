@@ -196,10 +196,19 @@ class _Writer:
         )
         wait = self._values(stage.wait)
         blocked = np.flatnonzero(wait > 0)
-        if len(blocked):
-            at = row["started"][blocked] + self._values(stage.cpu)[blocked] + wait[blocked] / 2
-            order = np.argsort(at)
-            self.builder.states(at[order], [threads[item] for item in blocked[order]], stage.state)
+        if not len(blocked):
+            return
+        running = self._values(stage.cpu) + self._values(stage.delay)
+        samples = [
+            (row["started"][item] + running[item] + wait[item] / 2, threads[item], stage.state) for item in blocked
+        ]
+        if stage.executor in ("thread", "inline"):  # as many as such a share of the time gets
+            every = float(wait.sum()) / len(blocked)
+            ends = np.cumsum(running)
+            items = np.searchsorted(ends, np.arange(every / 2, ends[-1], every))
+            samples += [(row["started"][item] + running[item] / 2, threads[item], "running") for item in items]
+        at, names, states = zip(*sorted(samples), strict=True)
+        self.builder.states(np.array(at), list(names), list(states))
 
     def _gauges(self, end: float) -> None:
         at = np.linspace(0.0, end, 60)
