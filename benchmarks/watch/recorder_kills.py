@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.watch.quiet import before_others
@@ -20,8 +19,6 @@ from headrace.sources.jobs import encode_job
 from headrace.sources.sqlite_queue import SqliteQueue
 
 READABLE_SECONDS, MOST_LOST_SECONDS = 5.0, 1.5
-#: Runs that are killed at the same time: they wait nearly all of theirs.
-_AT_ONCE = 4
 #: Folder of the queue: where others keep the disk busy, nothing happens for a while that could be recorded.
 _MEMORY = "/dev/shm"
 _APP = """
@@ -36,8 +33,8 @@ pipeline = hr.Pipeline(
 
 def count_readable(kills: int) -> int:
     """Return after how many kills, each of a run of its own, the last seconds can be read."""
-    with before_others(), ThreadPoolExecutor(_AT_ONCE) as pool:
-        return sum(pool.map(_kill_once, range(kills)))
+    with before_others():  # one after the other: only the recordings of the newest runs that were killed are kept
+        return sum(_kill_once(number) for number in range(kills))
 
 
 def _kill_once(number: int) -> bool:

@@ -13,7 +13,7 @@ from headrace.monitor.recorder.ring import folders_in, own_root, remove_recordin
 
 #: Parent of the folders of all users.
 SHARED_MEMORY = Path("/dev/shm")
-#: Of dead processes: the newest are kept, for so long.
+#: Of runs whose processes are dead, with all their workers: the newest are kept, for so long.
 _MOST_DEAD, _KEPT_SECONDS = 4, 86_400.0
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -96,14 +96,15 @@ def _group(identity: Identity) -> tuple[str, int]:
 
 
 def _sweep(root: Path) -> None:
-    """Remove recordings of dead processes: all that are old, and of the others all but the newest."""
-    dead = []
+    """Remove recordings of dead processes: all that are old, and of the others all but those of the newest runs."""
+    dead: list[tuple[Path, float, tuple[str, int] | None]] = []
     for folder in folders_in(root):
         identity = read_identity(folder)
         with suppress(OSError):  # another process that begins removed it
             age = abs(time.time() - folder.stat().st_mtime)
             if (identity is None and age >= 60.0) or (identity is not None and not is_running(identity)):
-                dead.append((folder, age))
-    for place, (folder, age) in enumerate(reversed(dead)):
-        if place >= _MOST_DEAD or age > _KEPT_SECONDS:
+                dead.append((folder, age, _group(identity) if identity is not None else None))
+    kept = list(dict.fromkeys(group for _, _, group in reversed(dead)))[:_MOST_DEAD]
+    for folder, age, group in dead:
+        if group not in kept or age > _KEPT_SECONDS:
             remove_recording(folder)
