@@ -77,14 +77,13 @@ REQUIRED: dict[str, Required] = {
     "F32": Required(("INPUT_SKEW",)),
     "F33": Required(("LOGGING",)),
     "F34": Required(("SYNC",)),
-    "F35": Required(("H2D",)),
-    "F36": Required(("INPUT",)),
-    "F37": Required(("STRAGGLER",)),
-    "F38": Required(("COMM",)),
     "F39": Required(("HEALTHY", "ARRIVAL_LIMITED"), costs="always", why="nothing is wrong"),
     "F40": Required(("UNTRUSTED",), costs="overhead", why="profiling itself costs more than 5 %"),
     "F41": Required(("TIE",), costs="always", why="two bottlenecks of equal size: there is no healthier base"),
     "F43": Required(("RUNTIME",), costs="always", why="the items are tiny: there is no healthier base"),
+    "F44": Required(("RATE_LIMIT",), ("fetch",)),
+    "F45": Required(("LOGGING",)),
+    "F46": Required(("OVERSUBSCRIPTION",)),
 }
 #: F39 is nothing, and what the healthy runs are; F42 is a what-if, scored by `benchmarks.whatif_error`.
 NOT_INJECTED = ("F39", "F42")

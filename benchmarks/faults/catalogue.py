@@ -12,9 +12,9 @@ from benchmarks.faults import (
     device_faults,
     download_faults,
     drift_faults,
-    elsewhere_faults,
     environment_faults,
     outcome_faults,
+    profiling_faults,
     python_faults,
     runtime_faults,
     source_faults,
@@ -36,7 +36,7 @@ _THEMES: tuple[tuple[Fault, ...], ...] = (
     storage_faults.FAULTS,
     drift_faults.FAULTS,
     outcome_faults.FAULTS,
-    elsewhere_faults.FAULTS,
+    profiling_faults.FAULTS,
 )
 
 #: By id, in the catalogue's order.

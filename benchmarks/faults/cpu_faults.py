@@ -15,11 +15,13 @@ from benchmarks.faults import work
 from benchmarks.faults.case import Case
 from benchmarks.faults.fault import Fault
 from benchmarks.faults.shapes import MEGAPIXELS, NUM_IMAGES
+from headrace.samples.catalogue import SCENES_MODEL_PATH
 
 _ENLARGED_MEGAPIXELS = 2.0
 _LOOP_SECONDS = 0.004
 _WORKERS = 4
 _THREADS = 4
+_LIBRARY_CALLS = 4
 
 
 class More:
@@ -92,6 +94,32 @@ def _many_threads(case: Case, dose: float) -> Case:
     )
 
 
+def on_library_threads(threads: int, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a call before which a library computes on threads of its own, as NumPy and OpenCV do with large arrays.
+
+    Args:
+        threads: That it starts, for each worker.
+        call: What follows.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    library = onnxruntime.InferenceSession(SCENES_MODEL_PATH, options, providers=["CPUExecutionProvider"])
+    image = np.zeros((1, 3, 224, 224), np.float32)
+
+    def before(value: Any) -> Any:
+        for _ in range(_LIBRARY_CALLS):
+            library.run(None, {library.get_inputs()[0].name: image})
+        return call(value)
+
+    return before
+
+
+def _library_threads(case: Case, dose: float) -> Case:
+    return case.around("preprocess", functools.partial(on_library_threads, round(_THREADS * dose)))
+
+
 FAULTS = (
     Fault(
         id="F8",
@@ -130,5 +158,12 @@ FAULTS = (
         applies_to=("download_heavy",),
         inject=_many_threads,
         fix=lambda case: case.with_settings("model.threads=1", "process.workers=1", "model.options.spin=false"),
+    ),
+    Fault(
+        id="F46",
+        title="preprocess calls a library that computes with many threads of its own in each worker",
+        dose=f"threads of each worker, from {_THREADS}",
+        applies_to=("decode_heavy", "download_heavy"),
+        inject=_library_threads,
     ),
 )

@@ -1,4 +1,4 @@
-"""Faults of downloads: latency, bandwidth, a slow tail, a new connection for each image."""
+"""Faults of downloads: latency, bandwidth, a slow tail, a new connection for each image, a limited rate."""
 
 from __future__ import annotations
 
@@ -29,6 +29,10 @@ def _bandwidth(case: Case, dose: float) -> Case:
 
 def _tail(case: Case, dose: float) -> Case:
     return case.with_server(slow_share=_SLOW_SHARE, slow_seconds=_SLOW_SECONDS * dose)
+
+
+def _limited_rate(case: Case, dose: float) -> Case:
+    return case.with_server(requests_per_second=_ITEMS_PER_SECOND / dose)
 
 
 @functools.cache
@@ -73,5 +77,13 @@ FAULTS = (
         applies_to=_SHAPES,
         inject=_new_connections,
         fix=lambda case: case.with_server(keep_alive=True),
+    ),
+    Fault(
+        id="F44",
+        title="the image server answers only so many requests a second, however many are under way",
+        dose=f"how many times fewer than {_ITEMS_PER_SECOND:g} a second",
+        applies_to=_SHAPES,
+        inject=_limited_rate,
+        fix=lambda case: case.with_server(requests_per_second=None),
     ),
 )

@@ -29,6 +29,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Before each image is answered."""
     bytes_per_second: float | None = None
     """Of all images together, as through one link; None: no limit."""
+    requests_per_second: float | None = None
+    """Images that are answered in a second, at even steps and in the order of asking; None: no limit."""
     slow_share: float = 0.0
     """Share of images, 0 to 1, evenly spread, that take `slow_seconds` instead."""
     slow_seconds: float = 0.0
@@ -75,6 +77,7 @@ class _Exchange:
         self._images = start.images
         self._slow = _Spread(start.settings.slow_share)
         self._failing = _Spread(start.settings.callback_failures)
+        self._next_answer_at = 0.0
         self._link_free_at = 0.0
         self._tls: ssl.SSLContext | None = None
         if start.settings.certificate is not None:
@@ -124,6 +127,9 @@ class _Exchange:
         return "200 OK", b"{}"
 
     async def _image(self, path: str) -> tuple[str, bytes]:
+        if self._settings.requests_per_second is not None:
+            self._next_answer_at = max(self._next_answer_at, time.monotonic()) + 1 / self._settings.requests_per_second
+            await asyncio.sleep(self._next_answer_at - time.monotonic())
         await asyncio.sleep(self._settings.slow_seconds if self._slow.next() else self._settings.latency_seconds)
         try:
             return "200 OK", self._images[int(path.rpartition("/")[2])]

@@ -1,14 +1,17 @@
-"""Faults of memory and disk: pages taken away (F27), files that are read cold from a slow disk (F28), logging (F33).
+"""Faults of memory, disk and logs: pages taken away (F27), files read cold from a slow disk (F28), logging (F33, F45).
 
-All three wait for the machine's own disk, in the page faults and system calls that the real trouble has; nothing sleeps. How
-much of it an item does follows from a time, so that a dose means the same on a fast disk and a slow one.
+F27, F28 and F33 wait for the machine's own disk, in the page faults and system calls that the real trouble has; nothing sleeps.
+How much of it an item does follows from a time, so that a dose means the same on a fast disk and a slow one. F45 writes to a
+pipe whose reader takes its time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
+import logging
 import mmap
 import os
 import random
@@ -26,6 +29,7 @@ from benchmarks.faults.fault import Fault
 _FAULTS_SECONDS = 0.008
 _READS_SECONDS = 0.008
 _LOG_SECONDS = 0.006
+_RECORD_SECONDS = 0.006
 _FILE_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 20
 _PAGES = 16
@@ -169,6 +173,46 @@ def logged(scratch: Scratch, seconds: float, call: Callable[[Any], Any]) -> Call
     return after
 
 
+@dataclass(slots=True)
+class SlowReader:
+    """A log handler whose records go through a pipe to somebody who reads them slowly.
+
+    Args:
+        seconds: Between two records that are read.
+    """
+
+    seconds: float
+    handler: logging.Handler = field(default_factory=logging.NullHandler)
+
+    @contextlib.contextmanager
+    def there(self) -> Iterator[None]:
+        """Open the pipe, and close it at the end, after which the reader ends too."""
+        reading, writing = os.pipe()
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, mmap.PAGESIZE)  # else it would take all records of a short run
+        reader = threading.Thread(target=self._read, args=(reading,), daemon=True)
+        with os.fdopen(writing, "w") as stream:
+            self.handler = logging.StreamHandler(stream)
+            reader.start()
+            yield
+        reader.join()
+
+    def _read(self, reading: int) -> None:
+        with os.fdopen(reading, "rb", buffering=0) as pipe:
+            while pipe.read(len(_RECORD)):
+                time.sleep(self.seconds)
+
+
+def logged_to(reader: SlowReader, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a call after which a record is logged, under the handler's lock as all records are."""
+
+    def after(value: Any) -> Any:
+        result = call(value)
+        reader.handler.handle(logging.LogRecord("preprocess", logging.DEBUG, "", 0, _RECORD.decode(), None, None))
+        return result
+
+    return after
+
+
 def _page_faults(case: Case, dose: float) -> Case:
     scratch = Scratch()
     faulting = functools.partial(paged_out, scratch, _FAULTS_SECONDS * dose)
@@ -183,8 +227,13 @@ def _slow_files(case: Case, dose: float) -> Case:
 
 def _forced_log(case: Case, dose: float) -> Case:
     scratch = Scratch()
-    logging = functools.partial(logged, scratch, _LOG_SECONDS * dose)
-    return case.around("preprocess", logging).with_beside(scratch.there)
+    forced = functools.partial(logged, scratch, _LOG_SECONDS * dose)
+    return case.around("preprocess", forced).with_beside(scratch.there)
+
+
+def _log_to_slow_reader(case: Case, dose: float) -> Case:
+    reader = SlowReader(_RECORD_SECONDS * dose)
+    return case.around("preprocess", functools.partial(logged_to, reader)).with_beside(reader.there)
 
 
 FAULTS = (
@@ -208,5 +257,12 @@ FAULTS = (
         dose=f"time that logging takes per item, from {_LOG_SECONDS * 1e3:g} ms",
         applies_to=("decode_heavy", "python_preprocess"),
         inject=_forced_log,
+    ),
+    Fault(
+        id="F45",
+        title="a log that goes through a pipe whose reader is slow",
+        dose=f"time that the reader takes for a record, from {_RECORD_SECONDS * 1e3:g} ms",
+        applies_to=("decode_heavy", "python_preprocess"),
+        inject=_log_to_slow_reader,
     ),
 )

@@ -23,7 +23,7 @@ _WORK = ("stage", "workers", "items", "failed", "rate", "busy", "p50", "p90", "p
 _NAMED_SHARE = 0.15
 _CAUSES = {
     "gil": "GIL",
-    **{name: name for name in ("lock", "network", "disk", "sleep", "process", "other")},
+    **{name: name for name in ("lock", "network", "disk", "sleep", "process", "output", "other")},
 }
 
 

@@ -23,7 +23,7 @@ RUNNING = "running"
 FEWEST_SAMPLES = 10
 #: What the thread that carries calls waits for when it has nothing to do.
 _OUTSIDE = "network"
-_STATES = ("gil", "lock", "network", "disk", "sleep", "process", "other")
+_STATES = ("gil", "lock", "network", "disk", "sleep", "process", "output", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,7 @@ def count_samples(spans: SpanColumns, states: StateSamples | None, window: Windo
     """Return the samples that fall within services in a window; None without samples."""
     if states is None or not len(spans):
         return None
-    first, last = window.from_seconds * 1e9, window.to_seconds * 1e9
-    kept = np.flatnonzero((states.times >= first) & (states.times <= last))
-    worker = _workers(spans, states)[kept]
-    kept, worker = kept[worker >= 0], worker[worker >= 0]
+    kept, worker = _find_worked(spans, states, window)
     hit, stage = _stages_at(spans, worker, states.times[kept])
     counts: dict[str, dict[str, int]] = {}
     num_states = len(states.state_names)
@@ -93,6 +90,21 @@ def count_samples(spans: SpanColumns, states: StateSamples | None, window: Windo
         own = table[code * num_states : (code + 1) * num_states]
         counts[name] = {states.state_names[state]: int(own[state]) for state in np.flatnonzero(own)}
     return BlockedSamples(counts, _lone(spans, np.unique(worker)))
+
+
+def locate_samples(spans: SpanColumns, states: StateSamples, window: Window) -> tuple[Array, Array]:
+    """Return the rows of the samples that fall within services in a window, and the stage of each, by its number."""
+    kept, worker = _find_worked(spans, states, window)
+    hit, stage = _stages_at(spans, worker, states.times[kept])
+    return kept[hit], stage[hit]
+
+
+def _find_worked(spans: SpanColumns, states: StateSamples, window: Window) -> tuple[Array, Array]:
+    """Return the rows of the samples in a window of threads that have spans, and the worker of each."""
+    first, last = window.from_seconds * 1e9, window.to_seconds * 1e9
+    kept = np.flatnonzero((states.times >= first) & (states.times <= last))
+    worker = _workers(spans, states)[kept]
+    return kept[worker >= 0], worker[worker >= 0]
 
 
 def _lone(spans: SpanColumns, sampled: Array) -> frozenset[str]:

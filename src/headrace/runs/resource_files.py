@@ -34,6 +34,7 @@ Scopes and what is measured in each (units in `NAMES`; a rate is over the time s
     rss_bytes                   resident memory; pages that processes share count in each of them
     minor_faults_per_second, major_faults_per_second    page faults; a major one waited for a disk
     num_processes, threads, open_files
+    native_runnable             threads on a core or waiting for one that headrace has not started: those of libraries
     voluntary_switches_per_second, involuntary_switches_per_second    a thread gave up its core; lost it. Every 2 s
     read_bytes_per_second, write_bytes_per_second    from and to storage; what the page cache answered is not in it
 `disk:NAME`
@@ -116,6 +117,7 @@ NAMES: dict[str, str] = {
     "memory_pressure_ratio": "ratio",
     "memory_utilization_ratio": "ratio",
     "minor_faults_per_second": "1/s",
+    "native_runnable": "count",
     "num_processes": "count",
     "oldest_age_seconds": "seconds",
     "open_files": "count",
@@ -159,6 +161,7 @@ STATES = {
     "s": "sleep",
     "n": "network",
     "p": "process",  # pipe or socket to another process of this machine, or its end
+    "w": "output",  # writes to a pipe, a terminal or a socket of this machine whose other end does not read
     "d": "disk",  # files, and pages that have to be read: blocked outside any system call
     "o": "other",
 }

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from benchmarks.faults import FAULTS, SHAPES, device_faults, drift_faults, elsewhere_faults, outcome_faults, work
+from benchmarks.faults import FAULTS, SHAPES, device_faults, drift_faults, outcome_faults, profiling_faults, work
 from benchmarks.faults.models import matrix_products, passes_over_memory
 from benchmarks.faults.python_faults import random_boxes, slow_nms
 from benchmarks.faults.storage_faults import OpenFile, Scratch, cold_reads, logged, paged_out
@@ -351,15 +351,8 @@ def test_clocks_are_slow_only_as_long_as_asked(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(work, "spin", burnt.append)
     read = ThreadMeter.read
     meter = ThreadMeter(lambda: 5)
-    with elsewhere_faults.slow_clocks(0.25):
+    with profiling_faults.slow_clocks(0.25):
         assert meter.read()[0] == 5
         assert burnt == [0.25]
     assert ThreadMeter.read is read
     meter.close()
-
-
-@pytest.mark.parametrize("fault", ["F35", "F36", "F37", "F38"])
-def test_what_cannot_be_had_here_says_what_it_needs(fault: str) -> None:
-    """In the list, and as an error when it is asked for."""
-    with pytest.raises(ValueError, match=f"{fault} .* is not run here: it needs"):
-        FAULTS[fault].applied(SHAPES["decode_heavy"](), 2)

@@ -10,9 +10,11 @@ Read in this order:
 2. `facts`       the numbers that rules look at, gathered once
 3. `trends`      how a stage's cost changes with time, size and company
 4. `proposal`    what a rule hands over
-5. `cores`, `python`, `network`, `storage`, `device`, `model_cost`, `flow`, `intake`, `inputs`   one family of rules each
-6. `agreement`   three kinds of evidence that a resource really is the bottleneck
-7. `ranking`     which proposal is the verdict, which the runner-up
-8. `remedies`    what a change would buy, by simulation
-9. `goals`       whether what the user asked for is met
+5. `pace`        whether a service answers at its own pace
+6. `cores`, `python`, `network`, `rate_limit`, `storage`, `device`, `model_cost`, `flow`, `intake`, `inputs`, ...   one family
+   of rules each
+7. `agreement`   three kinds of evidence that a resource really is the bottleneck
+8. `ranking`     which proposal is the verdict, which the runner-up
+9. `remedies`    what a change would buy, by simulation
+10. `goals`       whether what the user asked for is met
 """

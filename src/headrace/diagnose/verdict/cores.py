@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration, format_size
 from headrace.diagnose.verdict import trends
-from headrace.diagnose.verdict.facts import Facts, StageView
+from headrace.diagnose.verdict.facts import TOO_MANY_NATIVE, Facts, StageView
 from headrace.diagnose.verdict.network import describe_waiting, is_idle, is_waiting, more_workers
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
@@ -71,7 +71,7 @@ def rules(facts: Facts) -> Iterator[Proposal]:
     yield from _all_stages(facts)
     yield from _neighbour(facts)
     yield from _quota(facts)
-    yield from _oversubscription(facts)
+    yield from _oversubscription(facts) or _propose_native(facts)
     yield from _thermal(facts)
 
 
@@ -296,6 +296,7 @@ def _quota(facts: Facts) -> Iterator[Proposal]:
             Advice(says="or run fewer threads than the quota has cores: the same work without stops of up to 100 ms"),
         ),
         removal=Change(cores=2 * facts.cores),
+        is_seen=True,
     )
 
 
@@ -310,24 +311,24 @@ def _gain_without_stops(facts: Facts) -> float | None:
     return max(1.0, min(own + stopped, float(facts.info.hardware.num_cores)) / own)
 
 
-def _oversubscription(facts: Facts) -> Iterator[Proposal]:
+def _oversubscription(facts: Facts) -> list[Proposal]:
     view = facts.model
     threads = _model_threads(facts)
     if view is None or threads is None or facts.document.is_emulated:
-        return
+        return []
     total, utilization = threads * view.workers, view.account.utilization
     if threads < 2 or total < _TOO_MANY_THREADS * facts.cores or utilization is None:
-        return
+        return []
     at_work = utilization * total
     if at_work < facts.cores:
-        return  # a model that is hardly called takes cores from nobody
+        return []  # a model that is hardly called takes cores from nobody
     runnable, switches = (
         facts.machine.get("machine.runnable"),
         facts.machine.get("processes.involuntary_switches_per_second"),
     )
     most = _TOO_MANY_THREADS * facts.cores
     fewer = max(1, int(facts.cores // view.workers))
-    yield Proposal(
+    proposal = Proposal(
         verdict=VerdictClass.OVERSUBSCRIPTION,
         stage=view.name,
         says=(
@@ -367,7 +368,55 @@ def _oversubscription(facts: Facts) -> Iterator[Proposal]:
             ),
         ),
         removal=Change(speedups={view.name: 2.0}),
+        is_seen=True,
     )
+    return [proposal]
+
+
+def _propose_native(facts: Facts) -> list[Proposal]:
+    """Return the proposal that threads of a library, such as BLAS, take cores from one another; at most one."""
+    wanting = facts.native_runnable
+    if not facts.do_native_threads_fight or wanting is None:
+        return []
+    # Who calls the library waits at its locks; where nobody does, its threads take cores from all, and most from this one.
+    callers = [one for one in facts.stages if (one.waits("lock") or 0.0) >= WORTH_NAMING] or facts.stages
+    view = max(callers, key=lambda one: _kept_waiting(one) * (one.account.busy_seconds or 0.0))
+    share, most = _kept_waiting(view), TOO_MANY_NATIVE * facts.cores
+    if share < WORTH_NAMING:
+        return []
+    command = "env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 " + profile_again(facts.info)
+    proposal = Proposal(
+        verdict=VerdictClass.OVERSUBSCRIPTION,
+        stage=view.name,
+        cause="native",
+        says=(
+            f"beside the workers, {wanting:.1f} threads of libraries want one of {facts.cores:g} cores, and {view.name} waits "
+            f"{share:.0%} of its {format_duration(view.service)} for a core or for them: each call of such a library (NumPy, "
+            "OpenCV, an engine) starts work on threads of its own, which take cores from one another"
+        ),
+        rule=(
+            f"threads of libraries that want a core are at least {TOO_MANY_NATIVE:g} times the cores, they use at least "
+            f"{WORTH_NAMING:.0%} of the CPU time, and a stage waits at least that share of its service for locks and cores"
+        ),
+        resources=("cores", *view.resources),
+        share=share,
+        evidence=(
+            line("native_runnable", f"{wanting:.1f} threads of libraries want a core", wanting, most, True),
+            at_least(
+                "kept_waiting", f"share of {view.name}'s service waiting for locks and cores", share, WORTH_NAMING
+            ),
+            cores_line(facts),
+        ),
+        advice=(Advice(says="one thread for each call, since the workers fill the cores already", command=command),),
+        removal=Change(speedups={view.name: 2.0}),
+        is_seen=True,
+    )
+    return [proposal]
+
+
+def _kept_waiting(view: StageView) -> float:
+    """Return the share of a stage's service that it waits for locks and for a core."""
+    return (view.waits("lock") or 0.0) + (view.delay_share or 0.0)
 
 
 def _compare(facts: Facts, threads: int) -> str:

@@ -11,11 +11,14 @@ import numpy as np
 from headrace.base.plan import Plan, StagePlan
 from headrace.base.records import Receiving
 from headrace.diagnose.accounting import window_rows
+from headrace.diagnose.cpu_account import NATIVE
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.latency_parts import find_latency_parts
+from headrace.diagnose.lock_holders import share_of_lock_waits
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.replay.replay import COMES_AGAIN
 from headrace.diagnose.span_columns import Array
+from headrace.diagnose.verdict.proposal import WORTH_NAMING
 from headrace.diagnose.verdict.work import Work, find_work
 from headrace.runs.formats.diagnosis import Bound, Candidate, LatencyPart
 from headrace.runs.formats.profile import ProfileDocument, StageAccount
@@ -25,6 +28,8 @@ from headrace.runs.run_folder import RunInfo
 _COMPUTES_AT_ALL = 0.1
 #: Share of the blocked time below which samples of thread states say too little to split it.
 _UNKNOWN = 0.5
+#: Threads of libraries that want a core, over the cores there are, from which on they take cores from one another.
+TOO_MANY_NATIVE = 1.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +220,39 @@ class Facts:
         known = [share * (view.account.utilization or 0.0) * view.workers for view, share in waits if share is not None]
         return sum(known) if known else None
 
+    @cached_property
+    def native_runnable(self) -> float | None:
+        """Mean number of threads that libraries started and that are on a core or wait for one.
+
+        Where they were not counted: all that want a core on the machine, less those of others and this run's workers.
+        """
+        counted, wanting = self.machine.get("processes.native_runnable"), self.machine.get("machine.runnable")
+        if counted is not None or wanting is None or self.other_cores is None:
+            return counted
+        shares = [(view, view.cpu_share, view.delay_share) for view in self.stages]
+        own = [
+            (cpu + delay) * (view.account.utilization or 0.0) * view.workers
+            for view, cpu, delay in shares
+            if cpu is not None and delay is not None
+        ]
+        return max(0.0, wanting - self.other_cores - sum(own))
+
+    @property
+    def do_native_threads_fight(self) -> bool:
+        """Whether threads that libraries started want more cores than there are, and use some of them."""
+        wanting, cpu = self.native_runnable, self.document.cpu
+        used = next((one.share for one in cpu.lines if one.name == NATIVE), 0.0) if cpu else 0.0
+        return wanting is not None and wanting >= TOO_MANY_NATIVE * self.cores and used >= WORTH_NAMING
+
+    def lock_wait_while(self, view: StageView, *states: str) -> float:
+        """Return the share of a stage's service in which it waits for a lock while some worker is in one of these states."""
+        waits = view.waits("lock")
+        if not waits:
+            return 0.0
+        evidence = self.evidence
+        share = share_of_lock_waits(evidence.spans, evidence.states, self.document.window, view.name, states)
+        return waits * (share or 0.0)
+
     @property
     def model(self) -> StageView | None:
         """The stage that runs the model; the busiest where there are several."""
@@ -253,10 +291,14 @@ class Facts:
             rows: Its spans; None: those of the window.
         """
         spans, rows = self.evidence.spans, view.rows if rows is None else rows
-        cpu, delay = view.account.cpu or 0.0, view.account.run_delay or 0.0
-        if cpu and cpu >= _COMPUTES_AT_ALL * max(view.service - delay, 1e-9):
+        if self.is_costed_by_cpu(view):
             return np.asarray(spans.cpu[rows] / 1e9)
         return np.asarray((spans.ended[rows] - spans.started[rows] - np.nan_to_num(spans.run_delay[rows])) / 1e9)
+
+    def is_costed_by_cpu(self, view: StageView) -> bool:
+        """Return whether a stage computes at all, so that CPU time tells what its items cost."""
+        cpu, delay = view.account.cpu or 0.0, view.account.run_delay or 0.0
+        return bool(cpu) and cpu >= _COMPUTES_AT_ALL * max(view.service - delay, 1e-9)
 
     @cached_property
     def latency_parts(self) -> tuple[LatencyPart, ...]:
@@ -292,7 +334,7 @@ _GAUGES = {
     ),
     "processes": (
         "cpu_cores", "major_faults_per_second", "involuntary_switches_per_second", "read_bytes_per_second",
-        "write_bytes_per_second", "threads",
+        "write_bytes_per_second", "threads", "native_runnable",
     ),
     "source": ("visible", "source_in_flight", "oldest_age_seconds"),
     "run": ("in_flight",),

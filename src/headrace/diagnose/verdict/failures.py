@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.base.formatting import pluralize
 from headrace.diagnose.verdict.proposal import Advice, Proposal, at_least, line
+from headrace.diagnose.verdict.rate_limit import propose_refused, refused_share
 from headrace.runs.formats.diagnosis import VerdictClass
 from headrace.runs.reader import Run
 
@@ -20,12 +21,18 @@ _PUT_ASIDE = "share.full"
 
 
 def failures(run: Run) -> Proposal | None:
-    """Return the verdict FAILURES with the errors, their number and their place; None if most deliveries succeeded."""
+    """Return the verdict FAILURES with the errors, their number and their place; None if most deliveries succeeded.
+
+    Where most of them are refusals for asking too often, it is RATE_LIMIT: nothing is to be mended here.
+    """
     share = compute_failed_share(run)
     if share < _VERDICT:
         return None
     reasons = _reasons(run)
     stage = next((one.name for one in run.info.stages if reasons and one.name == reasons[0]["code"]), None)
+    refused = refused_share(run)
+    if refused >= _VERDICT * share:
+        return propose_refused(run, _failing_stage(run), refused)
     said = "; ".join(_in_words(row) for row in reasons[:_MOST_REASONS]) or "no reason was recorded"
     return Proposal(
         verdict=VerdictClass.FAILURES,
@@ -40,6 +47,13 @@ def failures(run: Run) -> Proposal | None:
         ),
         advice=(Advice(says=f"mend what fails first: each of them stands in {run.path}/errors.jsonl"),),
     )
+
+
+def _failing_stage(run: Run) -> str | None:
+    """Return the stage with the most failures; None without any."""
+    rows = (run.info.summary or {}).get("stages") or []
+    worst = max(rows, key=lambda row: int(row.get("failed") or 0), default=None)
+    return str(worst["name"]) if worst is not None and worst.get("failed") else None
 
 
 def compute_failed_share(run: Run) -> float:

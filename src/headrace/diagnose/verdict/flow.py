@@ -130,6 +130,7 @@ def _retry(facts: Facts, view: StageView, share: float) -> Proposal:
         ),
         advice=(advice, Advice(says="more workers would do more of it in vain")),
         removal=Change(speedups={view.name: 4.0}),
+        is_seen=True,
     )
 
 

@@ -11,6 +11,7 @@ from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.proposal import Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, LatencyPart, LatencyPartKind, VerdictClass
 from headrace.runs.formats.prediction import Change
+from headrace.runs.rerun_command import profile_again
 
 #: Share of the receivers' time within calls of the source from which on they wait for it, not for room.
 _IN_CALLS = 0.5
@@ -42,8 +43,10 @@ def rules(facts: Facts) -> Iterator[Proposal]:
             yield arrivals(facts, receiving)
     elif backlog and _jobs_share(receiving) <= _FEW_JOBS:
         yield _broker(facts, receiving, in_calls)
-    elif backlog or not facts.do_jobs_come_again:  # calls that wait for jobs to come again are no slow source
+    elif backlog:
         yield _source(facts, receiving, in_calls)
+    elif not facts.do_jobs_come_again:  # calls that wait for jobs to come again starve nobody
+        yield _starved(facts, receiving, in_calls)
 
 
 def call_share(receiving: Receiving) -> float | None:
@@ -226,24 +229,53 @@ def _broker(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
 
 
 def _source(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
-    seconds = receiving.call_seconds / receiving.calls
     settings = (f"source.receivers={4 * facts.plan.source.receivers}",)
-    # Calls that bring few jobs do not show that there were more: nothing is promised of more calls.
-    is_shown = bool(has_backlog(facts)) or _jobs_share(receiving) > _FEW_JOBS
     return Proposal(
         verdict=VerdictClass.SOURCE,
         stage=None,
-        says=(
-            f"receivers spend {in_calls:.0%} of their time in calls of the source, {format_duration(seconds)} each for "
-            f"{receiving.jobs / receiving.calls:.2g} jobs: it hands them out more slowly than they could be done"
-        ),
-        rule=f"receivers spend at least {_IN_CALLS:.0%} of their time in calls of the source, and jobs are there to be had",
+        says=f"{_describe_calls(receiving, in_calls)}: it hands them out more slowly than they could be done",
+        rule=f"receivers spend at least {_IN_CALLS:.0%} of their time in calls of the source, and jobs wait in it",
         resources=("receiving", "arrivals"),
         share=in_calls,
         evidence=(*_describe_receiving(facts, receiving), *idle_lines(facts)),
         advice=(
-            Advice(says="receive with more threads", settings=settings if is_shown else ()),
+            Advice(says="receive with more threads", settings=settings),
             Advice(says="list, sort or open less per job in the source"),
         ),
         removal=Change(settings=settings),
+    )
+
+
+def _starved(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
+    """Return the proposal where a source that is slow and one that has no job yet look the same."""
+    twice = 2 * facts.plan.source.receivers
+    room = headroom(facts)
+    times = f"; about x{room:.1f} could be done" if room is not None and room > 1 else ""
+    return Proposal(
+        verdict=VerdictClass.STARVED,
+        stage=None,
+        says=f"{_describe_calls(receiving, in_calls)}. Whether jobs were there to be had was not measured{times}",
+        rule=(
+            f"receivers spend at least {_IN_CALLS:.0%} of their time in calls of a source that does not tell whether jobs wait "
+            "in it"
+        ),
+        resources=("receiving", "arrivals"),
+        share=in_calls,
+        evidence=(*_describe_receiving(facts, receiving), *idle_lines(facts)),
+        advice=(
+            Advice(says="nothing to mend if jobs come when others send them (a camera, a sensor, another service)"),
+            Advice(
+                says=f"try it with {twice} receivers: if more jobs a second come, the source is slow, else no more are there",
+                command=profile_again(facts.info, "--set", f"source.receivers={twice}"),
+            ),
+            Advice(says="if it is slow: list, sort or open less per job in the source"),
+        ),
+    )
+
+
+def _describe_calls(receiving: Receiving, in_calls: float) -> str:
+    seconds = receiving.call_seconds / receiving.calls
+    return (
+        f"receivers spend {in_calls:.0%} of their time in calls of the source, {format_duration(seconds)} each for "
+        f"{receiving.jobs / receiving.calls:.2g} jobs"
     )

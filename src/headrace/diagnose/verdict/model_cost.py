@@ -28,8 +28,14 @@ def rules(facts: Facts) -> Iterator[Proposal]:
     """Propose for stages whose calls differ though their inputs look alike."""
     for view in facts.stages:
         yield from _warm_up(facts, view)
-        if view.work == "model":
+        if view.work == "model" and not _is_held_up(facts, view):
             yield from _anomaly(facts, view)
+
+
+def _is_held_up(facts: Facts, view: StageView) -> bool:
+    """Return whether calls differ because something else delays them, so that their own cost is not known."""
+    waits = view.waits("gil", "lock") or 0.0
+    return facts.do_native_threads_fight or (not facts.is_costed_by_cpu(view) and waits >= WORTH_NAMING)
 
 
 def _warm_up(facts: Facts, view: StageView) -> Iterator[Proposal]:

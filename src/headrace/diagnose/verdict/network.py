@@ -9,6 +9,7 @@ import numpy as np
 from headrace.base.units import format_duration, format_size
 from headrace.diagnose.verdict import trends
 from headrace.diagnose.verdict.facts import Facts, StageView
+from headrace.diagnose.verdict.pace import find_pace
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
@@ -39,13 +40,16 @@ def rules(facts: Facts) -> Iterator[Proposal]:
             is_before = view.work == "download"
         else:
             is_before = facts.model is None or view.index < facts.model.index
+        is_paced = find_pace(facts, view) is not None  # more workers would stand in line: RATE_LIMIT says so
         if is_before:
-            yield _latency(facts, view, VerdictClass.DOWNLOAD_LATENCY)
+            if not is_paced:
+                yield _latency(facts, view, VerdictClass.DOWNLOAD_LATENCY)
             yield from _tail(facts, view, VerdictClass.DOWNLOAD_LATENCY)
             yield from _set_up(facts, view, VerdictClass.DOWNLOAD_LATENCY)
             yield from _bandwidth(facts, view)
         else:
-            yield _latency(facts, view, VerdictClass.CALLBACK)
+            if not is_paced:
+                yield _latency(facts, view, VerdictClass.CALLBACK)
             yield from _tail(facts, view, VerdictClass.CALLBACK)
             yield from _set_up(facts, view, VerdictClass.CALLBACK)
 
@@ -72,7 +76,7 @@ def is_waiting(view: StageView) -> bool:
     outside = view.waits(*_OUTSIDE) if is_io else view.waits("network")
     if outside is None:
         return is_io
-    inside = ("disk", "lock", "gil") if is_io else ("disk", "lock", "gil", "sleep")
+    inside = ("disk", "lock", "gil", "output") if is_io else ("disk", "lock", "gil", "output", "sleep")
     return (is_io or outside > 0) and outside >= max(view.waits(cause) or 0.0 for cause in inside)
 
 
@@ -84,7 +88,7 @@ def is_idle(view: StageView) -> bool:
     if view.account.kind != "cpu" or not _is_blocked(view):
         return False
     outside = view.waits(*_OUTSIDE)
-    return outside is None or outside >= max(view.waits(cause) or 0.0 for cause in ("disk", "lock", "gil"))
+    return outside is None or outside >= max(view.waits(cause) or 0.0 for cause in ("disk", "lock", "gil", "output"))
 
 
 def _is_blocked(view: StageView) -> bool:

@@ -50,6 +50,8 @@ class Proposal:
     """Throughput ratio for a fifth more of it, worked out from time that was seen to be lost; None: only simulated."""
     is_latency: bool = False
     """It costs latency, not throughput."""
+    is_seen: bool = False
+    """The cause itself was counted or sampled: refusals, throttled periods, collections. Else it is inferred from times."""
 
     def as_finding(self, **shown: Any) -> Finding:
         """Return it as a finding of high confidence whose gain is not known; `shown` names fields that are otherwise."""

@@ -96,7 +96,10 @@ def _holder(facts: Facts, waiting: StageView) -> StageView:
 
 def _lock(facts: Facts, view: StageView) -> Iterator[Proposal]:
     waits = view.waits("lock")
-    if waits is None or waits < _LOCK_WAIT or view.workers < 2 or view.work == "model":
+    if waits is None or view.workers < 2 or view.work == "model" or facts.do_native_threads_fight:
+        return  # threads of a library wait for one another at its locks: OVERSUBSCRIPTION says so
+    waits -= facts.lock_wait_while(view, "output", "disk")  # which LOGGING explains
+    if waits < _LOCK_WAIT:
         return
     busy = facts.core_utilization
     yield Proposal(
@@ -166,4 +169,5 @@ def _gc(facts: Facts) -> Iterator[Proposal]:
             Advice(says="or make no reference cycles: it is they that the collector looks for"),
         ),
         removal=Change(speedups={most.name: 4.0}),
+        is_seen=True,
     )

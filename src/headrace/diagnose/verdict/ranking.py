@@ -1,9 +1,10 @@
 """Joins simulation and rules: which proposal is the verdict, which the runner-up, and how sure that is.
 
 How this works: a proposal's gain is that of the resource it explains, made 20 % faster in simulation, or what follows from
-time that was seen to be lost, where that is more: a simulation does not know why threads stood still. Proposals for one
-resource are ordered by the share of its time that their causes take, and any special cause (from a tenth of the time on) comes
-before the resource's own work: removed altogether it gives at least a ninth more. Then, in this order:
+time that was seen to be lost, where that is more: a simulation does not know why threads stood still. What gains more comes
+first. Among gains that are alike, as those for one resource are, a cause that was seen (counted or sampled) and takes three
+tenths of the time comes before one that was inferred, then the one that takes more of the time; any special cause (from a tenth
+of the time on) comes before the resource's own work: removed altogether it gives at least a ninth more. Then, in this order:
 
 1. a run whose numbers cannot be believed, or that profiling slowed, is UNTRUSTED;
 2. if nothing gains 3 %, and no two stages together do, it is ARRIVAL_LIMITED or HEALTHY, unless something costs latency; what
@@ -33,6 +34,7 @@ from headrace.diagnose.verdict import (
     model_cost,
     network,
     python,
+    rate_limit,
     runtime,
     storage,
     trust,
@@ -70,8 +72,8 @@ _LARGE_SHARE = 0.3
 #: Latency that something other than a bottleneck takes, to be named before it.
 _MOST_LATENCY = 0.5
 
-_FAMILIES = (cores, runtime, python, network, storage, device, model_cost, inputs, flow, intake)
-_NO_STAGE = (VerdictClass.ARRIVAL_LIMITED, VerdictClass.BROKER, VerdictClass.SOURCE)
+_FAMILIES = (cores, runtime, python, network, rate_limit, storage, device, model_cost, inputs, flow, intake)
+_NO_STAGE = (VerdictClass.ARRIVAL_LIMITED, VerdictClass.BROKER, VerdictClass.SOURCE, VerdictClass.STARVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,7 @@ def rank(facts: Facts) -> Ranking:
     first, others = _first(facts, ranked)
     experiment = ""
     confidence = _confidence(facts, first, others)
-    runner_up = next((one for one in others if _is_runner_up(one, first.proposal)), None)
+    runner_up = _choose_runner_up(first, others)
     if first.proposal.verdict is VerdictClass.INCONCLUSIVE:
         experiment = next((advice.command for advice in first.proposal.advice if advice.command), "")
     return Ranking(
@@ -121,12 +123,26 @@ def _rank(facts: Facts) -> list[_Scored]:
         )
         if proposal.is_latency:
             gain = None
-        score = ((gain or 1.0) - 1) * (1 + proposal.share)
-        scored.append(_Scored(proposal, gain, score))
+        scored.append(_Scored(proposal, gain, (gain or 1.0) - 1))
     best: dict[tuple[str, str, str | None], _Scored] = {}
-    for one in sorted(scored, key=lambda one: -one.score):
+    for one in _in_order(scored):
         best.setdefault((one.proposal.verdict, one.proposal.cause, one.proposal.stage), one)
     return list(best.values())
+
+
+def _in_order(scored: Sequence[_Scored]) -> list[_Scored]:
+    """Return proposals with the largest gain first; of those alike, what was seen, then what takes more of the time."""
+    left, ordered = sorted(scored, key=lambda one: -one.score), []
+    while left:
+        alike = [one for one in left if one.score >= min(left[0].score, _ALIKE * left[0].score)]
+        ordered += sorted(alike, key=lambda one: (not _was_seen(one.proposal), -one.proposal.share))
+        left = left[len(alike) :]
+    return ordered
+
+
+def _was_seen(proposal: Proposal) -> bool:
+    """Return whether a cause was seen, and takes enough of the time to be more than a part of what was inferred."""
+    return proposal.is_seen and proposal.share >= _LARGE_SHARE
 
 
 def _first(facts: Facts, ranked: list[_Scored]) -> tuple[_Scored, list[_Scored]]:
@@ -426,7 +442,7 @@ def _confidence(facts: Facts, first: _Scored, others: Sequence[_Scored]) -> Conf
     if proposal.verdict is VerdictClass.UNTRUSTED:
         return "high"
     rival = next((one for one in others if _is_another(one.proposal, proposal)), None)
-    doubts += rival is not None and first.score > 0 and rival.score > _CLEAR * first.score
+    doubts += rival is not None and first.score > 0 and _weigh(rival) > _CLEAR * _weigh(first)
     far = _misfit(facts)
     doubts += far is None or far > _KNOWN_WELL
     doubts += facts.document.environment.grade == "C" and proposal.verdict is not VerdictClass.NEIGHBOUR
@@ -436,6 +452,19 @@ def _confidence(facts: Facts, first: _Scored, others: Sequence[_Scored]) -> Conf
         doubts += sum(bool(one.supports) for one in known) < len(known) or len(known) < 2
     doubts += facts.document.window.is_steady is False
     return "high" if not doubts else "medium" if doubts == 1 else "low"
+
+
+def _weigh(one: _Scored) -> float:
+    """Return the gain, the more the larger the share of the time that the cause takes."""
+    return one.score * (1 + one.proposal.share)
+
+
+def _choose_runner_up(first: _Scored, others: Sequence[_Scored]) -> _Scored | None:
+    """Return the next best; before what else explains the same resource, another resource that gains about as much."""
+    known = [one for one in others if _is_runner_up(one, first.proposal)]
+    own = set(first.proposal.resources)
+    elsewhere = (one for one in known if not own & set(one.proposal.resources) and one.score > _CLEAR * first.score > 0)
+    return next(elsewhere, known[0] if known else None)
 
 
 def _is_runner_up(one: _Scored, first: Proposal) -> bool:

@@ -1,4 +1,4 @@
-"""Waiting for disks: reading the data, writing logs, and memory that has to be read back."""
+"""Waiting for disks and for readers: reading the data, writing logs, and memory that has to be read back."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from headrace.runs.rerun_command import profile_again
 _PRESSURE = 0.10
 #: Bytes a second below which the disk was not used.
 _SOME_BYTES = 10_000
+#: States of a thread that writes, and may hold the lock of a logging handler meanwhile.
+_WRITING = ("output", "disk")
 
 
 def rules(facts: Facts) -> Iterator[Proposal]:
-    """Propose for stages that wait for disks."""
+    """Propose for stages that wait for disks, or for somebody who reads what they write."""
     for view in facts.stages:
-        waits = view.waits("disk")
-        if waits is None or waits < WORTH_NAMING:
-            continue
-        if _is_memory_short(facts):
+        waits = view.waits("disk") or 0.0
+        if waits >= WORTH_NAMING and _is_memory_short(facts):
             yield _memory(facts, view, waits)
-        elif _reads(facts, view):
+        elif waits >= WORTH_NAMING and _reads(facts, view):
             yield _disk(facts, view, waits)
-        else:
-            yield _propose_logging(facts, view, waits)
+        elif view.account.executor != "process":  # whose threads write to their own processes
+            yield from _propose_logging(facts, view)
 
 
 def _is_memory_short(facts: Facts) -> bool:
@@ -100,25 +100,43 @@ def _disk(facts: Facts, view: StageView, waits: float) -> Proposal:
     )
 
 
-def _propose_logging(facts: Facts, view: StageView, waits: float) -> Proposal:
-    return Proposal(
+def _propose_logging(facts: Facts, view: StageView) -> Iterator[Proposal]:
+    disk, output = view.waits("disk") or 0.0, view.waits("output") or 0.0
+    behind = facts.lock_wait_while(view, *_WRITING)
+    share = output + behind + (0.0 if _reads(facts, view) else disk)
+    if share < WORTH_NAMING:
+        return
+    is_output = output + behind > disk
+    where = "until somebody reads what it writes to a pipe or terminal" if is_output else "for the disk"
+    lock = f", {behind:.0%} of it at the lock of whoever writes" if behind >= WORTH_NAMING else ""
+    yield Proposal(
         verdict=VerdictClass.LOGGING,
         stage=view.name,
         says=(
-            f"{view.name} does not read the data, yet waits for the disk {waits:.0%} of its {format_duration(view.service)} "
-            "per item: it writes something down, such as a log, and waits until it is there"
+            f"{view.name} does not read the data, yet waits {where} {share:.0%} of its {format_duration(view.service)} per "
+            f"item{lock}: it writes something down, such as a log, and waits until it is there"
         ),
-        rule=f"at least {WORTH_NAMING:.0%} of the service of a stage that does not read data is waiting for a disk",
+        rule=(
+            f"at least {WORTH_NAMING:.0%} of the service of a stage that does not read data is waiting for a disk, for a pipe "
+            "or terminal to take what is written, or for a lock while another worker waits for one of these"
+        ),
         resources=view.resources,
-        share=waits,
-        evidence=tuple(_disk_lines(facts, view, waits)),
+        share=share,
+        evidence=(
+            at_least(
+                "output", f"share of {view.name}'s service waiting for a reader of its output", output, WORTH_NAMING
+            ),
+            at_least("lock_of_writer", "share of it waiting for a lock while another writes", behind, WORTH_NAMING),
+            *_disk_lines(facts, view, disk),
+        ),
         advice=(
             Advice(
                 says="log less, or through a queue (logging.handlers.QueueHandler), and do not call fsync per item",
-                change=Change(speedups={view.name: 1 / max(0.05, 1 - waits)}),
+                change=Change(speedups={view.name: 1 / max(0.05, 1 - share)}),
             ),
         ),
         removal=Change(speedups={view.name: 4.0}),
+        is_seen=True,
     )
 
 
@@ -158,4 +176,5 @@ def _memory(facts: Facts, view: StageView, waits: float) -> Proposal:
             ),
         ),
         removal=Change(speedups={view.name: 4.0}),
+        is_seen=True,
     )

@@ -13,7 +13,7 @@ from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.blocked_split import BlockedSamples, count_samples
 from headrace.runs.formats.profile import BlockedSplit, StageAccount
 
-_STATES = ("gil", "lock", "network", "disk", "sleep", "process", "other", "unknown")
+_STATES = ("gil", "lock", "network", "disk", "sleep", "process", "output", "other", "unknown")
 #: Samples of blocked threads that are enough to say what most of the time was waited for: a recorder takes eight a second.
 _FEWEST_SAMPLES = 4
 

@@ -16,6 +16,7 @@ import json
 import os
 import select
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.profiler.sampler.gpu import Gpus
@@ -109,6 +110,10 @@ class Resources:
         except Exception as error:  # A file of the kernel that nobody has seen yet must not end the looks at threads.
             self._failed["resources"] = f"{type(error).__name__}: {error}"
 
+    def set_workers(self, places: Sequence[ThreadPlace]) -> None:
+        """Say which threads are workers from now on."""
+        self._processes.set_workers((place.process, place.thread_id) for place in places)
+
     def close(self) -> None:
         """Close the file, and let go of the GPUs' driver."""
         self.writer.close()
@@ -187,6 +192,7 @@ class SamplerProcess:
         if "threads" in message:
             places = [ThreadPlace(*place) for place in message["threads"]]
             self._states.set_threads(places)
+            self._resources.set_workers(places)
             self._writer.name_threads([(place.process, place.name) for place in places])
             self._has_threads = bool(places) and self._states.can_look
         self._closing = self._closing or "close" in message

@@ -10,6 +10,7 @@ References:
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from headrace.profiler.sampler.rates import Rates, table_of, text_of
 #: Threads of a process whose switches are read, and how seldom: `status` is the slowest of all files, up to 40 us each.
 _MAX_THREADS = 256
 _SWITCHES_SECONDS = 2.0
+#: Threads of a process of which it is looked up whether they want a core; of more, every second, third, ... one.
+_MAX_STATES = 64
 
 
 @dataclass
@@ -62,9 +65,17 @@ class Processes:
         self._switches: dict[tuple[int, str], tuple[int, int]] = {}
         self._total_switches = [0, 0]
         self._switches_due = 0.0
+        self._workers: frozenset[tuple[int, int]] = frozenset()
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._has_children_files = (proc / str(process) / "task" / str(process) / "children").exists()
+
+    def set_workers(self, threads: Iterable[tuple[int, int]]) -> None:
+        """Say which threads, each (process, thread), are workers; all others count as native.
+
+        The few that headrace has beside its workers hardly ever want a core.
+        """
+        self._workers = frozenset(threads)
 
     def sample(self, now: float) -> dict[str, float | None]:
         """Return {name: value}; None for what cannot be told (yet), empty once the run's process is gone.
@@ -85,6 +96,7 @@ class Processes:
             "major_faults_per_second": growth("major", totals.major_faults, now),
             "num_processes": totals.num_processes,
             "threads": totals.threads,
+            "native_runnable": sum(map(self._count_native_runnable, totals.process_ids)) if self._workers else None,
             "open_files": totals.open_files,
             "read_bytes_per_second": None if totals.read_bytes is None else growth("read", totals.read_bytes, now),
             "write_bytes_per_second": None if totals.write_bytes is None else growth("write", totals.write_bytes, now),
@@ -168,6 +180,14 @@ class Processes:
             self._total_switches[0] += max(0, voluntary - before[0])
             self._total_switches[1] += max(0, involuntary - before[1])
         self._switches = found
+
+    def _count_native_runnable(self, process: int) -> float:
+        """Return how many threads of a process that are no workers are on a core or wait for one."""
+        folder = self._proc / str(process) / "task"
+        native = [thread for thread in _list_folder(folder) if (process, int(thread)) not in self._workers]
+        step = -(-len(native) // _MAX_STATES) or 1
+        states = ((text_of(folder / thread / "stat") or "").rpartition(")")[2].split() for thread in native[::step])
+        return float(step * sum(fields[:1] == ["R"] for fields in states))
 
     def _refuse(self, what: str, error: OSError) -> None:
         self.not_measured[f"processes {what}"] = f"{error.filename}: {error.strerror}"

@@ -8,35 +8,38 @@ from __future__ import annotations
 
 from typing import Literal
 
-#: What to make of a call: `futex`, `fd`, `poll` and `select` depend on the arguments, the others are a letter of `STATES` each.
-Kind = Literal["futex", "fd", "poll", "select", "l", "s", "n", "p", "d"]
+#: What to make of a call: `futex`, `fd`, `out`, `poll` and `select` depend on the arguments, the others are a letter of
+#: `STATES` each.
+Kind = Literal["futex", "fd", "out", "poll", "select", "l", "s", "n", "p", "d"]
 
 #: {kind: {name of the call: (number on x86_64, on aarch64)}}; None where the architecture does not have it.
 _CALLS: dict[Kind, dict[str, tuple[int | None, int | None]]] = {
     "futex": {"futex": (202, 98), "futex_waitv": (449, 449), "futex_wait": (455, 455)},
     "fd": {  # the first argument is a file descriptor, and its type tells
         "read": (0, 63),
-        "write": (1, 64),
         "ioctl": (16, 29),
         "pread64": (17, 67),
-        "pwrite64": (18, 68),
         "readv": (19, 65),
-        "writev": (20, 66),
         "sendfile": (40, 71),
         "connect": (42, 203),
         "accept": (43, 202),
-        "sendto": (44, 206),
         "recvfrom": (45, 207),
-        "sendmsg": (46, 211),
         "recvmsg": (47, 212),
         "splice": (275, 76),
         "accept4": (288, 242),
         "preadv": (295, 69),
-        "pwritev": (296, 70),
         "recvmmsg": (299, 243),
-        "sendmmsg": (307, 269),
         "copy_file_range": (326, 285),
         "preadv2": (327, 286),
+    },
+    "out": {  # the same, and it has something to hand over
+        "write": (1, 64),
+        "pwrite64": (18, 68),
+        "writev": (20, 66),
+        "sendto": (44, 206),
+        "sendmsg": (46, 211),
+        "pwritev": (296, 70),
+        "sendmmsg": (307, 269),
         "pwritev2": (328, 287),
     },
     "poll": {"poll": (7, None), "ppoll": (271, 73)},
@@ -116,17 +119,20 @@ def calls_of(machine: str) -> dict[bytes, Kind] | None:
     }
 
 
-def state_of_file(target: str, protocol: str) -> str:
+def state_of_file(target: str, protocol: str, *, is_write: bool = False) -> str:
     """Return the letter of what a thread waits for that is blocked on a file descriptor.
 
     Args:
         target: What `/proc/PID/fd/N` points to.
         protocol: The socket's protocol as the kernel names it, `TCP`, `UNIX-STREAM`; empty if it is no socket.
+        is_write: It writes: to a pipe or terminal, as logs do, it waits until somebody at the other end reads.
     """
     if target.startswith("socket:["):
-        return "p" if protocol.startswith("UNIX") else "n"
+        return "n" if not protocol.startswith("UNIX") else "w" if is_write else "p"
     if target.startswith(("pipe:[", "anon_inode:[pidfd]")):
-        return "p"
+        return "w" if is_write else "p"
+    if is_write and target.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
+        return "w"
     if target.startswith("anon_inode:[eventfd]"):  # how native pools wake one another
         return "l"
     if target.startswith("anon_inode:[timerfd]"):

@@ -47,7 +47,7 @@ class _Process:
         if gil is not None:
             self.gil = gil_range(gil, number, proc)
 
-    def state_of_descriptor(self, descriptor: int) -> str:
+    def state_of_descriptor(self, descriptor: int, *, is_write: bool = False) -> str:
         """Return the letter for waiting on one file descriptor; `o` if it is closed meanwhile."""
         path = f"{self.root}/fd/{descriptor}"
         try:
@@ -56,7 +56,7 @@ class _Process:
                 protocol = os.getxattr(path, "system.sockprotoname")  # the kernel's own, not of a file system
         except OSError as error:
             return "n" if error.errno in (errno.ENOTSUP, errno.ENODATA) else "o"
-        return state_of_file(target, protocol.decode(errors="replace"))
+        return state_of_file(target, protocol.decode(errors="replace"), is_write=is_write)
 
     def state_of_descriptors(self, descriptors: Sequence[int]) -> str:
         """Return the letter for waiting on several; sleep for none."""
@@ -218,8 +218,8 @@ class ThreadStates:
         try:
             if kind == "futex":
                 return "g" if process.gil and process.gil[0] <= int(words[1], 16) < process.gil[1] else "l"
-            if kind == "fd":
-                return process.state_of_descriptor(int(words[1], 16))
+            if kind in ("fd", "out"):
+                return process.state_of_descriptor(int(words[1], 16), is_write=kind == "out")
             if kind == "poll":
                 return process.state_of_descriptors(_read_polled(process, int(words[1], 16), int(words[2], 16)))
             if kind == "select":

@@ -42,6 +42,7 @@ SERVICE: tuple[Part, ...] = (
     ("disk", "var(--disk)", _split("disk")),
     ("sleep", "var(--sleep)", _split("sleep")),
     ("other process", "var(--process)", _split("process")),
+    ("output that nobody reads", "var(--output)", _split("output")),
     ("other system call", "var(--other)", _split("other")),
     ("blocked, not sampled", "var(--unknown)", _split("unknown")),
     ("blocked, not split", "var(--unknown)", _not_split),

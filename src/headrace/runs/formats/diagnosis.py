@@ -32,11 +32,14 @@ class VerdictClass(StrEnum):
     INCONCLUSIVE = "INCONCLUSIVE"
     UNTRUSTED = "UNTRUSTED"
     FAILURES = "FAILURES"
-    INPUT = "INPUT"
+    STARVED = "STARVED"
+    """The source is waited for, and nothing tells whether it is slow or no job is there."""
     SOURCE = "SOURCE"
     BROKER = "BROKER"
     DOWNLOAD_LATENCY = "DOWNLOAD_LATENCY"
     BANDWIDTH = "BANDWIDTH"
+    RATE_LIMIT = "RATE_LIMIT"
+    """The other side answers only so many requests a second, however many are under way."""
     DISK = "DISK"
     DECODE = "DECODE"
     PREPROCESS = "PREPROCESS"
@@ -53,7 +56,6 @@ class VerdictClass(StrEnum):
     DEVICE_MEMBW = "DEVICE_MEMBW"
     LAUNCH = "LAUNCH"
     """Launching calls and the framework around them (`LAUNCH/FRAMEWORK`)."""
-    H2D = "H2D"
     SYNC = "SYNC"
     POSTPROCESS = "POSTPROCESS"
     SERIALIZATION = "SERIALIZATION"
@@ -69,8 +71,6 @@ class VerdictClass(StrEnum):
     RETRY = "RETRY"
     """Work done again: retries and duplicate deliveries (`RETRY/DUP`)."""
     LOGGING = "LOGGING"
-    STRAGGLER = "STRAGGLER"
-    COMM = "COMM"
 
 
 class EvidenceLine(msgspec.Struct, frozen=True, kw_only=True):

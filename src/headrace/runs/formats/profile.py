@@ -92,6 +92,8 @@ class BlockedSplit(msgspec.Struct, frozen=True, kw_only=True):
     sleep: float = 0.0
     process: float = 0.0
     """Waiting for another process."""
+    output: float = 0.0
+    """Writing to a pipe or a terminal whose other end does not read, as logs do."""
     other: float = 0.0
     """Any other system call."""
     unknown: float = 0.0

@@ -70,6 +70,8 @@ class Pipe:
     """Other fields of run.json."""
     runtime: float | None = None
     """CPU seconds per item of the workers beside their stages; None: the CPU time of the processes was not measured."""
+    native: float = 0.0
+    """CPU seconds per item of threads that libraries started; needs `runtime`."""
 
 
 @pytest.fixture
@@ -227,8 +229,14 @@ class _Writer:
         workers = (
             sum(float(self._per_item(stage).sum()) for stage in self.stages) + self.pipe.runtime * self.pipe.num_jobs
         )
-        cpu = {"process_cpu_seconds": workers, "thread_cpu_seconds": {"workers": workers}}
-        return {**cpu, "elapsed_seconds": end, "voluntary_switches": 3 * self.pipe.num_jobs}
+        native = self.pipe.native * self.pipe.num_jobs
+        cpu = {"process_cpu_seconds": workers + native, "thread_cpu_seconds": {"workers": workers}}
+        return {
+            **cpu,
+            "native_cpu_seconds": native,
+            "elapsed_seconds": end,
+            "voluntary_switches": 3 * self.pipe.num_jobs,
+        }
 
     def _per_item(self, stage: Made) -> np.ndarray:
         """Return CPU seconds of each item; a batch's shared out."""

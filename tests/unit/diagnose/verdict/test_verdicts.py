@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -153,12 +154,38 @@ def test_a_delivery_to_a_file_waits_for_no_answer(diagnose: Diagnose, made: Any)
     assert "waiting, and not for the network" in found.first.says
 
 
-def scored(verdict: str, stage: str | None, *, gain: float, share: float, cause: str = "") -> ranking._Scored:
+def scored(
+    verdict: str, stage: str | None, *, gain: float, share: float, cause: str = "", is_seen: bool = False
+) -> ranking._Scored:
     """Return a proposal with its gain."""
     proposal = Proposal(
-        verdict=VerdictClass(verdict), stage=stage, cause=cause, says="", rule="", resources=(), share=share
+        verdict=VerdictClass(verdict), stage=stage, cause=cause, says="", rule="", resources=(verdict,), share=share,
+        is_seen=is_seen,
+    )  # fmt: skip
+    return ranking._Scored(proposal, gain, gain - 1)
+
+
+def test_what_gains_more_comes_first_and_among_alike_what_was_seen() -> None:
+    """GC and GIL gain alike, and the collector was seen; the tail gains less, however large its share; own work is last."""
+    own = scored("PREPROCESS", "parse", gain=1.18, share=0.0)
+    waits = scored("GIL", "parse", gain=1.18, share=0.66)
+    seen = scored("GC", "parse", gain=1.17, share=0.4, is_seen=True)
+    less = scored("DOWNLOAD_LATENCY", "fetch", gain=1.05, share=0.95, is_seen=True)
+    assert ranking._in_order([own, less, waits, seen]) == [seen, waits, own, less]
+    small = scored("GC", "parse", gain=1.17, share=0.12, is_seen=True)
+    assert ranking._in_order([small, waits]) == [waits, small]
+    assert ranking._in_order([scored("GIL", "a", gain=0.9, share=0.5)])  # a loss is in order, too
+
+
+def test_another_limit_of_about_the_same_gain_is_the_runner_up() -> None:
+    """Before another reading of the same resource's time; a smaller one is not."""
+    first = scored("LOCK", "parse", gain=1.19, share=0.6)
+    same = ranking._Scored(
+        dataclasses.replace(first.proposal, verdict=VerdictClass("PREPROCESS"), share=0.0), 1.19, 0.19
     )
-    return ranking._Scored(proposal, gain, (gain - 1) * (1 + share))
+    other, small = (scored("CALLBACK", "deliver", gain=gain, share=0.0) for gain in (1.17, 1.04))
+    assert ranking._choose_runner_up(first, [same, other]) is other
+    assert ranking._choose_runner_up(first, [same, small]) is same
 
 
 @pytest.mark.parametrize(
@@ -467,16 +494,20 @@ def test_a_broker_that_gives_one_job_a_call(diagnose: Diagnose, made: Any) -> No
     assert found.first.remedies[0].settings == ("source.receivers=4",)
 
 
-def test_a_source_that_is_slow(diagnose: Diagnose, made: Any) -> None:
-    """A list that takes 200 ms to hand out ten jobs: SOURCE, not a broker."""
+@pytest.mark.parametrize(("age", "verdict"), [(9.0, VerdictClass.SOURCE), (None, VerdictClass.STARVED)])
+def test_a_source_that_is_slow(diagnose: Diagnose, made: Any, age: float | None, verdict: VerdictClass) -> None:
+    """It takes 200 ms to hand out ten jobs: SOURCE if they are old; else it may be that there are none, STARVED."""
     received = {
         "calls": 40, "empty_calls": 0, "jobs": 400, "asked": 400, "full_calls": 40, "call_seconds": 8.0,
-        "empty_call_seconds": 0.0, "blocked_seconds": 0.05,
+        "empty_call_seconds": 0.0, "blocked_seconds": 0.05, "last_age_seconds": age,
     }  # fmt: skip
     found = diagnose(
         made(name="decode", work="decode", cpu=0.002), model(made), arrivals=np.arange(400) * 0.02, receiving=received
     )
-    assert found.first.verdict is VerdictClass.SOURCE
+    assert found.first.verdict is verdict
+    if verdict is VerdictClass.STARVED:
+        assert not any(remedy.ratio or remedy.settings for remedy in found.first.remedies)
+        assert any("--set source.receivers=2" in remedy.command for remedy in found.first.remedies)
 
 
 def test_two_equal_stages_tie(diagnose: Diagnose, made: Any) -> None:
@@ -555,12 +586,12 @@ def test_deliveries_that_were_given_back_are_wasted(facts_of: Any, pipe: Any, ma
 
 
 @pytest.mark.parametrize(
-    ("counted", "verdicts"), [({}, [VerdictClass.SOURCE]), ({"retried": 40}, []), ({"returned": 40}, [])]
+    ("counted", "verdicts"), [({}, [VerdictClass.STARVED]), ({"retried": 40}, []), ({"returned": 40}, [])]
 )
 def test_waiting_for_retries_is_no_slow_source(
     facts_of: Any, pipe: Any, made: Any, counted: dict[str, int], verdicts: list[VerdictClass]
 ) -> None:
-    """Calls bring few jobs: SOURCE, with nothing promised of more calls; none where they may wait for jobs that come again."""
+    """Calls bring few jobs: STARVED, with nothing promised of more calls; none where they may wait for jobs that come again."""
     received = {
         "calls": 80, "empty_calls": 0, "jobs": 400, "asked": 800, "full_calls": 0, "call_seconds": 8.0,
         "empty_call_seconds": 0.0, "blocked_seconds": 0.05,

@@ -122,6 +122,16 @@ def test_types_of_descriptors(target: str, protocol: str, letter: str) -> None:
     assert state_of_file(target, protocol) == letter
 
 
+@pytest.mark.parametrize(
+    ("target", "letter"), [("pipe:[123]", "w"), ("/dev/pts/3", "w"), ("/data/log.txt", "d"), ("/dev/nvidia0", "o")]
+)
+def test_writing_to_a_pipe_is_output(make: Make, tmp_path: Path, target: str, letter: str) -> None:
+    """A write that is blocked on a pipe or a terminal waits for somebody who reads; to a file, for the disk."""
+    states = make(f"1 0x7 0x1000{TAIL}")
+    (tmp_path / "5" / "fd" / "7").symlink_to(target)
+    assert states.look() == letter
+
+
 def test_poll_reads_its_descriptors_from_memory(make: Make, tmp_path: Path) -> None:
     """Poll on nothing sleeps; on a pipe it waits for a process; on a negative descriptor alone it sleeps."""
     states = make(f"7 0x0 0x0{TAIL}", f"7 0x100 0x2{TAIL}", f"271 0x108 0x1{TAIL}", f"7 0xffffffffffff 0x1{TAIL}")
@@ -190,7 +200,7 @@ def test_every_kind_of_call_leads_to_a_state() -> None:
     for machine in ("x86_64", "aarch64"):
         calls = calls_of(machine)
         assert calls is not None
-        assert set(calls.values()) <= {*STATES, "futex", "fd", "poll", "select"}
+        assert set(calls.values()) <= {*STATES, "futex", "fd", "out", "poll", "select"}
     x86, arm = calls_of("x86_64"), calls_of("aarch64")
     assert x86 is not None
     assert arm is not None

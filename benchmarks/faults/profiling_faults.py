@@ -1,4 +1,4 @@
-"""Faults that need what a plain machine has not (F35 to F38), and a profiler that costs too much (F40)."""
+"""A profiler that costs too much (F40)."""
 
 from __future__ import annotations
 
@@ -43,15 +43,7 @@ def _heavy_profiling(case: Case, dose: float) -> Case:
     return replace(case, seconds=max(case.seconds, _SECONDS)).with_beside(clocks)
 
 
-def _not_here(id_: str, title: str, needs: str) -> Fault:
-    return Fault(id=id_, title=title, dose="", applies_to=(), inject=None, needs=needs)
-
-
 FAULTS = (
-    _not_here("F35", "copies to the device from pageable memory", "a GPU"),
-    _not_here("F36", "training with a loader without workers", "training support, which headrace does not have yet"),
-    _not_here("F37", "one rank of several waits longer for data", "training support, which headrace does not have yet"),
-    _not_here("F38", "a slow link between ranks", "training support, which headrace does not have yet"),
     Fault(
         id="F40",
         title="clocks that cost much to read, so that profiling is heavy",

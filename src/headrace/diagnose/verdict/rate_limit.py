@@ -1,0 +1,139 @@
+"""The other side limits how often it may be asked: it answers at its own pace, or refuses with 429."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from headrace.base.units import format_duration
+from headrace.diagnose.verdict.facts import Facts, StageView
+from headrace.diagnose.verdict.network import describe_waiting, is_waiting
+from headrace.diagnose.verdict.pace import EVEN, FEWEST_CALLS, QUICKER, find_pace
+from headrace.diagnose.verdict.proposal import Advice, Proposal, at_least, line
+from headrace.runs.formats.diagnosis import VerdictClass
+from headrace.runs.formats.prediction import Change
+from headrace.runs.reader import Run
+from headrace.runs.rerun_command import profile_again
+
+#: Share of the tries that were answered 429 (too many requests).
+_REFUSED = 0.05
+#: As candidates are simulated.
+_FIFTH_MORE = 1.2
+_ANSWERED_429 = re.compile(r"\b(?:answered|http|status(?:[ _]code)?[:=]?) *429\b|\btoo many requests\b", re.IGNORECASE)
+
+
+def rules(facts: Facts) -> Iterator[Proposal]:
+    """Propose for stages that wait for somebody who sets the pace, or says so."""
+    for view in facts.stages:
+        if is_waiting(view):
+            yield from _paced(facts, view)
+    yield from _refused(facts)
+
+
+def refused_share(run: Run) -> float:
+    """Return the share of the deliveries that ended without success because the other side answered 429; 0 without any."""
+    counters = run.info.counters
+    failed = counters.retried + counters.dead_lettered + counters.rejected
+    if not failed:
+        return 0.0
+    texts = [one.reason for one in run.errors()]
+    texts += [str(row["example"]) for row in (run.info.summary or {}).get("reasons") or []] if not texts else []
+    of_failed = sum(bool(_ANSWERED_429.search(text)) for text in texts) / max(1, len(texts))
+    return of_failed * failed / max(1, failed + counters.delivered)
+
+
+def _paced(facts: Facts, view: StageView) -> Iterator[Proposal]:
+    pace = find_pace(facts, view)
+    if pace is None or pace.quick_ratio is None:
+        return
+    enough = max(1, math.ceil(pace.per_second * pace.quick_ratio * view.service))
+    yield Proposal(
+        verdict=VerdictClass.RATE_LIMIT,
+        stage=view.name,
+        cause="paced",
+        says=(
+            f"what {view.name} asks answers {pace.per_second:.3g} a second at even steps, and an item takes "
+            f"{format_duration(view.service)} because {pace.under_way:.2g} are under way: more workers would only stand in line"
+        ),
+        rule=(
+            f"at least {FEWEST_CALLS} requests under way, the time between two answers spreads by at most {EVEN:.0%} of its "
+            f"mean, and requests with at most half as many before them as usual take at most {QUICKER:.0%} of the usual time"
+        ),
+        resources=view.resources,
+        share=1 - pace.quick_ratio,
+        evidence=(
+            line(
+                "even_answers",
+                f"spread of the time between two answers: {pace.unevenness:.0%} of its mean (up to {EVEN:.0%})",
+                pace.unevenness,
+                EVEN,
+                True,
+            ),
+            line(
+                "in_line",
+                f"a request with few before it takes {pace.quick_ratio:.0%} of the usual time (up to {QUICKER:.0%})",
+                pace.quick_ratio,
+                QUICKER,
+                True,
+                "Little, 1961",
+            ),
+            *describe_waiting(view),
+        ),
+        advice=(
+            Advice(
+                says="ask for a higher limit, or a second key or server (predicted for one that is twice as high)",
+                change=Change(speedups={view.name: 2.0}),
+            ),
+            Advice(
+                says="ask less: several items in one request, a cache of answers, or no request where none is needed"
+            ),
+            Advice(
+                says=f"try it with {enough} workers: if as many jobs a second are done, it is the limit",
+                command=profile_again(facts.info, "--set", f"{view.account.station}.workers={enough}"),
+            ),
+        ),
+        removal=Change(speedups={view.name: 4.0}),
+        is_seen=True,
+    )
+
+
+def _refused(facts: Facts) -> Iterator[Proposal]:
+    share = refused_share(facts.evidence.run)
+    failed = {stage.name: stage.failed for stage in facts.evidence.stages}
+    view = max(facts.stages, key=lambda view: failed[view.name], default=None)
+    if share >= _REFUSED and view is not None:
+        yield propose_refused(facts.evidence.run, view.name, share, ("retries", *view.resources))
+
+
+def propose_refused(run: Run, stage: str | None, share: float, resources: tuple[str, ...] = ()) -> Proposal:
+    """Return the verdict on requests that were refused.
+
+    Args:
+        run: The run.
+        stage: Which asks.
+        share: Of the deliveries that failed because of it.
+        resources: Candidates whose gain is this one's.
+    """
+    counters = run.info.counters
+    lost = f"; {counters.dead_lettered:,} jobs were dead-lettered" if counters.dead_lettered else ""
+    return Proposal(
+        verdict=VerdictClass.RATE_LIMIT,
+        stage=stage,
+        cause="refused",
+        says=(
+            f"the other side refuses: {share:.0%} of the deliveries ended with its answer 429, too many requests{lost}. Asking "
+            "again costs requests too"
+        ),
+        rule=f"at least {_REFUSED:.0%} of the deliveries fail with the answer 429",
+        resources=resources,
+        share=share,
+        measured_gain=1 / (1 - share * (1 - 1 / _FIFTH_MORE)),
+        evidence=(at_least("refused", "share of the deliveries that were answered 429", share, _REFUSED),),
+        advice=(
+            Advice(says="ask no more than is allowed: fewer workers of that stage, so that nothing is refused"),
+            Advice(says="ask for a higher limit, or less: several items in one request, a cache of answers"),
+        ),
+        removal=Change(speedups={stage: 4.0}) if stage else None,
+        is_seen=True,
+    )

@@ -1,0 +1,109 @@
+"""Causes that are seen where they act: a limited rate, a log that nobody reads, threads of libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.base.records import Counters
+from headrace.diagnose.analysis import Analysis
+from headrace.diagnose.diagnosis import diagnosis_document
+from headrace.diagnose.evidence import collect
+from headrace.diagnose.lock_holders import share_of_lock_waits
+from headrace.diagnose.verdict import pace
+from headrace.diagnose.verdict.facts import Facts
+from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
+from headrace.runs.formats.profile import Window
+from headrace.runs.reader import Run
+
+WORKERS = 8
+
+
+@pytest.fixture
+def diagnose(make_run: Callable[[Any], Run], pipe: Any) -> Callable[..., DiagnosisDocument]:
+    """Makes a run and diagnoses it."""
+    return lambda *stages, **settings: diagnosis_document(Analysis(make_run(pipe(stages=list(stages), **settings))))
+
+
+def in_line(count: int, rate: float) -> np.ndarray:
+    """Return what each request takes where one is answered every 1/rate seconds and eight are under way."""
+    return np.minimum(np.arange(count) + 1, WORKERS) / rate
+
+
+def test_answers_at_even_steps_are_a_limited_rate(diagnose: Any, made: Any) -> None:
+    """Eight wait in line, the first of them hardly: RATE_LIMIT, no advice to use more workers, no latency beside it."""
+    ask = made(name="ask", kind="io", work="download", cpu=1e-4, wait=in_line(400, 100.0), workers=WORKERS)
+    found = diagnose(ask)
+    assert (found.first.verdict, found.first.cause, found.first.stage) == (VerdictClass.RATE_LIMIT, "paced", "ask")
+    assert not any("workers" in setting for remedy in found.first.remedies for setting in remedy.settings)
+    named = [one.verdict for one in (found.runner_up, found.next_bottleneck) if one is not None]
+    assert VerdictClass.DOWNLOAD_LATENCY not in named
+
+
+@pytest.mark.parametrize("is_staggered", [False, True])
+def test_a_slow_server_sets_no_pace(facts_of: Callable[[Any], Facts], pipe: Any, made: Any, is_staggered: bool) -> None:
+    """Every request takes 80 ms, alone as in company: no pace, though answers come at even steps if requests did."""
+    ask = made(name="ask", kind="io", work="download", cpu=1e-4, wait=0.08, workers=WORKERS)
+    arrivals = np.arange(400) * 0.0101 if is_staggered else None
+    facts = facts_of(pipe(stages=[ask], arrivals=arrivals))
+    view = facts.stage("ask")
+    assert view is not None
+    assert pace.find_pace(facts, view) is None
+
+
+def test_refusals_are_a_limited_rate_and_not_failures(make_run: Any, pipe: Any, made: Any) -> None:
+    """Most deliveries were answered 429: RATE_LIMIT, with the jobs that were given up."""
+    run = make_run(
+        pipe(
+            stages=[made(name="fetch", kind="io", work="download", cpu=1e-4, wait=0.01, workers=2)],
+            changes={"counters": Counters(received=1000, delivered=400, retried=350, dead_lettered=250)},
+        )
+    )
+    reason = {"code": "http.status", "count": 250, "example": "http://h/a answered 429, expected 200", "retried": 350}
+    assert run.info.summary is not None
+    run.info.summary["reasons"] = [reason]
+    found = diagnosis_document(Analysis(run))
+    assert (found.first.verdict, found.first.cause) == (VerdictClass.RATE_LIMIT, "refused")
+    assert "250 jobs were dead-lettered" in found.first.says
+    run.info.summary["reasons"] = [reason | {"example": "http://h/429 answered 500, expected 200"}]
+    assert diagnosis_document(Analysis(run)).first.verdict is VerdictClass.FAILURES
+
+
+def test_a_log_that_nobody_reads(diagnose: Any, made: Any) -> None:
+    """A stage is blocked writing to a pipe: LOGGING, and no DISK."""
+    found = diagnose(made(name="clean", work="preprocess", cpu=0.002, wait=0.02, state="output", workers=2))
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.LOGGING, "clean")
+    assert "a pipe or terminal" in found.first.says
+
+
+def test_waiting_for_the_lock_of_who_writes(builder: Any) -> None:
+    """Of twenty looks that find a worker at a lock, fifteen find another one writing."""
+    builder.stage("clean", workers=2)
+    for worker in ("clean-0", "clean-1"):
+        builder.spans("clean", arrived=[0.0], ended=[10.0], thread=worker, unit_id=[worker])
+    at = np.arange(1, 21) * 0.4
+    builder.states(at, "clean-0", "lock").states(at[:15], "clean-1", "output").states(at[15:], "clean-1", "running")
+    evidence = collect(builder.finish())
+    window = Window(from_seconds=0.0, to_seconds=10.0, warm_up_seconds=0.0, is_steady=None, says="")
+    share = share_of_lock_waits(evidence.spans, evidence.states, window, "clean", ("output", "disk"))
+    assert share == pytest.approx(0.75)
+    assert share_of_lock_waits(evidence.spans, evidence.states, window, "clean", ("disk",)) == 0.0
+
+
+@pytest.mark.parametrize(("wanting", "verdict"), [(8.0, VerdictClass.OVERSUBSCRIPTION), (0.5, VerdictClass.LOCK)])
+def test_threads_of_libraries_fight(diagnose: Any, made: Any, wanting: float, verdict: VerdictClass) -> None:
+    """Workers wait at locks while eight threads of BLAS want two cores: those, and not a lock of the program's own."""
+    found = diagnose(
+        made(name="project", work="preprocess", cpu=0.004, wait=0.012, state="lock", workers=4),
+        cores=2,
+        runtime=1e-5,
+        native=0.004,
+        gauges={("processes", "native_runnable"): wanting},
+    )
+    assert (found.first.verdict, found.first.stage) == (verdict, "project")
+    if verdict is VerdictClass.OVERSUBSCRIPTION:
+        assert found.first.cause == "native"
+        assert "OPENBLAS_NUM_THREADS=1" in found.first.remedies[0].command
