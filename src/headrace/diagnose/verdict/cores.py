@@ -56,7 +56,7 @@ _HOW = {
     "decode": "decode no more pixels than the model needs (`decode.scale = auto`), or store images nearer to its input size",
     "preprocess": "use a cheaper filter or fewer pixels, or a vectorised library",
     "compute": "make its code cheaper: headrace profile --python shows its lines",
-    "postprocess": "vectorise it, or let the model do it (non-maximum suppression in the graph)",
+    "postprocess": "vectorise it (`hr.nms` suppresses overlapping boxes in C++), or let the model do it, in its graph",
     "deliver": "send less, or in a binary format: JSON writes each number as text",
     "callback": "send less, or in a binary format: JSON writes each number as text",
 }
@@ -129,17 +129,16 @@ def _own_work(facts: Facts, view: StageView) -> Proposal:
     if view.work in ("deliver", "callback"):
         size = max(view.account.bytes_in or 0.0, view.account.bytes_out or 0.0)
         lines.append(line("bytes", f"a result has {format_size(size)}", size, _LARGE_RESULT, is_large))
-    extra = ("decode.scale=auto",) if view.work == "decode" and facts.plan.decode.scale == "full" else ()
     how = _HOW[view.work]
-    if extra:
-        advice = [Advice(says=how, settings=extra)]
-    else:  # what it would come to nobody knows beforehand: one example, called so
+    advice = _decode_at_scale(facts, view)
+    num_free = len(advice)
+    if not advice:  # what it would come to nobody knows beforehand: one example, called so
         example = Change(speedups={view.name: _EXAMPLE})
         advice = [Advice(says=f"{how} (predicted as if {view.name} ran {_EXAMPLE:g} times as fast)", change=example)]
     busy = facts.core_utilization
     if (busy is None or busy < _ALL_CORES) and view.workers < facts.cores:
         settings = (f"{view.account.station}.workers={max(view.workers + 1, int(facts.cores))}",)
-        advice.insert(0, Advice(says=f"give {view.name} a worker for each core", settings=settings))
+        advice.insert(num_free, Advice(says=f"give {view.name} a worker for each core", settings=settings))
     elif busy is not None:
         advice.append(Advice(says="more cores", change=Change(cores=2 * facts.cores)))
     return Proposal(
@@ -157,6 +156,13 @@ def _own_work(facts: Facts, view: StageView) -> Proposal:
         advice=tuple(advice),
         removal=Change(speedups={view.name: 4.0}),
     )
+
+
+def _decode_at_scale(facts: Facts, *views: StageView) -> list[Advice]:
+    """Return the advice that costs nothing where images are decoded in full; empty where they are not."""
+    if facts.plan.decode.scale != "full" or not any(view.work == "decode" for view in views):
+        return []
+    return [Advice(says=_HOW["decode"], settings=("decode.scale=auto",))]
 
 
 def _saturation(facts: Facts, view: StageView) -> Iterator[Proposal]:
@@ -185,6 +191,7 @@ def _saturation(facts: Facts, view: StageView) -> Iterator[Proposal]:
             line("workers", f"{view.workers} workers, {facts.cores:g} cores", view.workers, facts.cores, True),
         ),
         advice=(
+            *_decode_at_scale(facts, view),
             Advice(says="more cores", change=Change(cores=2 * facts.cores)),
             Advice(says=f"make {view.name} cheaper", change=Change(speedups={view.name: 1.5})),
             Advice(
@@ -212,6 +219,7 @@ def _all_stages(facts: Facts) -> Iterator[Proposal]:
         share=0.0,
         evidence=(cores_line(facts),),
         advice=(
+            *_decode_at_scale(facts, *facts.stages),
             Advice(says="more cores", change=Change(cores=2 * facts.cores)),
             Advice(says="or make several stages cheaper; one alone gives little"),
         ),

@@ -339,7 +339,7 @@ def _launch(facts: Facts, view: StageView) -> Iterator[Proposal]:
         stage=view.name,
         says=(
             f"of a call's {format_duration(start + slope * size)} at batch {size:.3g}, {format_duration(max(0.0, start))} do "
-            "not depend on how many items it has: launching and the framework, not the model"
+            "not depend on how many items it has: launching, the framework, and reading the weights"
         ),
         rule=(
             f"at least {_FIXED:.0%} of a call is fixed (a of a + b n, fitted to warm-up), batches are full, and larger ones "

@@ -47,6 +47,8 @@ def rules(facts: Facts) -> Iterator[Proposal]:
             yield from _tail(facts, view, VerdictClass.DOWNLOAD_LATENCY)
             yield from _set_up(facts, view, VerdictClass.DOWNLOAD_LATENCY)
             yield from _bandwidth(facts, view)
+        elif not _asks_somebody(facts, view):
+            yield _propose_slow_writing(view)
         else:
             if not is_paced:
                 yield _latency(facts, view, VerdictClass.CALLBACK)
@@ -57,12 +59,12 @@ def rules(facts: Facts) -> Iterator[Proposal]:
 def _asks_somebody(facts: Facts, view: StageView) -> bool:
     """Return whether a stage waits for an answer: it opened connections, or its threads were seen to wait for the network.
 
-    Where nothing was sampled, and of what is no delivery, it is taken to.
+    Where nothing was sampled, of what is no delivery, and of one that sleeps, as an emulated one does, it is taken to.
     """
     if view.work != "deliver":
         return True
-    network = view.waits("network")
-    return bool(facts.note(f"{view.name}.connections")) or network is None or network > 0
+    waits = view.waits("network", "sleep")
+    return bool(facts.note(f"{view.name}.connections")) or waits is None or waits > 0
 
 
 def is_waiting(view: StageView) -> bool:
@@ -117,10 +119,9 @@ def describe_waiting(view: StageView) -> list[EvidenceLine]:
 
 def _latency(facts: Facts, view: StageView, verdict: VerdictClass) -> Proposal:
     what = "a download" if verdict is VerdictClass.DOWNLOAD_LATENCY else "a delivery"
-    waiting = "waiting for an answer" if _asks_somebody(facts, view) else "waiting, and not for the network"
     most = next(one.most_workers for one in facts.evidence.stages if one.name == view.name) or view.workers
     says = (
-        f"{what} takes {format_duration(view.service)}, {view.blocked_share or 0:.0%} of it {waiting}, and "
+        f"{what} takes {format_duration(view.service)}, {view.blocked_share or 0:.0%} of it waiting for an answer, and "
         f"{most} at a time give at most {most / view.service:.3g}/s"
     )
     return Proposal(
@@ -132,6 +133,25 @@ def _latency(facts: Facts, view: StageView, verdict: VerdictClass) -> Proposal:
         share=0.0,
         evidence=tuple(describe_waiting(view)),
         advice=(more_workers(view), more_workers(view, 4)),
+        removal=Change(speedups={view.name: 4.0}),
+    )
+
+
+def _propose_slow_writing(view: StageView) -> Proposal:
+    """Return the proposal for a delivery that waits and asks nobody: a file, whose writing is no callback."""
+    return Proposal(
+        verdict=VerdictClass.DISK,
+        stage=view.name,
+        cause="results",
+        says=(
+            f"writing a result takes {format_duration(view.service)}, {view.blocked_share or 0:.0%} of it waiting, and not for "
+            "the network"
+        ),
+        rule=f"the delivery's stage gains most, asks nobody, and is blocked at least {_WAITS:.0%} of the service",
+        resources=view.resources,
+        share=0.0,
+        evidence=tuple(describe_waiting(view)),
+        advice=(Advice(says="write results to a faster disk, or many at once (`hr.parquet`)"), more_workers(view)),
         removal=Change(speedups={view.name: 4.0}),
     )
 

@@ -57,6 +57,7 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
             line("samples", f"from {view.samples:,} samples of blocked threads", float(view.samples), 10, None),
         ),
         advice=(
+            *_by_nms(holder),
             *_in_processes(facts, holder, wanted),
             Advice(
                 says=(
@@ -69,6 +70,11 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
         ),
         removal=Change(speedups={holder.name: 4.0}),
     )
+
+
+def _by_nms(holder: StageView) -> Iterator[Advice]:
+    if holder.work == "postprocess":
+        yield Advice(says="if it suppresses overlapping boxes: `hr.nms` does so in C++, without the GIL")
 
 
 def _in_processes(facts: Facts, holder: StageView, workers: int) -> Iterator[Advice]:

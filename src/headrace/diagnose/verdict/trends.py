@@ -207,3 +207,48 @@ def first_sights(started: Array, seconds: Array, codes: Array, expected: Array |
     excess = np.maximum(seconds[firsts] - least, 0.0)
     times = float(np.median(seconds[firsts] / np.maximum(least, 1e-9)))
     return FirstSights(len(kinds), float(excess.sum()) / total, times)
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """Values that fall into two groups with a gap between them."""
+
+    is_large: Array
+    """bool, for each value."""
+    usual: float
+    """Median of the small ones."""
+    large: float
+    """Median of the large ones."""
+    explained: float
+    """Share of the spread (of logarithms) that lies between the groups: 0.64 for one bell curve, 0.75 for even values."""
+
+    @property
+    def share(self) -> float:
+        """Share of the values that are large."""
+        return float(self.is_large.mean())
+
+
+def two_kinds(values: Array) -> Kinds | None:
+    """Return the best division of positive values into small and large ones; None of too few, or if all are alike.
+
+    References:
+        N. Otsu, "A threshold selection method from gray-level histograms", 1979.
+    """
+    if len(values) < FEWEST_ITEMS or not (values > 0).all():
+        return None
+    logs = np.sort(np.log(values))
+    count, total = np.arange(1, len(logs)), np.cumsum(logs)
+    below, above = total[:-1] / count, (total[-1] - total[:-1]) / (len(logs) - count)
+    between = count * (len(logs) - count) * (above - below) ** 2 / len(logs) ** 2
+    best, spread_of_all = int(np.argmax(between)), float(logs.var())
+    if spread_of_all <= 0:
+        return None
+    is_large = np.log(values) > (logs[best] + logs[best + 1]) / 2
+    if not is_large.any() or is_large.all():
+        return None
+    return Kinds(
+        is_large,
+        float(np.median(values[~is_large])),
+        float(np.median(values[is_large])),
+        float(between[best]) / spread_of_all,
+    )

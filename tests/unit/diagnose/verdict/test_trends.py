@@ -78,3 +78,21 @@ def test_kinds_that_never_come_again_are_held_against_what_is_expected() -> None
     found = trends.first_sights(np.arange(20), seconds, np.arange(20), np.full(20, 2.0))
     assert found is not None
     assert found.share == pytest.approx(0.8)
+
+
+def test_two_kinds_are_told_from_one() -> None:
+    """One value in eight is sixty times as large; a bell curve of logarithms, however wide, is one kind."""
+    random = np.random.default_rng(5)
+    one = random.lognormal(0.0, 1.0, 400)
+    two = random.lognormal(0.0, 0.2, 400)
+    two[::8] *= 60
+    kinds = trends.two_kinds(two)
+    assert kinds is not None
+    assert kinds.is_large.tolist() == [number % 8 == 0 for number in range(400)]
+    assert kinds.explained > 0.9
+    assert kinds.large / kinds.usual == pytest.approx(60, rel=0.2)
+    alike = trends.two_kinds(one)
+    assert alike is not None
+    assert alike.explained < 0.75
+    assert trends.two_kinds(np.ones(400)) is None
+    assert trends.two_kinds(two[:10]) is None

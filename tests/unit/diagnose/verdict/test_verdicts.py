@@ -146,12 +146,62 @@ def test_delivery_cannot_run_in_processes_and_is_not_sent_there(diagnose: Diagno
 
 
 def test_a_delivery_to_a_file_waits_for_no_answer(diagnose: Diagnose, made: Any) -> None:
-    """It is blocked, and neither a connection nor a wait for the network was seen."""
+    """It is blocked, and neither a connection nor a wait for the network was seen: no CALLBACK."""
     found = diagnose(
         model(made, cpu=0.001), made(name="deliver", work="deliver", kind="io", cpu=1e-4, wait=0.02, state="other")
     )
-    assert found.first.stage == "deliver"
-    assert "waiting, and not for the network" in found.first.says
+    assert (found.first.verdict, found.first.cause, found.first.stage) == (VerdictClass.DISK, "results", "deliver")
+
+
+@pytest.mark.parametrize(("every", "is_named"), [(8, True), (1, False)])
+def test_a_kind_of_items_that_costs_much_is_named_with_examples(
+    diagnose: Diagnose, made: Any, random: Any, every: int, is_named: bool
+) -> None:
+    """One item in eight takes sixty times as long: the verdict says so and names three of them; all alike are no kind."""
+    cost = random.lognormal(0.0, 0.1, 400) * 0.001
+    cost[::every] *= 60
+    found = diagnose(made(name="denoise", work="preprocess", cpu=cost), model(made, cpu=1e-4))
+    assert found.first.stage == "denoise"
+    if is_named:
+        assert (found.first.verdict, found.first.cause) == (VerdictClass.INPUT_SKEW, "kinds")
+        named = found.first.says.partition("Such items: ")[2].split(", ")
+        assert len(named) == 3
+        assert all(int(name.removeprefix("job-")) % every == 0 for name in named)
+    else:
+        assert found.first.verdict is VerdictClass.PREPROCESS
+
+
+@pytest.mark.parametrize(
+    ("workers", "cores", "delay", "verdict"),
+    [(1, 4, 0.0, VerdictClass.DECODE), (4, 2, 0.02, VerdictClass.CPU_SATURATION)],
+)
+def test_decoding_at_scale_is_the_first_advice(
+    diagnose: Diagnose, made: Any, workers: int, cores: int, delay: float, verdict: VerdictClass
+) -> None:
+    """It costs nothing: before more workers, and where the cores are saturated before more of them."""
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.02, delay=delay, workers=workers),
+        model(made, cpu=2e-4),
+        cores=cores,
+        settings=["model.threads=1", "decode.scale=full"],
+    )
+    assert found.first.verdict is verdict
+    assert found.first.remedies[0].settings == ("decode.scale=auto",)
+
+
+@pytest.mark.parametrize(
+    ("wait", "workers", "verdict"), [(0.0, 1, VerdictClass.POSTPROCESS), (0.03, 4, VerdictClass.GIL)]
+)
+def test_suppression_in_python_is_sent_to_nms(
+    diagnose: Diagnose, made: Any, wait: float, workers: int, verdict: VerdictClass
+) -> None:
+    """Whether it waits for the GIL or only computes."""
+    post = made(
+        name="postprocess", work="postprocess", cpu=0.01, wait=wait, state="gil", workers=workers, releases_gil=False
+    )
+    found = diagnose(model(made, cpu=0.001), post, cores=4)
+    assert found.first.verdict is verdict
+    assert any("hr.nms" in remedy.says for remedy in found.first.remedies)
 
 
 def scored(
