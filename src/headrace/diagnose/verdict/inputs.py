@@ -95,6 +95,8 @@ def _find_explaining_size(started: Array, cost: Array, *sizes: Array) -> tuple[t
 
 def _propose_kinds(facts: Facts, view: StageView) -> Iterator[Proposal]:
     spans = facts.evidence.spans
+    if _is_held_up(facts, view):
+        return
     cost = facts.own_seconds(view)
     rows = view.rows[np.isfinite(cost)]
     cost = cost[np.isfinite(cost)]
@@ -151,6 +153,12 @@ def _propose_kinds(facts: Facts, view: StageView) -> Iterator[Proposal]:
         ),
         removal=Change(speedups={view.name: 1 / max(0.05, 1 - excess)}),
     )
+
+
+def _is_held_up(facts: Facts, view: StageView) -> bool:
+    """Return whether what items cost is not known: the stage hardly computes, and may wait for the GIL or a lock."""
+    waits = view.waits("gil", "lock")
+    return not facts.is_costed_by_cpu(view) and (waits is None or waits >= WORTH_NAMING)
 
 
 def _size_line(sizes: Array, kinds: trends.Kinds) -> EvidenceLine:
