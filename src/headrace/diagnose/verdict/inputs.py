@@ -21,6 +21,8 @@ _RISE = 1.15
 _UNCHANGED = 0.2
 #: What the costly kind costs over the others; share of the spread between the two; share of the time that it takes.
 _TIMES, _APART, _OF_TIME = 4.0, 0.8, 0.3
+#: What a costly item costs at least, seconds: below, a cold cache makes as much of a difference.
+_LEAST_SECONDS = 0.001
 #: Of the items: more than these are no exception. And fewer are none that come again.
 _MOST_ITEMS, _FEWEST_ITEMS = 0.5, 5
 #: Where in the run the middle one of them came, 0 to 1: costly items at the beginning or the end are something else.
@@ -101,7 +103,7 @@ def _propose_kinds(facts: Facts, view: StageView) -> Iterator[Proposal]:
     rows = view.rows[np.isfinite(cost)]
     cost = cost[np.isfinite(cost)]
     kinds = trends.two_kinds(cost)
-    if kinds is None or kinds.explained < _APART or kinds.large < _TIMES * kinds.usual:
+    if kinds is None or kinds.explained < _APART or kinds.large < max(_LEAST_SECONDS, _TIMES * kinds.usual):
         return
     costly = rows[kinds.is_large]
     place = float((spans.started[rows] < np.median(spans.started[costly])).mean())
