@@ -24,6 +24,7 @@ SEVERAL = {
     ("cores", "_CLASSES[view.work]"): set(cores._CLASSES.values()),
     ("device", "verdict"): {"DEVICE_COMPUTE", "DEVICE_MEMBW"},
     ("network", "verdict"): {"DOWNLOAD_LATENCY", "CALLBACK"},
+    ("python", "verdict"): {"GIL", "SERIALIZATION"},
 }
 #: Rules handed on from one that was looked at already.
 HANDED_ON = {"self.rule"}

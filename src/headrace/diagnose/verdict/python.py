@@ -41,9 +41,12 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
         own is not None and own <= max(_ONE_CORE, 0.75 * facts.cores),
     )
     wanted = max(2, min(holder.workers, int(facts.cores)))
+    # Encoding results cannot leave this process: what helps is less to encode.
+    verdict = VerdictClass.SERIALIZATION if holder.work in ("deliver", "callback") else VerdictClass.GIL
     yield Proposal(
-        verdict=VerdictClass.GIL,
+        verdict=verdict,
         stage=holder.name,
+        cause="gil" if verdict is VerdictClass.SERIALIZATION else "",
         says=(
             f"{view.name} spends {waits:.0%} of its {format_duration(view.service)} per item waiting for Python's global "
             f"interpreter lock, which one thread holds at a time; {holder.name} needs it most"

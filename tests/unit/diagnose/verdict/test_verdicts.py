@@ -140,7 +140,8 @@ def test_delivery_cannot_run_in_processes_and_is_not_sent_there(diagnose: Diagno
         ),
         cores=4,
     )
-    assert (found.first.verdict, found.first.stage) == (VerdictClass.GIL, "deliver")
+    assert (found.first.verdict, found.first.cause) == (VerdictClass.SERIALIZATION, "gil")
+    assert found.first.stage == "deliver"
     assert not any("executor=process" in setting for remedy in found.first.remedies for setting in remedy.settings)
     assert any("NumPy arrays rather than lists" in remedy.says for remedy in found.first.remedies)
 
