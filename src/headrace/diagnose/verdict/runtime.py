@@ -86,6 +86,7 @@ def rules(facts: Facts) -> Iterator[Proposal]:
         ),
         advice=tuple(_advise(facts, fusable, limit)),
         removal=Change(settings=_settings(fusable)) if fusable else None,
+        is_seen=True,
     )
 
 
