@@ -14,7 +14,7 @@ from headrace.runs.formats.profile import ProfileDocument
 #: Candidates that are drawn; all are in the table.
 _MOST_BARS = 10
 _FINE = frozenset({VerdictClass.HEALTHY, VerdictClass.ARRIVAL_LIMITED})
-_OPEN = frozenset({VerdictClass.INCONCLUSIVE, VerdictClass.UNTRUSTED})
+_OPEN = frozenset({VerdictClass.INCONCLUSIVE, VerdictClass.UNTRUSTED, VerdictClass.STARVED})
 _WEIGHTS = {True: ("✓ for", "ok"), False: ("✗ against", "failed")}
 
 
