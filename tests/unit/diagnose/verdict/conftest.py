@@ -215,7 +215,7 @@ class _Writer:
     def _gauges(self, end: float) -> None:
         at = np.linspace(0.0, end, 60)
         busy = sum(float(self._per_item(stage).sum()) for stage in self.stages)
-        busy += (self.pipe.runtime or 0.0) * self.pipe.num_jobs
+        busy += ((self.pipe.runtime or 0.0) + self.pipe.native) * self.pipe.num_jobs
         gauges: dict[tuple[str, str], Any] = {("processes", "cpu_cores"): busy / end}
         if self.pipe.others is not None:
             gauges["machine", "other_cpu_cores"] = self.pipe.others

@@ -100,10 +100,10 @@ def test_threads_of_libraries_fight(diagnose: Any, made: Any, wanting: float, ve
         made(name="project", work="preprocess", cpu=0.004, wait=0.012, state="lock", workers=4),
         cores=2,
         runtime=1e-5,
-        native=0.004,
+        native=0.003,
         gauges={("processes", "native_runnable"): wanting},
     )
-    assert (found.first.verdict, found.first.stage) == (verdict, "project")
+    assert (found.first.verdict, found.first.stage) == (verdict, "project"), found.first.says
     if verdict is VerdictClass.OVERSUBSCRIPTION:
         assert found.first.cause == "native"
         assert "OPENBLAS_NUM_THREADS=1" in found.first.remedies[0].command
