@@ -119,3 +119,18 @@ def test_real_children_are_found(has_children_files: bool) -> None:
     family.communicate("x")
     assert measured["num_processes"] == 2
     assert (measured["rss_bytes"] or 0) > 1_000_000
+
+
+def test_threads_of_libraries_that_want_a_core_are_counted(put: Put, tmp_path: Path) -> None:
+    """Of a hundred threads beside a worker, all of which want a core; the worker is none; unknown before workers are known."""
+    put(10)
+    for thread in (10, *range(1000, 1100)):
+        folder = tmp_path / "10" / "task" / str(thread)
+        folder.mkdir(exist_ok=True)
+        (folder / "stat").write_text(f"{thread} (a ) S (b) {'S' if thread == 10 else 'R'} 1 1\n")
+    processes = Processes(10, 99, tmp_path)
+    assert processes.sample(1.0)["native_runnable"] is None
+    processes.set_workers([(10, 10)])
+    assert processes.sample(2.0)["native_runnable"] == 100
+    processes.set_workers([(10, 10), *((10, thread) for thread in range(1000, 1090))])
+    assert processes.sample(3.0)["native_runnable"] == 10
