@@ -180,7 +180,7 @@ def test_a_profiled_service_is_diagnosed(folder: Path) -> None:
     assert checks["forced_flow"].says
     assert analysis.replay.demands.num_jobs >= 12
     parts = diagnosis_document(analysis, budget=Budget(1.0)).latency_parts
-    assert {(None, "request"), ("decode", "work")} <= {(one.stage, one.kind) for one in parts}
+    assert ("decode", "work") in {(one.stage, one.kind) for one in parts}
 
 
 def test_the_folder_of_a_running_service_is_not_taken(service: Service, folder: Path) -> None:
