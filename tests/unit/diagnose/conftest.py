@@ -24,6 +24,8 @@ from headrace.runs.span_files import SPAN_SCHEMA
 HOST = "h"
 BEGIN_NS = 5_000_000_000
 """The first arrival of every run made here, on the run's clock."""
+WARM_UP_NS = 2_000_000_000
+"""How long before that the run began: models were warmed up meanwhile."""
 
 _DEFAULTS: dict[str, Any] = {
     "unit": "item",
@@ -54,7 +56,7 @@ class RunBuilder:
     def __init__(self, path: Path) -> None:
         self.folder = RunFolder.create(path, pipeline="app:pipeline", plans={"p1": {"run": {}}})
         # Waking threads costs nothing here unless a test says so: its answers must not depend on the machine.
-        self.folder.update(host=HOST, clock_offsets_ns={HOST: 0}, started_monotonic_ns=BEGIN_NS, handoff=None)
+        self.folder.update(host=HOST, clock_offsets_ns={HOST: 0}, started_monotonic_ns=BEGIN_NS - WARM_UP_NS, handoff=None)
         self.stages: list[StageInfo] = []
         self.tables: list[Any] = []
         self.samples: list[tuple[str, str, Any, Any]] = []
