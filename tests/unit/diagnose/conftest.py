@@ -56,7 +56,9 @@ class RunBuilder:
     def __init__(self, path: Path) -> None:
         self.folder = RunFolder.create(path, pipeline="app:pipeline", plans={"p1": {"run": {}}})
         # Waking threads costs nothing here unless a test says so: its answers must not depend on the machine.
-        self.folder.update(host=HOST, clock_offsets_ns={HOST: 0}, started_monotonic_ns=BEGIN_NS - WARM_UP_NS, handoff=None)
+        self.folder.update(
+            host=HOST, clock_offsets_ns={HOST: 0}, started_monotonic_ns=BEGIN_NS - WARM_UP_NS, handoff=None
+        )
         self.stages: list[StageInfo] = []
         self.tables: list[Any] = []
         self.samples: list[tuple[str, str, Any, Any]] = []

@@ -146,6 +146,7 @@ def _write(builder: Any, recorded: Recorded) -> Any:
         builder.spans(
             step.name,
             unit_id=[f"job-{number}" for number in own],
+            thread=[f"{step.name}-{number % (step.workers or 1)}" for number in range(len(own))],
             arrived=arrived[own],
             ended=ended[own],
             cpu=cpu[own],

@@ -23,6 +23,13 @@ def diagnose(run: Run) -> DiagnosisDocument:
     return msgspec.json.decode(msgspec.json.encode(diagnosis_document(Analysis(run))), type=DiagnosisDocument)
 
 
+def set_counters(run: Run, counters: Counters) -> None:
+    """Change what a run counted, wherever it stands."""
+    run.info.counters = counters
+    assert run.info.summary is not None
+    run.info.summary["counters"] = msgspec.to_builtins(counters)
+
+
 def test_an_empty_folder(builder: Any) -> None:
     """Nothing was done: nothing is made up."""
     found = diagnose(builder.stage("work").stage("deliver", kind="io").finish())
@@ -79,7 +86,7 @@ def test_failures_without_counted_reasons_are_read_from_the_file(builder: Any) -
 def test_some_failures_are_said_beside_the_verdict(make_run: MakeRun, made: Any, pipe: Any) -> None:
     """One in five dead-lettered is no verdict, and is not passed over."""
     run = make_run(pipe(stages=[made(name="decode", work="decode", cpu=0.01)]))
-    run.info.counters = Counters(received=500, delivered=400, dead_lettered=100)
+    set_counters(run, Counters(received=500, delivered=400, dead_lettered=100))
     found = diagnose(run)
     assert found.first.verdict is not VerdictClass.FAILURES
     assert any("400 delivered, 100 dead-lettered" in warning for warning in found.warnings)
@@ -88,7 +95,7 @@ def test_some_failures_are_said_beside_the_verdict(make_run: MakeRun, made: Any,
 def test_jobs_that_were_put_aside_did_not_fail(make_run: MakeRun, made: Any, pipe: Any) -> None:
     """A receiver that is slow sends most jobs back to the queue for a while: that is no failure."""
     run = make_run(pipe(stages=[made(name="decode", work="decode", cpu=0.01)]))
-    run.info.counters = Counters(received=1000, delivered=400, retried=600)
+    set_counters(run, Counters(received=1000, delivered=400, retried=600))
     assert run.info.summary is not None
     run.info.summary["reasons"] = [{"code": "share.full", "count": 0, "retried": 600, "example": "it answers slowly"}]
     found = diagnose(run)
@@ -99,7 +106,7 @@ def test_jobs_that_were_put_aside_did_not_fail(make_run: MakeRun, made: Any, pip
 def test_most_failures_leave_the_bottleneck_as_the_runner_up(make_run: MakeRun, made: Any, pipe: Any) -> None:
     """A pipeline that gives most back on purpose still says what limits it."""
     run = make_run(pipe(stages=[made(name="decode", work="decode", cpu=0.01)]))
-    run.info.counters = Counters(received=1000, delivered=400, rejected=600)
+    set_counters(run, Counters(received=1000, delivered=400, rejected=600))
     found = diagnose(run)
     assert found.first.verdict is VerdictClass.FAILURES
     assert found.runner_up is not None
