@@ -50,6 +50,7 @@ ALLOWED = {
     ("tune/space.py", "import pickle"): "asks whether the user's own stage can be sent to a process; reads nothing",
     ("pipeline/remote.py", "import pickle"): "names the error of sending the user's own stage to a child; reads nothing",
     ("profiler/nvtx.py", "ctypes.CDLL"): "the driver's own library, by a fixed name",
+    ("profiler/experiment/native_threads.py", "ctypes.CDLL"): "a library that this process has loaded already (RTLD_NOLOAD)",
     ("profiler/layers/torch_profile.py", "self._torch.export.load"): "behind `check_trust`: open_model, take_census",
 }  # fmt: skip
 

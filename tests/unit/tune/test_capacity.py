@@ -55,6 +55,7 @@ class OneServer:
             plan_id="p",
             distrust=(),
             is_emulated=emulated,
+            served=False,
             environment=SimpleNamespace(run_delay_share=run_delay),
         )
 

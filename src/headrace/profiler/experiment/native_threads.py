@@ -73,7 +73,7 @@ def one_thread(libraries: list[Library]) -> Iterator[None]:
 
 def _open(path: str) -> Library | None:
     try:
-        loaded: Any = ctypes.CDLL(path)
+        loaded: Any = ctypes.CDLL(path, mode=os.RTLD_LAZY | os.RTLD_NOLOAD)  # nothing that is not here already
     except OSError:
         return None
     for get, put in _NAMES:
