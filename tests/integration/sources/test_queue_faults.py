@@ -30,19 +30,23 @@ from headrace.testing import Call, Lies, MemoryQueue, Receiver, Reply, lying
 
 pytestmark = pytest.mark.real_clock
 
-#: A worker: works on jobs for so many seconds each, posts the lengths, until the queue is empty.
+#: A worker: works on jobs for so many seconds each, posts the lengths, until the queue is empty; or until it is killed, where
+#: acks wait for company for as long as is given.
 WORKER = """
 import sys, time
 import headrace as hr
+from headrace.sources import loans
 
-address, seconds, visibility = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+address, seconds, visibility, ack_seconds = sys.argv[1], *map(float, sys.argv[2:])
+if ack_seconds:
+    loans.LoanBook.__init__.__kwdefaults__["ack_seconds"] = ack_seconds
 
 def work(job):
     time.sleep(seconds)
     return len(job)
 
 pipeline = hr.Pipeline(
-    hr.queue(address, drain=True, visibility=visibility),
+    hr.queue(address, drain=not ack_seconds, visibility=visibility),
     stages=[hr.fetch("fetch"), hr.stage("work", work)],
     delivery=hr.callback(),
 )
@@ -53,9 +57,11 @@ print(result.counters.delivered, result.counters.notes, flush=True)
 """
 
 
-def start_worker(address: str, seconds: float = 0.0, visibility: float = 1.0) -> subprocess.Popen[str]:
+def start_worker(
+    address: str, seconds: float = 0.0, visibility: float = 1.0, ack_seconds: float = 0.0
+) -> subprocess.Popen[str]:
     """Start a worker in a process of its own."""
-    command = [sys.executable, "-c", WORKER, address, str(seconds), str(visibility)]
+    command = [sys.executable, "-c", WORKER, address, str(seconds), str(visibility), str(ack_seconds)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -317,21 +323,22 @@ def test_a_kill_between_the_answer_and_the_ack(tmp_path: Path, is_known: bool) -
     killers: list[threading.Timer] = []
 
     def reply(call: Call) -> Reply:
-        if call.number == 1:  # acks wait for company for a quarter of a second
-            killers.append(threading.Timer(0.05, worker[0].kill))
+        if call.number == 1:  # the ack waits for company, for far longer
+            killers.append(threading.Timer(1.0, worker[0].kill))
             killers[0].start()
         return Reply()
 
     with Receiver(reply) as receiver, contextlib.closing(SqliteQueue(path)) as queue:
         send(queue, 1, receiver.url)
-        worker.append(start_worker(f"sqlite:///{path}"))
+        # The next one begins while the loan lasts: a receipt that ran out can be acked by nobody.
+        worker.append(start_worker(f"sqlite:///{path}", visibility=10.0, ack_seconds=60.0))
         worker[0].communicate(timeout=90)
         assert worker[0].returncode == -signal.SIGKILL
         killers[0].join()
         assert queue.statistics().dead == 0
         if not is_known:
             _forget(path)
-        again = start_worker(f"sqlite:///{path}")
+        again = start_worker(f"sqlite:///{path}", visibility=10.0)
         again.communicate(timeout=90)
         assert len({(call.id, call.body) for call in receiver.calls}) == 1
         assert receiver.taken == all_of(1)
