@@ -23,7 +23,9 @@ def test_a_variant_that_was_accepted_is_taken_back_and_rejected_once_the_golden_
     assert "ACCEPT" in first
     assert "decision d1: plan.toml names eight_bits.onnx" in first
     assert "8,000 received, 8,000 delivered" in production
-    changed = re.search(r"^shadow float64\.onnx: .*?([\d.]+)% of [\d,]+ answers changed", production, flags=re.MULTILINE)
+    changed = re.search(
+        r"^shadow float64\.onnx: .*?([\d.]+)% of [\d,]+ answers changed", production, flags=re.MULTILINE
+    )
     assert changed
     assert float(changed[1]) > 1
     assert "plan.toml is back at float64.onnx" in " ".join(
