@@ -216,6 +216,8 @@ def test_a_service_whose_workers_are_renewed() -> None:
         command.wait_for(lambda: command.value("headrace_worker_starts_total") == 2 or None)
         command.wait_for(ask)
         command.wait_for(answered(2))
+        scrape = command.scrape()
+    assert scrape["headrace_worker_starts_total", ()] == 2
 
 
 def test_wrong_addresses_end_it_before_it_begins() -> None:

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal
 
-from headrace.pipeline.levers import Adjustable, Levers
+from headrace.pipeline.levers import Adjustable, Lever, Levers
 from headrace.profiler.experiment import burners
 from headrace.profiler.experiment.native_threads import find_libraries, one_thread
 from headrace.runs.formats.experiment import Kind
@@ -125,20 +125,21 @@ def _first_known(answers: Iterable[bool | None]) -> bool | None:
     return next((answer for answer in answers if answer is not None), None)
 
 
+@contextlib.contextmanager
+def _delayed(lever: Lever, seconds: float) -> Iterator[None]:
+    lever.delay_seconds = seconds
+    try:
+        yield
+    finally:
+        lever.delay_seconds = 0.0
+
+
 def _delay(station: Adjustable, throughput: float) -> Planned:
     lever, seconds = station.lever, AMOUNT * station.num_workers / throughput
 
-    @contextlib.contextmanager
-    def enter() -> Iterator[None]:
-        lever.delay_seconds = seconds
-        try:
-            yield
-        finally:
-            lever.delay_seconds = 0.0
-
     return Planned(
         name=f"delay:{lever.name}", kind="delay", turn="first", station=lever.name, amount=AMOUNT,
-        worst_loss=_loss(AMOUNT), enter=enter,
+        worst_loss=_loss(AMOUNT), enter=lambda: _delayed(lever, seconds),
         says=f"each worker of {lever.name} sleeps {seconds * 1000:.3g} ms after an item",
     )  # fmt: skip
 
@@ -202,16 +203,9 @@ def _batch(station: Adjustable) -> Planned:
 def _receiving(levers: Levers, throughput: float, num_receivers: int) -> Planned:
     lever, seconds = levers.receiving, AMOUNT * num_receivers / throughput
 
-    @contextlib.contextmanager
-    def enter() -> Iterator[None]:
-        lever.delay_seconds = seconds
-        try:
-            yield
-        finally:
-            lever.delay_seconds = 0.0
-
     return Planned(
-        name="receiving", kind="receiving", turn="last", station=None, amount=AMOUNT, worst_loss=_loss(AMOUNT), enter=enter,
+        name="receiving", kind="receiving", turn="last", station=None, amount=AMOUNT, worst_loss=_loss(AMOUNT),
+        enter=lambda: _delayed(lever, seconds),
         says=f"each receiver sleeps {seconds * 1000:.3g} ms after a job",
     )  # fmt: skip
 

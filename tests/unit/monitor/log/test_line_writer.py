@@ -65,21 +65,27 @@ def test_who_has_lines_never_waits_for_the_reader(pipe: tuple[int, int], has_thr
 
 def test_a_reader_that_is_gone_is_survived(pipe: tuple[int, int]) -> None:
     """The lines are counted and the caller goes on."""
-    writer = _writer(pipe[1])
+    told: list[int] = []
+    writer = LineWriter(pipe[1], lambda number: told.append(number) or b"lost\n")
     os.close(pipe[0])
     for _ in range(10):
         writer.put(b"x\n")
     writer.close()
+    assert told == [10]
 
 
 def test_a_full_disk_is_survived() -> None:
-    """The device that is always full takes nothing."""
+    """The device that is always full takes nothing, and the thread ends when it is told to."""
+    before = set(threading.enumerate())
     full = os.open("/dev/full", os.O_WRONLY)
     writer = _writer(full)
     writer.start()
+    (thread,) = set(threading.enumerate()) - before
     for _ in range(10):
         writer.put(b"x\n")
-    writer.close()
+    assert thread.is_alive()
+    writer.close(60.0)
+    assert not thread.is_alive()
     os.close(full)
 
 
