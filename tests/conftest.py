@@ -13,7 +13,20 @@ from typing import Any
 import pytest
 
 #: Large packages that only `make test-rest` installs.
-_LARGE = {"brevitas", "mlflow", "nncf", "torch", "torch_pruning", "tritonclient"}
+_LARGE = {
+    *(
+        "accelerate",
+        "brevitas",
+        "keras",
+        "mlflow",
+        "nncf",
+        "pytorch_lightning",
+        "torch",
+        "torch_pruning",
+        "transformers",
+    ),
+    "tritonclient",
+}
 _INTEGRATION = Path(__file__).parent / "integration"
 #: Tests between two collections of everything.
 _TESTS_PER_COLLECTION = 500

@@ -1,6 +1,6 @@
 """Whether headrace is right about pipelines that nobody has seen: drawn from seeds, run, diagnosed, predicted, then measured.
 
-    python -m benchmarks.truth --quick                      # stored recordings, judged by today's rules; under a minute
+    python -m benchmarks.truth --quick                      # stored recordings, judged by today's rules; a minute
     python -m benchmarks.truth --full FOLDER                # seeds drawn from the commit's hash; hours; Ctrl-C, and it goes on
     python -m benchmarks.truth --full FOLDER --cases 60     # so many, or --minutes 45
     python -m benchmarks.truth --seeds 0-39 --full FOLDER   # development: seeds below 1,000

@@ -16,13 +16,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
 from typing import Any
 
 from headrace.base.plan import SourcePlan
 from headrace.base.protocols import Source
-from headrace.base.records import Job
+from headrace.base.records import Job, Outcome
 from headrace.sources.finite import Entry, FiniteSource
 
 _WORDS = ("the", "of", "and", "to", "in", "a", "is", "that", "for", "it", "as", "was", "with", "but", "are", "they")
@@ -73,7 +73,7 @@ class Jobs(Source):
     """The items again and again for some seconds, as they arrive; no list, which an experiment could go around in its own way.
 
     Args:
-        seconds: How long, from the second receive on: the first job goes ahead alone, while the pipeline warms up.
+        seconds: How long, from the end of the first job on: it goes ahead alone, while the pipeline warms up.
         arrivals: How they come.
     """
 
@@ -88,11 +88,13 @@ class Jobs(Source):
         self._polling = threading.Lock()
         self._begun: float | None = None
         self._is_first = True
+        self._is_warm = threading.Event()
 
     def open(self, settings: SourcePlan) -> None:
         """Begin anew."""
         self._items.open(settings)
         self._begun, self._is_first, self._due = None, True, _times(self._arrivals)
+        self._is_warm.clear()
 
     @property
     def is_exhausted(self) -> bool:
@@ -104,7 +106,10 @@ class Jobs(Source):
         with self._starting:
             if self._is_first:
                 self._is_first = False
-                return self._with_tasks(self._items.receive(1, wait_seconds))
+                return self._with_tasks(self._note_end(self._items.receive(1, wait_seconds)))
+        if not self._is_warm.wait(wait_seconds):
+            return []
+        with self._starting:
             if self._begun is None:
                 self._begun, self._next = time.monotonic(), next(self._due, math.inf)
         if self.is_exhausted:
@@ -115,6 +120,16 @@ class Jobs(Source):
         most = min(limit, self._arrivals.per_poll)
         number = most if self._arrivals.per_second is None else self._come(most, wait_seconds)
         return self._with_tasks(self._items.receive(number, 0.0)) if number else []
+
+    def _note_end(self, jobs: list[Job] | None) -> list[Job] | None:
+        """Have the first job say when it has ended, however: the others come then."""
+        for job in jobs or []:
+            job.intercept_settle(functools.partial(self._settle_first, job.intercept_settle(_answer_nobody)))
+        return jobs
+
+    def _settle_first(self, answer: Callable[[Outcome], None], job: Job, outcome: Outcome) -> None:
+        answer(outcome)
+        self._is_warm.set()
 
     def _with_tasks(self, jobs: list[Job] | None) -> list[Job] | None:
         for job in jobs or []:
@@ -135,6 +150,10 @@ class Jobs(Source):
             if number or now >= until:
                 return number
             time.sleep(max(0.0, min(pause, until - now)))
+
+
+def _answer_nobody(job: Job, outcome: Outcome) -> None:
+    """Stand in for what a job tells until it tells more."""
 
 
 def _times(arrivals: Arrivals) -> Iterator[float]:

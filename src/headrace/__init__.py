@@ -18,6 +18,7 @@ A newcomer reads the folders in the order of the data:
     tune/        from a Plan to a better one: sweeps, search, capacity
     optimize/    from a model to a cheaper one: engines, precisions, sizes
     serve/       the same pipeline behind HTTP
+    train/       where a training step goes
     loop/        profile, diagnose, tune or optimize, validate: unattended
     monitor/     metrics, alerts, drift, flight recorder, history, review
     samples/     real photographs, a generator of labelled crops, a small model

@@ -97,6 +97,10 @@ MARKS = [
     Mark(
         "docs/guides/comparing.md", "headrace gate", "elsewhere", "tests/integration/monitor/test_gate.py has checkouts"
     ),
+    Mark(
+        "docs/guides/batch-size.md", "headrace train", "minutes", "a process that imports PyTorch for each batch size"
+    ),
+    Mark("docs/guides/ranks.md", "headrace", "minutes", "three processes that import PyTorch"),
     Mark("docs/guides/comparing.md", "headrace compare", "minutes", "20 pairs of blocks and more"),
     Mark("docs/guides/comparing.md", "from jobs import", "minutes", "24 pairs of blocks"),
     Mark("docs/guides/deploying.md", "make image", "elsewhere", "it needs docker, podman or buildah"),
@@ -318,7 +322,7 @@ class Reader:
         folder = self.folder.parent / "programs"
         if not folder.exists():
             folder.mkdir()
-            for name, words in (("headrace", "-m headrace"), ("python", "")):
+            for name, words in (("headrace", "-m headrace"), ("python", ""), ("torchrun", "-m torch.distributed.run")):
                 (folder / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
                 (folder / name).chmod(0o755)
         return folder

@@ -52,11 +52,19 @@ def _choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPars
     return {}
 
 
+def before_script(words: list[str]) -> list[str]:
+    """Return what stands before the script that `headrace train` runs: what follows is the script's."""
+    behind = (at for at, word in enumerate(words) if not word.startswith("-") and words[at - 1 : at] != ["-o"])
+    return words[: next(behind, None)]
+
+
 def mistakes(text: str) -> list[str]:
     """Return what is wrong with the commands that a text names."""
     found = []
     for match in _COMMAND.finditer(text):
         parser, words = parser_of(match["name"], match["rest"].split())
+        if match["name"] == "train":
+            words = before_script(words)
         known = {option for action in parser._actions for option in action.option_strings}
         given = [word.partition("=")[0].rstrip(f".'\"{HOLE}") for word in words if re.match("--?[a-z]", word)]
         found += [f"{match[0]!r}: no option {option}" for option in given if option not in known]
@@ -77,4 +85,6 @@ def test_a_wrong_option_would_be_found() -> None:
     assert mistakes("look: headrace queue peek ADDRESS --all") == [
         "'headrace queue peek ADDRESS --all': no option --all"
     ]
+    assert mistakes("headrace train -o runs/first train.py --epochs 3") == []
+    assert mistakes("headrace train --epochs 3 train.py") != []
     assert mistakes(f"headrace whatif {HOLE} --speed {HOLE}=2") != []

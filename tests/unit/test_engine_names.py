@@ -26,6 +26,9 @@ ALLOWED = {
     ("runs/hardware.py", "onnx"): _PACKAGE,
     ("runs/hardware.py", "openvino"): _PACKAGE,
     ("runs/hardware.py", "torch"): _PACKAGE,
+    ("train/armed/sitecustomize.py", "torch"): _PACKAGE,
+    ("train/keras_callback.py", "torch"): "a backend of Keras",
+    ("train/session.py", "torch"): "whose loop a training is",
 }
 
 

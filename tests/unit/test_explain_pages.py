@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from headrace.diagnose import diagnosis, verdict
+from headrace.diagnose.training import cost, loading_costs, rank_costs, step_costs, verdicts
 from headrace.diagnose.verdict import agreement, cores, proposal, ranking
 from headrace.runs.formats.diagnosis import VerdictClass
 
@@ -28,6 +29,8 @@ SEVERAL = {
 }
 #: Modules whose rule may give any class; the index explains it.
 OF_ANY_CLASS = {"measured"}
+#: Modules with the rules of trainings.
+OF_TRAINING = (cost, loading_costs, rank_costs, step_costs, verdicts)
 #: Rules handed on from one that was looked at already.
 HANDED_ON = {"self.rule"}
 
@@ -40,9 +43,10 @@ def text_of(name: str) -> str:
 def rules() -> Iterator[tuple[str, str]]:
     """Return (class, rule) for each rule of the verdict engine, with its thresholds filled in."""
     names = [found.name for found in pkgutil.iter_modules(verdict.__path__) if found.name not in OF_ANY_CLASS]
-    for module in (*(importlib.import_module(f"{verdict.__name__}.{name}") for name in names), diagnosis):
+    several = (importlib.import_module(f"{verdict.__name__}.{name}") for name in names)
+    for module in (*several, diagnosis, *OF_TRAINING):
         for call in ast.walk(ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) in ("Proposal", "Finding"):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in ("Proposal", "Finding", "Cost"):
                 yield from _rule(module, {word.arg or "": word.value for word in call.keywords})
 
 

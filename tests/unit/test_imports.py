@@ -16,7 +16,7 @@ _FIRST = "base runs"
 _FOUR = f"{_FIRST} sources stages engines delivery"
 _RUNNING = f"{_FOUR} pipeline compare profiler"
 _ABOVE = f"{_RUNNING} diagnose ledger report"
-_ALL = f"{_ABOVE} validate tune optimize monitor serve loop samples"
+_ALL = f"{_ABOVE} validate tune optimize monitor serve train loop samples"
 #: Folder (or module beside the folders) -> what it may import.
 ALLOWED = {
     "base": "",
@@ -26,7 +26,7 @@ ALLOWED = {
     "compare": f"{_FOUR} pipeline",
     "profiler": f"{_FOUR} pipeline compare",
     **dict.fromkeys(("diagnose", "ledger", "report"), _FIRST),
-    **dict.fromkeys(("validate", "monitor", "serve"), _ABOVE),
+    **dict.fromkeys(("validate", "monitor", "serve", "train"), _ABOVE),
     **dict.fromkeys(("tune", "optimize"), f"{_ABOVE} validate"),
     "loop": f"{_ABOVE} validate tune optimize monitor",
     "samples": "base",

@@ -34,6 +34,7 @@ COMMANDS = {
     "canary": "try another Plan's model on a share of a running pipeline's jobs",
     "serve": "answer HTTP requests with a pipeline, or put them into a queue",
     "profile": "run a pipeline and measure where every millisecond goes",
+    "train": "run a training script and record where each of its steps goes",
     "report": "make one HTML page of a run",
     "snapshot": "write the last minutes of a run, and say why it is or was slow",
     "diagnose": "say what limits a recorded run, why, and what fixing it would buy",

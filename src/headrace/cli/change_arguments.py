@@ -31,10 +31,14 @@ def add_change_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="settings",
         metavar="KEY=VALUE",
-        help="a setting of the Plan, such as fetch.workers=32 or process.batch=8",
+        help="a setting of the Plan, such as fetch.workers=32 or process.batch=8; of a training loader.workers=4, accumulate=2",
     )
     parser.add_argument(
-        "--speedup", action="append", default=[], metavar="STAGE=TIMES", help="a stage that is TIMES as fast"
+        "--speedup",
+        action="append",
+        default=[],
+        metavar="STAGE=TIMES",
+        help="a stage (of a training: a part) that is TIMES as fast",
     )
     parser.add_argument("--drop", action="append", default=[], metavar="STAGE", help="a stage that costs nothing more")
     parser.add_argument(
@@ -112,6 +116,40 @@ def change_of(args: argparse.Namespace, plan: Plan, stages: Sequence[StageInfo])
         deadline_seconds=_parse_optional("--deadline", args.deadline, parse_duration),
         quiet=args.quiet_machine,
     )
+
+
+def training_changes_of(args: argparse.Namespace) -> list[Change]:
+    """Return the changes that the options describe for the run of a training: one, or one for each combination of `--vary`.
+
+    Raises:
+        SettingsError: If an option is malformed or names what a training does not have, or nothing is changed.
+    """
+    import msgspec
+
+    from headrace.diagnose.training.simulation_changes import NAMES
+    from headrace.runs.formats.prediction import Change
+
+    _refuse_contradictions(args)
+    change = Change(
+        settings=tuple("=".join(part.strip() for part in text.split("=", 1)) for text in args.settings),
+        speedups=_parse_by_stage("--speedup", args.speedup, NAMES, _times),
+        drop=tuple(dict.fromkeys(_check_stage("--drop", name, NAMES) for name in args.drop)),
+        cores=_parse_optional("--cores", args.cores, _cores),
+        quiet=args.quiet_machine,
+    )
+    given = ("cache", "every", "to_device", "curve", "devices", "arrival_rate", "deadline")
+    for option in (f"--{name.replace('_', '-')}" for name in given if getattr(args, name)):
+        hint = "; --set cache=ram keeps the items of a data set in memory" if option == "--cache" else ""
+        raise SettingsError(
+            f"{option} is for runs of pipelines, and this run is a training: it takes --set, --speedup, --drop, --cores and "
+            f"--quiet-machine{hint}"
+        )
+    if not args.vary and change.is_nothing:
+        raise SettingsError(
+            "nothing is changed; say what, such as --set loader.workers=4, --speedup augment=2 or --vary loader.workers=1,2,4"
+        )
+    varied = parse_varied(args.vary)
+    return [msgspec.structs.replace(change, settings=(*change.settings, *settings)) for settings in varied]
 
 
 def _refuse_contradictions(args: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@
     headrace diagnose runs/first --slo p99=200ms --rate 100/s     is it good enough already?
     headrace diagnose runs/first --decide                        perturb its pipeline, which decides
     headrace diagnose runs/first --json
+    headrace diagnose runs/training                              of `headrace train`: what a step waits for
 
 The verdict comes first, in words; then the evidence for and against it, the remedies and their predicted gain, the runner-up,
 the next bottleneck once the first is fixed, and upper bounds that can be checked by hand. Every class of verdict has a page in
@@ -30,13 +31,16 @@ from headrace.cli.terminal import write, write_json
 if TYPE_CHECKING:
     from headrace.diagnose.diagnosis import Goal
     from headrace.runs.formats.diagnosis import DiagnosisDocument
+    from headrace.runs.reader import Run
 
 EXIT_INCONCLUSIVE = 4
+#: `run.json`'s unit where a model was trained.
+STEP = "step"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("run_folder", metavar="RUN", help="a run folder of `headrace profile`")
+    parser.add_argument("run_folder", metavar="RUN", help="a run folder of `headrace profile` or `headrace train`")
     parser.add_argument(
         "--slo",
         action="append",
@@ -67,6 +71,9 @@ def run(args: argparse.Namespace) -> int:
     from headrace.runs.reader import read_run
 
     goals = find_goals(args)
+    found = read_run(args.run_folder)
+    if found.info.unit == STEP:
+        return _diagnose_training(args, found)
     if args.decide:
         from headrace.cli.experimenting import experiment_again
 
@@ -79,6 +86,32 @@ def run(args: argparse.Namespace) -> int:
         if incident := read_incident(args.run_folder):
             write(f"incident {incident.id}: {incident.says}\n")
         write(as_text(document), end="")
+    return _status(document)
+
+
+def _diagnose_training(args: argparse.Namespace, found: Run) -> int:
+    """Diagnose a run whose unit is a training step."""
+    from headrace.base.errors import SettingsError
+    from headrace.cli.training_text import analysis_text
+    from headrace.diagnose.training.verdicts import TrainingAnalysis, diagnose_training
+
+    of_pipelines = {
+        "--slo": args.slo,
+        "--rate": args.rate,
+        "--decide": args.decide,
+        "--budget-seconds": args.budget_seconds,
+    }
+    if refused := [option for option, value in of_pipelines.items() if value]:
+        raise SettingsError(
+            f"{args.run_folder} is the run of a training, and {', '.join(refused)} is about pipelines; leave it out. "
+            "`headrace whatif RUN --set loader.workers=4` predicts changes of a training"
+        )
+    analysis = TrainingAnalysis(found)
+    document = diagnose_training(analysis)
+    if args.json:
+        write_json(document)
+    else:
+        write(analysis_text(analysis, document), end="")
     return _status(document)
 
 

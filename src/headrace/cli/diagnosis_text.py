@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _SIGNS = {True: "for", False: "against", None: "-"}
 #: Candidates and bounds beyond these say little.
 _MOST_CANDIDATES, _MOST_BOUNDS, _MOST_PARTS = 6, 5, 8
+_IN_THE_TRAINING = "If they cannot be stopped, about the runner-up:"
 _OWN_HANDS = "If they cannot be stopped, in the pipeline itself:"
 #: Gains below this are no advice.
 _WORTH_A_LINE = 1.03
@@ -94,6 +95,8 @@ def _in_own_hands(document: DiagnosisDocument) -> list[str]:
     if document.first.verdict != "NEIGHBOUR":
         return []
     remedies = document.runner_up.remedies if document.runner_up else ()
+    if document.details.get("unit") == "step":  # nothing of a training is simulated here
+        return _remedies(remedies, _IN_THE_TRAINING)
     known = [one for one in remedies if one.ratio is not None and not _is_of_the_machine(one)]
     best = max(known, key=lambda one: one.ratio.mid if one.ratio else 0.0, default=None)
     if best is not None:

@@ -157,6 +157,7 @@ def _find_attempts_of_pipeline(ledger: Ledger, pipeline: str, most: int) -> tupl
 
 
 def _show(ledger: Ledger, args: argparse.Namespace) -> None:
+    from headrace.base.errors import SettingsError
     from headrace.base.plan import Plan
     from headrace.cli.ledger_text import shown
 
@@ -167,6 +168,8 @@ def _show(ledger: Ledger, args: argparse.Namespace) -> None:
     entry = ledger.prediction(args.id)
     assert entry.document is not None
     if args.plan:
+        if entry.document.unit == "step":
+            raise SettingsError(f"{entry.id} is of a training, which has no Plan; its change is {entry.says}")
         write_machine_readable(Plan.from_table(entry.document.plan).as_toml())
     elif args.json:
         _print_json(ledger, [entry], None)

@@ -37,6 +37,8 @@ def find_measured(results: Sequence[str], entry: PredictionEntry) -> MeasuredCha
         LedgerError: If it does not answer the prediction: not throughput, no interval, another Plan.
         RunFolderError: If a run folder cannot be read or compared.
     """
+    if entry.document is not None and entry.document.unit == "step":
+        return _measure_training(results, entry)
     if len(results) == 2 and all(Path(text).is_dir() for text in results):
         compared, began, how = _measure_from_runs(*results)
     elif len(results) == 1 and Path(results[0]).is_file():
@@ -58,6 +60,31 @@ def _measure_from_runs(before: str, after: str) -> tuple[ComparisonDocument, flo
     compared = compare_runs(*runs)
     # The run with the change is the measurement; the one before may be the very run that was predicted from.
     return compared, runs[1].info.started_unix_seconds, "two recorded runs, so drift of the machine is in it"
+
+
+def _measure_training(results: Sequence[str], entry: PredictionEntry) -> MeasuredChange:
+    """Return what came of a change of a training, by two run folders."""
+    from headrace.diagnose.training.simulation_measured import missing_settings, training_ratio
+    from headrace.runs.reader import read_run
+
+    if len(results) != 2 or not all(Path(text).is_dir() for text in results):
+        raise SettingsError(
+            f"{' '.join(results)}: {entry.id} is of a training; expected two run folders: before and after"
+        )
+    before, after = (read_run(text) for text in results)
+    for run in (run for run in (before, after) if run.info.unit != "step"):
+        raise LedgerError(
+            f"{run.path} is no training, and {entry.id} is a prediction of one; name the run folders of trainings"
+        )
+    if missing := missing_settings(after, entry.change):
+        raise LedgerError(
+            f"{after.path} was recorded with {', '.join(missing)}, and {entry.id} predicts {', '.join(entry.change.settings)}; "
+            "record the training with these settings"
+        )
+    how = "two recorded runs, so drift of the machine is in it"
+    return MeasuredChange(
+        ratio=training_ratio(before, after), how=how, began_unix_seconds=after.info.started_unix_seconds
+    )
 
 
 def _measure_from_comparison(file: Path) -> tuple[ComparisonDocument, float, str]:

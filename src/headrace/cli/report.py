@@ -39,7 +39,9 @@ logger = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("run_folder", metavar="RUN", help="a run folder of `headrace profile` or `headrace run`")
+    parser.add_argument(
+        "run_folder", metavar="RUN", help="a run folder of `headrace profile`, `headrace run` or `headrace train`"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help=f"the page to write (default: RUN/{REPORT_FILE})")
     parser.add_argument("--compare", metavar="FILE", help="add a comparison (JSON of schema headrace.compare/1)")
     parser.add_argument("--trace", metavar="FILE", help="also write the timeline as Chrome trace (.json or .json.gz)")
@@ -62,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
     page = Path(args.output) if args.output else found.path / REPORT_FILE
     traces = {kind: Path(file) for kind in ("trace", "perfetto") if (file := getattr(args, kind))}
     _check_outputs([page, *traces.values()], force=args.force)
+    if found.info.unit == "step":
+        return _report_training(args, found, page, traces)
     comparison = _read_comparison(Path(args.compare)) if args.compare else None
     analysis = Analysis(found)
     document = analysis.profile
@@ -72,6 +76,26 @@ def run(args: argparse.Namespace) -> int:
     _write(page, html)
     written = {kind: _write_trace(kind, found, file) for kind, file in traces.items()}
     _tell(args, page, len(html.encode()), document, written)
+    if args.open:
+        _open(page)
+    return EXIT_DONE
+
+
+def _report_training(args: argparse.Namespace, found: Run, page: Path, traces: dict[str, Path]) -> int:
+    """Write the page of a run whose unit is a training step."""
+    from headrace.cli import EXIT_DONE
+    from headrace.diagnose.training.verdicts import TrainingAnalysis, diagnose_training
+    from headrace.report.training_page import render_training
+
+    if args.compare:
+        raise SettingsError(
+            f"{args.run_folder} is the run of a training, and --compare is about pipelines; leave it out"
+        )
+    analysis = TrainingAnalysis(found)
+    html = render_training(analysis.document, diagnose_training(analysis))
+    _write(page, html)
+    written = {kind: _write_trace(kind, found, file) for kind, file in traces.items()}
+    _tell(args, page, len(html.encode()), analysis.document, written)
     if args.open:
         _open(page)
     return EXIT_DONE

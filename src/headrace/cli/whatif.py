@@ -5,6 +5,7 @@
     headrace whatif runs/first --vary fetch.workers=8,16,32
     headrace whatif runs/first --curve process=runs/other-engine --cores 8
     headrace whatif runs/first --arrival-rate 100/s --json
+    headrace whatif runs/training --set loader.workers=4 --speedup augment=2
 
 Options given together make one change. --vary predicts each of its values and prints a table. A prediction goes to the ledger
 before it is measured, so that every new prediction is shown with the track record of earlier ones; `headrace ledger` lists
@@ -17,7 +18,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,15 +31,20 @@ if TYPE_CHECKING:
     from headrace.diagnose.replay import Replay
     from headrace.ledger.ledger import Ledger
     from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
+    from headrace.runs.reader import Run
+
+    Predict = Callable[..., PredictionDocument]  # (Change, record=TrackRecord)
 
 _say = speaker("whatif")
 
 EXIT_INCONCLUSIVE = 4
+#: `run.json`'s unit where a model was trained.
+STEP = "step"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("run_folder", metavar="RUN", help="a run folder of `headrace profile`")
+    parser.add_argument("run_folder", metavar="RUN", help="a run folder of `headrace profile` or of a training")
     add_change_arguments(parser)
     parser.add_argument(
         "--vary",
@@ -69,24 +76,25 @@ def run(args: argparse.Namespace) -> int:
     """Predict, write it down, and print it."""
     from headrace.base.errors import SettingsError
     from headrace.cli import whatif_text
-    from headrace.diagnose.analysis import Analysis
     from headrace.diagnose.replay import CannotReplay
     from headrace.runs.reader import read_run
+    from headrace.runs.rerun_command import profile_again
 
     if args.ledger and args.no_ledger:
         raise SettingsError("--ledger and --no-ledger contradict one another; give one of them")
     recorded = read_run(args.run_folder)
     try:
-        replay = Analysis(recorded).replay
-        _check_trusted(replay, args)
+        changes, predict = _open_training(args, recorded) if recorded.info.unit == STEP else _open(args, recorded)
     except CannotReplay as error:
         say(f"headrace whatif: {error}")
         return EXIT_INCONCLUSIVE
-    changes = _changes(args, replay)
     with _ledger(args) as ledger:
-        answers = _predict(replay, changes, ledger)
+        answers = _predict(recorded, predict, changes, ledger)
     shown = whatif_text.Shown(
-        run_folder=args.run_folder, ledger=str(ledger.path) if ledger else None, ledger_option=args.ledger
+        run_folder=args.run_folder,
+        ledger=str(ledger.path) if ledger else None,
+        ledger_option=args.ledger,
+        recording=profile_again(recorded.info, "-o", f"{args.run_folder}-changed"),
     )
     if args.json:
         _print_json(args, recorded.path.name, answers)
@@ -113,14 +121,37 @@ class _Answers:
         return not self.refused and all(document.throughput.ratio for document in self.documents)
 
 
-def _check_trusted(replay: Replay, args: argparse.Namespace) -> None:
+def _open(args: argparse.Namespace, recorded: Run) -> tuple[list[Change], Predict]:
+    """Return the changes of a pipeline's run, and what predicts each."""
+    from headrace.diagnose.analysis import Analysis
+    from headrace.diagnose.whatif import predict
+
+    replay = Analysis(recorded).replay
+    _check_trusted(replay.document.distrust, args)
+    return _changes(args, replay), functools.partial(predict, replay)
+
+
+def _open_training(args: argparse.Namespace, recorded: Run) -> tuple[list[Change], Predict]:
+    """Return the changes of a training's run, and what predicts each."""
+    from headrace.cli.change_arguments import training_changes_of
+    from headrace.diagnose.training.simulation_whatif import TrainingReplay, check_options
+
+    changes = training_changes_of(args)
+    for change in changes:
+        check_options(change)
+    replay = TrainingReplay(recorded)
+    _check_trusted(replay.recorded.distrust, args)
+    return changes, replay.predict
+
+
+def _check_trusted(distrust: Sequence[str], args: argparse.Namespace) -> None:
     """Raise CannotReplay for a run whose numbers contradict one another, unless the user wants it all the same."""
     from headrace.diagnose.replay import CannotReplay
 
-    if replay.document.distrust and not args.untrusted:
+    if distrust and not args.untrusted:
         raise CannotReplay(
             f"{args.run_folder} is not trusted, and what rests on it would not be either: "
-            f"{'; '.join(replay.document.distrust)}. Profile again, or add --untrusted to predict all the same"
+            f"{'; '.join(distrust)}. Profile again, or add --untrusted to predict all the same"
         )
 
 
@@ -157,7 +188,7 @@ def _ledger(args: argparse.Namespace) -> Iterator[Ledger | None]:
         yield ledger
 
 
-def _predict(replay: Replay, changes: Sequence[Change], ledger: Ledger | None) -> _Answers:
+def _predict(recorded: Run, predict: Predict, changes: Sequence[Change], ledger: Ledger | None) -> _Answers:
     from headrace.diagnose.replay import CannotReplay
     from headrace.runs.formats.prediction import TrackRecord
 
@@ -167,25 +198,24 @@ def _predict(replay: Replay, changes: Sequence[Change], ledger: Ledger | None) -
         if len(changes) > 1:
             _say(f"{number} of {len(changes)}: {', '.join(change.settings)}")
         try:
-            documents.append(_predict_one(replay, change, record, ledger))
+            documents.append(_predict_one(recorded, functools.partial(predict, change, record=record), ledger))
         except CannotReplay as error:
             refused[", ".join(change.settings) or "this change"] = str(error)
     return _Answers(documents=tuple(documents), refused=refused, record=record)
 
 
-def _predict_one(replay: Replay, change: Change, record: TrackRecord, ledger: Ledger | None) -> PredictionDocument:
+def _predict_one(recorded: Run, predict: Callable[[], PredictionDocument], ledger: Ledger | None) -> PredictionDocument:
     import msgspec
 
     from headrace.base.errors import SettingsError
-    from headrace.diagnose.whatif import predict
 
     try:
-        document = predict(replay, change, record=record)
+        document = predict()
     except ValueError as error:  # what cannot be set: a batch on a stage that takes none, ...
         raise SettingsError(str(error)) from error
     if ledger is None or document.throughput.ratio is None:
         return document
-    id_ = ledger.write_prediction(document, hardware=replay.run.info.hardware)
+    id_ = ledger.write_prediction(document, hardware=recorded.info.hardware)
     return msgspec.structs.replace(document, id=id_)
 
 

@@ -31,6 +31,8 @@ class Shown:
     """Its file; None if nothing was written down."""
     ledger_option: str | None = None
     """As the user gave it; the next commands then need it too."""
+    recording: str = ""
+    """The command that records the run again, into the folder with `-changed` behind its name; empty where it is not known."""
 
 
 def as_text(document: PredictionDocument, shown: Shown) -> str:
@@ -74,6 +76,8 @@ def ratio_text(ratio: Estimate | None) -> str:
 def _origin(document: PredictionDocument) -> str:
     base = document.throughput.base
     measured = "" if base is None else f": {format_rate(base)} measured"
+    if document.unit == "step":
+        return f"{document.pipeline or 'a training'}, run {document.run}{measured.replace('/s', ' samples/s')}"
     return f"{document.pipeline or 'a pipeline'}, run {document.run}, plan {document.plan_id[:12]}{measured}"
 
 
@@ -92,12 +96,13 @@ def _head(document: PredictionDocument) -> list[str]:
 
 
 def _metrics(document: PredictionDocument) -> list[str]:
-    known = (
+    is_training = document.unit == "step"
+    known: Sequence[tuple[str, PredictedMetric, Callable[[float], str]]] = (
         ("throughput, /s", document.throughput, format_number),
-        ("latency p50", document.latency_p50, format_duration),
-        ("latency p99", document.latency_p99, format_duration),
+        ("step, median" if is_training else "latency p50", document.latency_p50, format_duration),
+        *(() if is_training else (("latency p99", document.latency_p99, format_duration),)),
         *((("in time, /s", document.goodput, format_number),) if document.goodput is not None else ()),
-        ("CPU per item", document.cpu_per_item, format_duration),
+        ("CPU per sample" if is_training else "CPU per item", document.cpu_per_item, format_duration),
         *((("memory, peak", document.memory, format_size),) if document.memory is not None else ()),
     )
     rows: list[tuple[str, ...]] = [("", "recorded", "predicted", "9 in 10 within", "ratio")]
@@ -148,6 +153,9 @@ def _naive(document: PredictionDocument) -> list[str]:
     naive, ratio = document.naive_ratio, document.throughput.ratio
     if naive is None or (ratio and abs(naive / ratio.mid - 1) <= _ALIKE):
         return []
+    if document.unit == "step":
+        says = f"the slower of loader and step, each timed alone, would say x{format_number(naive)}"
+        return [f"not to go by: {says}; they share the cores, and wait for one another"]
     return [f"not to go by: timers of the stages would say x{format_number(naive)}; they count waiting as work"]
 
 
@@ -175,7 +183,8 @@ def how_to_prove(document: PredictionDocument, shown: Shown) -> list[str]:
     """Return what to do first, if anything, and then the commands to type."""
     change = document.change
     where = " where the change holds" if _is_elsewhere(change) else ""
-    made = " once the change is made in the code" if _is_in_code(change) and not where else ""
+    is_in_code = _is_in_code(change) or document.unit == "step"
+    made = " once the change is made in the code" if is_in_code and not where else ""
     return [f"prove it{where}{made}:", *(f"  {line}" for line in proof(document, shown))]
 
 
@@ -199,12 +208,14 @@ def _ledger_line(id_: str, shown: Shown) -> str:
 def proof(document: PredictionDocument, shown: Shown) -> list[str]:
     """Return the commands that measure a prediction and write down what came of it."""
     change, run = document.change, quote_arg(shown.run_folder)
+    if document.unit == "step":
+        return _proof_of_training(document, shown)
     pipeline = quote_arg(pipeline_address(document.pipeline))
     option = f" --ledger {quote_arg(shown.ledger_option)}" if shown.ledger_option else ""
     if _is_elsewhere(change):
         changed = quote_arg(f"{shown.run_folder}-changed")
         return [
-            f"headrace profile {pipeline} -o {changed}",
+            shown.recording or f"headrace profile {pipeline} -o {changed}",
             f"headrace ledger measured {document.id} {run} {changed}{option}",
         ]
     if _is_in_code(change):
@@ -215,6 +226,15 @@ def proof(document: PredictionDocument, shown: Shown) -> list[str]:
         f"headrace ledger show {document.id} --plan{option} > changed.toml",
         compare,
         f"headrace ledger measured {document.id} compare.json{option}",
+    ]
+
+
+def _proof_of_training(document: PredictionDocument, shown: Shown) -> list[str]:
+    option = f" --ledger {quote_arg(shown.ledger_option)}" if shown.ledger_option else ""
+    run, changed = quote_arg(shown.run_folder), quote_arg(f"{shown.run_folder}-changed")
+    return [
+        f"record the training again, into {changed}, as {run} was recorded",
+        f"headrace ledger measured {document.id} {run} {changed}{option}",
     ]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from headrace.base.errors import RunFolderError
 from headrace.diagnose.document import document_of
 from headrace.diagnose.evidence import Evidence, collect
 from headrace.diagnose.replay import Replay
@@ -25,6 +26,16 @@ class Analysis:
     """
 
     def __init__(self, run: Run) -> None:
+        """Take a run of a pipeline.
+
+        Raises:
+            RunFolderError: If it is that of a training, which other parts analyse.
+        """
+        if run.info.unit == "step":
+            raise RunFolderError(
+                f"{run.path} is the run of a training, and this reads runs of pipelines; type headrace diagnose, "
+                f"headrace report or headrace whatif with {run.path}"
+            )
         self.run = run
 
     @cached_property

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headrace.diagnose.concurrency import UNKNOWN, Growth, fit_growth
+from headrace.diagnose.concurrency import LIMITED, UNKNOWN, Growth, fit_growth
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.replay.demands import StageDemands
 from headrace.diagnose.replay.structure import group_stages
 from headrace.runs.formats.prediction import Change
+from headrace.runs.formats.profile import StageAccount
 
 #: Of a unit's time: from here on a stage waits on the outside rather than computes.
 _WAITS = 0.5
@@ -79,6 +80,8 @@ class _Calls:
     before: int
     after: int
     growth: Growth
+    writes: bool
+    """It waits until somebody reads what it writes to a pipe or a terminal."""
 
     @property
     def is_limited(self) -> bool:
@@ -94,7 +97,7 @@ class _Calls:
 
 def _find_calls(replay: Replay, change: Change) -> Iterator[_Calls]:
     plan = replay.change_plan(change)
-    services = {account.name: account.service.mean or 0.0 for account in replay.document.stages}
+    accounts = {account.name: account for account in replay.document.stages}
     for group in group_stages(replay.demands.stages, plan):
         head = group[0].name
         was, will = replay.plan.stages[head], plan.stages[head]
@@ -103,11 +106,22 @@ def _find_calls(replay: Replay, change: Change) -> Iterator[_Calls]:
             continue
         for stage in group:
             if _waits_outside(stage) and stage.name not in change.drop:
+                account = accounts[stage.name]
+                writes = _waits_for_reader(account)
                 # Calls that mostly waited for the GIL or a core say nothing of whom they ask.
-                is_seen = float(stage.wait.mean()) >= _WAITS * services[stage.name]
-                growth = fit_growth(replay.evidence, stage.name) if is_seen else UNKNOWN
+                is_seen = float(stage.wait.mean()) >= _WAITS * (account.service.mean or 0.0)
+                # A pipe is one for all workers, and is read as fast as it is read: no more of them write more to it.
+                growth = LIMITED if writes else fit_growth(replay.evidence, stage.name) if is_seen else UNKNOWN
                 if growth.high > _GROWS:
-                    yield _Calls(stage=stage.name, station=head, before=before, after=after, growth=growth)
+                    yield _Calls(
+                        stage=stage.name, station=head, before=before, after=after, growth=growth, writes=writes
+                    )
+
+
+def _waits_for_reader(account: StageAccount) -> bool:
+    """Return whether most of what a stage waits for is that somebody reads its output."""
+    split, blocked = account.blocked_split, account.blocked
+    return split is not None and bool(blocked) and split.output >= _WAITS * (blocked or 0.0)
 
 
 def _of_the_outside(replay: Replay, change: Change) -> Iterator[Assumption]:
@@ -117,7 +131,11 @@ def _of_the_outside(replay: Replay, change: Change) -> Iterator[Assumption]:
     for one in found:
         if one.is_limited:
             others = {name: factor for name, factor in limited.items() if name != one.stage}
-            says = f"what {one.stage} asks is limited in rate, as the pace of its answers shows"
+            says = (
+                f"what {one.stage} writes to a pipe or terminal is read no faster"
+                if one.writes
+                else f"what {one.stage} asks is limited in rate, as the pace of its answers shows"
+            )
         else:
             others = limited | {one.stage: one.factor}
             says = f"calls of {one.stage} take as long {one.after} at a time as {one.before} at a time, which was never tried"
@@ -127,6 +145,7 @@ def _of_the_outside(replay: Replay, change: Change) -> Iterator[Assumption]:
             learn=(
                 f"what {one.stage} waits for may be limited in rate, or by its link: profile once with "
                 f"--set {one.station}.workers={one.before // 2 if one.before > 1 else 2} and compare the throughputs"
+                + ("" if replay.evidence.info.served else ", or have headrace diagnose --decide do that")
             ),
         )
 

@@ -46,6 +46,10 @@ _EVEN = 0.5
 _QUICKER, _FEWEST_QUICK = 0.7, 3
 #: Calls under way from which on even answers are no accident.
 _FEWEST_UNDER_WAY = 3
+#: Spread of the calls' times over their mean from which on they are unequal; and over the spread between answers.
+UNEQUAL, _FAR_MORE_UNEQUAL = 0.5, 2.0
+#: Share of the most calls under way that there were on average: no caller was idle for long.
+_OCCUPIED = 0.85
 
 
 def fit_growth(evidence: Evidence, stage: str) -> Growth:
@@ -56,7 +60,7 @@ def fit_growth(evidence: Evidence, stage: str) -> Growth:
     if evidence.is_sampled or len(started) < _FEWEST_CALLS:
         return UNKNOWN
     under_way = count_under_way(started, ended)
-    if _is_paced(started, ended, under_way):
+    if _is_paced(started, ended, under_way) or is_rationed(started, ended):
         return LIMITED
     few, many = np.percentile(under_way, [10, 90])
     if many < _LEAST_VARIED * few:
@@ -86,6 +90,33 @@ def _is_paced(started: Array, ended: Array, under_way: Array) -> bool:
     seconds = ended - started
     is_even = len(gaps) > 0 and gaps.std() <= _EVEN * gaps.mean()
     return bool(is_even and np.median(seconds[quick]) <= _QUICKER * np.median(seconds[~quick]))
+
+
+def is_rationed(started: Array, ended: Array) -> bool:
+    """Return whether answers come at even steps though calls take unequal times: the other side gives out so many a second.
+
+    Who is refused and asks again, or is not served in turn, waits long or not at all, by luck; only who gives the answers can
+    make them even. Callers that know nothing of one another and whose calls are unequal get theirs at random moments; what
+    comes before or after a stage spaces its beginnings, not its ends.
+
+    Args:
+        started: When each call began, any unit.
+        ended: When each was answered, the same unit.
+    """
+    under_way = count_under_way(started, ended)
+    most, span = int(under_way.max()), float(ended.max() - started.min())
+    seconds = ended - started
+    if len(started) < _FEWEST_CALLS or most < _FEWEST_UNDER_WAY or span <= 0:
+        return False
+    if float(seconds.sum()) < _OCCUPIED * most * span:
+        return False
+    # The first callers were let in together, and the last ones left alone.
+    ends = np.sort(ended)[most : len(ended) - most]
+    gaps, unequal = np.diff(ends), float(seconds.std() / seconds.mean())
+    if len(gaps) < _FEWEST_CALLS // 2 or gaps.mean() <= 0:
+        return False
+    between = float(gaps.std() / gaps.mean())
+    return between <= _EVEN and unequal >= max(UNEQUAL, _FAR_MORE_UNEQUAL * between)
 
 
 def _fit_line(x: Array, y: Array) -> tuple[float, float]:

@@ -25,8 +25,10 @@ _THREADS_SHARE = 0.05
 _FEWEST_RESOURCES, _COVERED = 6, 0.8
 #: Cores that may be missing between what the machine, the run and others used: the sampler's own, and the kernel's hundredths.
 _CORES = 0.15
-#: Looks at threads within the run, as a share of those that were taken; in 60 runs 95 % at least.
+#: Looks at threads from the first on, as a share of those that were taken; in 60 runs 95 % at least.
 _LEAST_LOOKS, _FEWEST_LOOKS = 0.5, 20
+#: Share of the run before the first look from which on it is said that nothing is known of that part.
+_LATE = 0.2
 #: Samples of a stage, and clock readings, from which on they are compared.
 _FEWEST_STATES, _FEWEST_READINGS = 30, 20
 #: By how much the shares of running may differ beside chance: in 60 runs 0.24, where threads ran in bursts.
@@ -44,6 +46,12 @@ def samples(evidence: Evidence) -> Check:
         return not_measured("samples", "the folder does not hold a whole run")
     found = [*_counts(evidence), *_cores(evidence), *_cpu_clocks(evidence), *_looks(evidence)]
     if not found:
+        late = _seconds_before_looks(evidence) / max(evidence.elapsed_seconds, 1e-9)
+        if late >= _LATE:
+            says = (
+                f"threads were not looked at in the first {late:.0%} of the run: what they waited for then is not known"
+            )
+            return check("samples", "warning", late, _LATE, f"{says}; profile a longer run")
         return check("samples", "ok", 0, 0, "what was sampled fits what was counted")
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     says = f"{found[0]}{more}: a file is of another run or was changed; profile again, or report this with the folder"
@@ -124,13 +132,17 @@ def _cpu_clocks(evidence: Evidence) -> Iterator[str]:
 
 
 def _looks(evidence: Evidence) -> Iterator[str]:
-    """Yield what does not fit of the looks at threads: how many there are, and of how many threads."""
+    """Yield what does not fit of the looks at threads: how many there are, and of how many threads.
+
+    The looks are taken by a process that has to start first, which takes seconds where the machine is busy or its disk is:
+    those that are missing before its first look are no sign of a wrong file.
+    """
     states, profile = evidence.states, evidence.profiling
     if states is None or profile is None or not profile.state_samples_per_second:
         return
     inside = (states.times >= 0) & (states.times <= evidence.elapsed_seconds * 1e9)
     looks = len(np.unique(states.times[inside]))
-    taken = profile.state_samples_per_second * evidence.elapsed_seconds
+    taken = profile.state_samples_per_second * (evidence.elapsed_seconds - _seconds_before_looks(evidence))
     if taken > _FEWEST_LOOKS and looks < _LEAST_LOOKS * taken:
         yield f"threads were looked at about {taken:,.0f} times, and {looks:,} of these looks lie within the run"
     if looks < _FEWEST_LOOKS or len(evidence.info.plans) > 1:
@@ -140,6 +152,15 @@ def _looks(evidence: Evidence) -> Iterator[str]:
             seen = sum(name.rpartition("-")[0] == stage.name for name in states.thread_names)
             if 0 < seen < stage.workers:
                 yield f"{stage.name} had {stage.workers} workers by its settings, and {seen} of its threads were seen"
+
+
+def _seconds_before_looks(evidence: Evidence) -> float:
+    """Return how long the run went on before threads were looked at first; 0 if they never were while it did."""
+    states = evidence.states
+    if states is None:
+        return 0.0
+    inside = states.times[(states.times >= 0) & (states.times <= evidence.elapsed_seconds * 1e9)]
+    return float(inside.min()) / 1e9 if len(inside) else 0.0
 
 
 def _compare_stage(

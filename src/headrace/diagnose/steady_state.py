@@ -27,7 +27,12 @@ from headrace.runs.formats.profile import Window
 #: A difference of means below this is of no practical importance; the checks allow as much.
 DRIFT = 0.05
 _SIGNIFICANT = 3.0
+#: A rise, as a share of the first half, from which on its size says nothing.
+_MANIFOLD = 9.0
 _FEWEST_BINS = 20
+#: A first job that was alone for so large a share of the run warmed the pipeline up, if at least so many jobs ran in all: jobs
+#: that run one after the other each take less.
+_FIRST_SHARE, _FEWEST_JOBS = 0.1, 20
 _MOST_BINS = 200
 #: Completions that a bin should have, and batches where items are completed by the batch.
 _PER_BIN = 5
@@ -206,9 +211,17 @@ def _of_first_half(drift: float) -> float:
     return (1 + drift / 2) / max(1 - drift / 2, 1e-9) - 1
 
 
+def _describe_drift(drift: float) -> str:
+    """Return a drift in words; where the first half has next to nothing, no share of it says anything."""
+    share = _of_first_half(drift)
+    if share >= _MANIFOLD:
+        return "rose more than tenfold"
+    return f"{'rose' if drift > 0 else 'fell'} by {abs(share):.0%}"
+
+
 def _judge(judged: list[tuple[str, float, float]], seconds: float) -> tuple[bool | None, str]:
     drifting = [
-        f"{name} {'rose' if drift > 0 else 'fell'} by {abs(_of_first_half(drift)):.0%}"
+        f"{name} {_describe_drift(drift)}"
         for name, drift, error in judged
         if abs(drift) > DRIFT and abs(drift) > _SIGNIFICANT * error
     ]
@@ -234,10 +247,26 @@ def _too_short(done: Completions, evidence: Evidence, needed: int) -> Window:
         needed_text = f"{needed:,}"
     if done.batch > 1 and not done.is_sampled:
         needed_text += f" (in batches of up to {done.batch})"
+    alone = _seconds_of_first_alone(evidence)
+    apart = f"the first job went ahead alone, and its {alone:.3g} s are set apart" if alone else "nothing was set apart"
     return Window(
-        from_seconds=0.0,
+        from_seconds=alone,
         to_seconds=end,
-        warm_up_seconds=0.0,
+        warm_up_seconds=alone,
         is_steady=None,
-        says=f"too short to find a warm-up or a drift: {found}, {needed_text} would be enough; nothing was set apart",
+        says=f"too short to find a warm-up or a drift: {found}, {needed_text} would be enough; {apart}",
     )
+
+
+def _seconds_of_first_alone(evidence: Evidence) -> float:
+    """Return for how long the first job was alone while the pipeline warmed up; 0 if it was not, or that took no large part.
+
+    Only while nothing waited for it: what piles up behind a warm-up is done faster afterwards than any steady run would.
+    """
+    jobs = evidence.jobs
+    if len(jobs) < _FEWEST_JOBS or not evidence.is_complete:
+        return 0.0
+    order = np.argsort(jobs.arrived, kind="stable")
+    second = int(jobs.arrived[order[1]])
+    is_alone = second >= jobs.ended[order[0]]
+    return second / 1e9 if is_alone and second >= _FIRST_SHARE * float(jobs.ended.max()) else 0.0

@@ -77,6 +77,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """Name of the pipeline, `module:attribute`."""
     options: list[str] = []
     """Options of the command line that chose Plan, settings and source, without secrets."""
+    unit: str = "item"
+    """What it counts: `item`; `step`, where a model was trained."""
     served: bool = False
     """Its jobs were requests to `headrace serve`."""
     host: str
@@ -118,6 +120,9 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """None in runs of before 2026-11-22, or that did not live to write it."""
     window: str = ""
     """Where the folder holds only some time of a run: which, and who recorded it. Empty: the whole run."""
+    ended_by: str = ""
+    """Of a program that was run for its training steps: `exit status 3`, `ended by SIGKILL`; empty: it ended well, or nothing
+    of the kind was run."""
     summary: dict[str, Any] | None = None
     """Exact counts and sums of the whole run: the document `headrace.run/1` of `headrace run --json`."""
 
@@ -145,6 +150,7 @@ class RunFolder:
         *,
         pipeline: str = "",
         options: Sequence[str] = (),
+        unit: str = "item",
         served: bool = False,
         plans: Mapping[str, Mapping[str, Any]] | None = None,
         data_fingerprint: Mapping[str, Any] | None = None,
@@ -158,6 +164,7 @@ class RunFolder:
             path: New or empty folder; parents are made.
             pipeline: Name of the pipeline.
             options: Of the command line, which chose Plan, settings and source.
+            unit: What it counts, `item` or `step`.
             served: Whether its jobs are requests.
             plans: {plan_id: Plan as a table}; more may come with `update`.
             data_fingerprint: What the source tells about the items.
@@ -182,6 +189,7 @@ class RunFolder:
             status="running",
             pipeline=pipeline,
             options=list(options),
+            unit=unit,
             served=served,
             host=host,
             started_unix_seconds=clock.unix_seconds(),

@@ -190,6 +190,9 @@ class SpanWriter(Observer):
                 if time.monotonic() >= due:
                     self._write_rest()
                     due = time.monotonic() + self._rotate_seconds
+        # Not left to the thread that closes: where that is the main one, the handler of a signal may raise an exception in the
+        # midst of writing (PyTorch's does when a loader's worker dies), which would cost what is being written.
+        self.flush()
 
     def _collect(self, pause_seconds: float) -> None:
         """Turn what the hook took into record batches, and those into files of `rotate_spans`.

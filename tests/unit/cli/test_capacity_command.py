@@ -17,7 +17,7 @@ from headrace.runs.formats.prediction import Change
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read any folder as a run."""
-    monkeypatch.setattr(reader, "read_run", lambda path: path)
+    monkeypatch.setattr(reader, "read_run", lambda path: SimpleNamespace(path=path, info=SimpleNamespace(unit="item")))
 
 
 @pytest.mark.usefixtures("recorded")

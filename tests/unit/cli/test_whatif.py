@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -329,6 +330,18 @@ def test_the_proof_fits_the_change(
     """A Plan is compared, a change in the code too, a change of the surroundings is profiled there."""
     assert main(["whatif", "first", *arguments, "--ledger", "my ledger"]) == 0
     assert proof in capsys.readouterr().out
+
+
+def test_the_proof_of_a_run_that_served_serves_again(
+    fake: Fake, run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was recorded behind HTTP is recorded so again, with its options: no `headrace profile`, which has no requests."""
+    info = json.loads((run_folder / "run.json").read_bytes())
+    (run_folder / "run.json").write_text(json.dumps(info | {"served": True, "options": ["--port", "8080"]}))
+    assert main(["whatif", "first", "--quiet-machine"]) == 0
+    told = capsys.readouterr().out
+    assert "headrace serve jobs:pipeline --port 8080 --profile -o first-changed" in told
+    assert "headrace profile" not in told
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,34 @@ def test_a_difference_that_a_sampler_can_make_is_a_warning(builder: Any, single_
     assert "profile longer" in found.says
 
 
+@pytest.mark.parametrize(("waiting", "status"), [(4, "ok"), (0, "failed")])
+def test_items_that_wait_for_the_lock_of_the_sampler_are_not_met(
+    builder: Any, single_server: Any, waiting: int, status: str
+) -> None:
+    """Two items wait 10 ms each on average, and no sample meets one: so it is where four threads wait for the GIL."""
+    arrived = np.repeat(np.arange(500) * 0.04, 8)
+    single_server(builder, arrived, np.full(4000, 0.0029), sample_seconds=0)
+    at = np.arange(0.0, 20.0, 0.1)
+    builder.gauge("stage:work", "queue_depth", at, 0.0)
+    for number in range(5):
+        builder.states(at, f"work-{number}", "gil" if number < waiting else "running")
+    found = check(profile_document(builder.finish()), "littles_law")
+    assert found.status == status, found.says
+
+
+@pytest.mark.parametrize(
+    ("first", "step", "status"), [(0.0, 0.01, "ok"), (6.0, 0.01, "warning"), (0.0, 0.03, "failed")]
+)
+def test_looks_that_began_late_are_no_wrong_file(builder: Any, first: float, step: float, status: str) -> None:
+    """A sampler that started after six of ten seconds is a warning; one that lost two looks in three is not of this run."""
+    chain(builder)
+    builder.states(np.arange(first, 10.0, step), "work-0", "running")
+    builder.profiling(state_samples_per_second=100.0)
+    found = check(profile_document(builder.finish()), "samples")
+    assert found.status == status, found.says
+    assert ("first 60% of the run" in found.says) == (status == "warning")
+
+
 def test_workers_that_are_seldom_busy_may_never_be_met(single_server: Any, builder: Any) -> None:
     """A hundred samples that all missed a worker that is busy 3 % of the time agree with it; ones that say 60 % do not."""
     single_server(builder, AT, np.full(1000, 0.0003), sample_seconds=0)

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.base.records import Counters
 from headrace.diagnose import profile_document
-from headrace.diagnose.steady_state import Completions, truncation, warm_up_bins
+from headrace.diagnose.steady_state import Completions, _judge, truncation, warm_up_bins
 
 
 def test_truncation_is_mser_as_defined() -> None:
@@ -161,3 +161,26 @@ def test_what_failed_is_no_throughput(builder: Any) -> None:
     assert document.throughput == pytest.approx(50, rel=0.01)
     [series] = [one for one in document.series if one.name == "throughput"]
     assert series.mean == pytest.approx(50, rel=0.02)
+
+
+def test_a_rise_from_nothing_has_no_percentage() -> None:
+    """Where next to nothing was done in the first half no share of it is quoted; else it is."""
+    [risen, doubled] = [_judge([("throughput", drift, 0.01)], 10.0)[1] for drift in (1.999, 2 / 3)]
+    assert "throughput rose more than tenfold" in risen
+    assert "throughput rose by 100%" in doubled
+
+
+@pytest.mark.parametrize(("second", "apart"), [(3.0, 3.0), (0.5, 0.0)])
+def test_a_first_job_that_was_alone_is_set_apart_in_a_short_run(builder: Any, second: float, apart: float) -> None:
+    """One of 3 s while a model was loaded, then forty at ten a second; not if others had come and waited meanwhile."""
+    builder.stage("deliver", kind="io")
+    arrived = np.concatenate([[0.0], second + np.arange(40) * 0.1])
+    ended = np.maximum(arrived, 3.0) + 0.05
+    ended[0] = 3.0
+    builder.spans("deliver", arrived=arrived, ended=ended)
+    document = profile_document(builder.finish())
+    assert document.window.is_steady is None
+    assert document.window.from_seconds == pytest.approx(apart)
+    if apart:
+        assert "went ahead alone" in document.window.says
+        assert document.throughput == pytest.approx(10.0, rel=0.03)

@@ -207,6 +207,7 @@ def searched(
 
 
 @pytest.mark.full
+@pytest.mark.real_clock
 @pytest.mark.usefixtures("speeds")
 def test_the_layout_of_the_winner_is_an_attempt_of_the_ledger(case: Any, tmp_path: Path) -> None:
     """With every layout that was timed; a second search recalls it, and a Plan gets its settings where it was accepted."""

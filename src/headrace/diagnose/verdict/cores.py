@@ -39,6 +39,8 @@ _TOGETHER = 1.5
 _ONE_STAGE = 0.4
 #: Size of a result, in bytes, from which on writing it down can be what a delivery computes.
 _LARGE_RESULT = 10_000
+#: Share of all CPU from which on writing results down is named before the cores, which it takes from everything else.
+_MUCH_WRITING = 0.2
 
 #: Of a stage's own work, whatever that is.
 _RULE = "its stage gains most, and nothing special explains its time"
@@ -69,6 +71,7 @@ def rules(facts: Facts) -> Iterator[Proposal]:
             yield _idle(view) if is_idle(view) else _own_work(facts, view)
         yield from _saturation(facts, view)
     yield from _all_stages(facts)
+    yield from _writing(facts)
     yield from _neighbour(facts)
     yield from _quota(facts)
     yield from _oversubscription(facts) or _propose_native(facts)
@@ -225,6 +228,50 @@ def _all_stages(facts: Facts) -> Iterator[Proposal]:
         ),
         removal=Change(cores=2 * facts.cores),
     )
+
+
+def _writing(facts: Facts) -> Iterator[Proposal]:
+    """Propose that results are written down in another way, where all cores are at work and a good part of that is it.
+
+    Each stage's own work may be needed. That numbers become text is a choice, which costs more than most of them.
+    """
+    busy = facts.core_utilization
+    if busy is None or busy < _ALL_CORES:
+        return
+    total = sum((one.account.cpu_demand or 0.0) * one.account.items for one in facts.stages)
+    for view in facts.stages:
+        size = max(view.account.bytes_in or 0.0, view.account.bytes_out or 0.0)
+        share = (view.account.cpu_demand or 0.0) * view.account.items / total if total else 0.0
+        if view.work not in ("deliver", "callback") or size < _LARGE_RESULT or share < _MUCH_WRITING:
+            continue
+        yield Proposal(
+            verdict=VerdictClass.SERIALIZATION,
+            stage=view.name,
+            cause="cores",
+            says=(
+                f"all cores are at work, and {share:.0%} of that is writing results of {format_size(size)} down: "
+                f"{format_duration(view.account.cpu_demand or 0.0)} of CPU per item in {view.name}"
+            ),
+            rule=(
+                f"all cores are at work, and at least {_MUCH_WRITING:.0%} of the CPU time of all stages is that of the "
+                f"delivery, whose results have at least {format_size(_LARGE_RESULT)}"
+            ),
+            resources=("cores", *view.resources),
+            share=share,
+            evidence=(
+                at_least("writing", "share of the CPU time of all stages", share, _MUCH_WRITING),
+                line("bytes", f"a result has {format_size(size)}", size, _LARGE_RESULT, True),
+                cores_line(facts),
+            ),
+            advice=(
+                Advice(
+                    says=f"{_HOW[view.work]} (predicted as if {view.name} ran four times as fast)",
+                    change=Change(speedups={view.name: 4.0}),
+                ),
+                Advice(says="more cores", change=Change(cores=2 * facts.cores)),
+            ),
+            removal=Change(speedups={view.name: 4.0}),
+        )
 
 
 def _neighbour(facts: Facts) -> Iterator[Proposal]:

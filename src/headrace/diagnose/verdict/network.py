@@ -44,7 +44,7 @@ def rules(facts: Facts) -> Iterator[Proposal]:
         if is_before:
             if not is_paced:
                 yield _latency(facts, view, VerdictClass.DOWNLOAD_LATENCY)
-            yield from _tail(facts, view, VerdictClass.DOWNLOAD_LATENCY)
+                yield from _tail(facts, view, VerdictClass.DOWNLOAD_LATENCY)
             yield from _set_up(facts, view, VerdictClass.DOWNLOAD_LATENCY)
             yield from _bandwidth(facts, view)
         elif not _asks_somebody(facts, view):
@@ -52,7 +52,7 @@ def rules(facts: Facts) -> Iterator[Proposal]:
         else:
             if not is_paced:
                 yield _latency(facts, view, VerdictClass.CALLBACK)
-            yield from _tail(facts, view, VerdictClass.CALLBACK)
+                yield from _tail(facts, view, VerdictClass.CALLBACK)
             yield from _set_up(facts, view, VerdictClass.CALLBACK)
 
 

@@ -1,7 +1,9 @@
 """How evenly the answers of a service come: whether it, and not who asks, sets the pace.
 
 A service with a limit makes requests wait in line, so each takes the longer, the more were asked before it, and answers come at
-even steps of time. A slow service without a limit shows neither: who asks more side by side gets more answers.
+even steps of time. A slow service without a limit shows neither: who asks more side by side gets more answers. A service that
+refuses what is beyond its limit has no line; who asks again until it is let in waits long or not at all, and yet the answers
+come at even steps.
 
 References:
     J. Little, "A proof for the queuing formula L = lambda W", 1961: at a fixed rate the time in line grows with what is in it.
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.diagnose.concurrency import is_rationed
 from headrace.diagnose.span_columns import Array
 from headrace.diagnose.verdict import trends
 from headrace.diagnose.verdict.facts import Facts, StageView
@@ -39,6 +42,8 @@ class Pace:
     """Requests side by side, on average."""
     quick_ratio: float | None
     """Time of requests with at most half as many before them as usual over the usual; None where too few were such."""
+    is_rationed: bool = False
+    """Requests take unequal times, by luck, and yet the answers come at even steps."""
 
 
 def find_pace(facts: Facts, view: StageView) -> Pace | None:
@@ -48,7 +53,8 @@ def find_pace(facts: Facts, view: StageView) -> Pace | None:
     pace = _measure_pace(facts, view)
     if pace is None or pace.unevenness > EVEN or pace.under_way < FEWEST_CALLS:
         return None
-    return pace if pace.quick_ratio is not None and pace.quick_ratio <= QUICKER else None
+    is_in_line = pace.quick_ratio is not None and pace.quick_ratio <= QUICKER
+    return pace if is_in_line or pace.is_rationed else None
 
 
 def _grows_with_bytes(facts: Facts, view: StageView) -> bool:
@@ -74,7 +80,8 @@ def _measure_pace(facts: Facts, view: StageView) -> Pace | None:
     ratio = None
     if int(is_quick.sum()) >= _FEWEST_QUICK and usual >= 1:
         ratio = float(np.median(seconds[is_quick]) / max(1e-9, float(np.median(seconds[~is_quick]))))
-    return Pace(1 / float(gaps.mean()), trends.spread(gaps), usual + 1, ratio)
+    is_by_luck = is_rationed(spans.started[own], spans.ended[own])
+    return Pace(1 / float(gaps.mean()), trends.spread(gaps), usual + 1, ratio, is_by_luck)
 
 
 def _count_before(started: Array, ended: Array) -> Array:

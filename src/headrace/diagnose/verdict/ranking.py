@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.base.errors import SettingsError
+from headrace.base.units import format_duration
 from headrace.diagnose.replay import CannotReplay
 from headrace.diagnose.replay.replay import UNDERSTOOD
 from headrace.diagnose.verdict import (
@@ -71,6 +72,8 @@ _CLEAR = 0.7
 _LARGE_SHARE = 0.3
 #: Latency that something other than a bottleneck takes, to be named before it.
 _MOST_LATENCY = 0.5
+#: Share of the run for which a stage's first item waits, from which on the run is mostly its beginning.
+_LATE = 0.25
 
 _FAMILIES = (cores, runtime, python, network, rate_limit, storage, device, model_cost, inputs, flow, intake)
 _NO_STAGE = (VerdictClass.ARRIVAL_LIMITED, VerdictClass.BROKER, VerdictClass.SOURCE, VerdictClass.STARVED)
@@ -182,8 +185,32 @@ def _not_understood(facts: Facts, ranked: Sequence[_Scored]) -> _Scored | None:
     by_facts = _by_facts(facts, ranked)
     if by_facts is not None:
         return by_facts
+    return _Scored(_inconclusive(facts, _describe_misfit(facts, far), None), None, 0.0)
+
+
+def _describe_misfit(facts: Facts, far: float) -> str:
+    """Return that a run is not understood, and why, where that can be seen."""
     says = f"the simulation of the run as it was is {far:.0%} off what was measured: the run is not understood"
-    return _Scored(_inconclusive(facts, says, None), None, 0.0)
+    late = _find_late_stage(facts)
+    if late is None:
+        return says
+    name, seconds = late
+    return (
+        f"{says}; {name} served its first item {format_duration(seconds)} after it came, of "
+        f"{format_duration(facts.evidence.elapsed_seconds)} in all, as a model does that is loaded meanwhile: most of what was "
+        "recorded is that beginning, so profile a longer run"
+    )
+
+
+def _find_late_stage(facts: Facts) -> tuple[str, float] | None:
+    """Return the stage whose first item waited longest for it, and for how long; None if that was no large part of the run."""
+    spans, waits = facts.evidence.spans, []
+    for view in facts.stages:
+        own = facts.evidence.stage_rows(view.name)
+        if own.stop > own.start:
+            waits.append((float(spans.started[own].min() - spans.arrived[own].min()) / 1e9, view.name))
+    seconds, name = max(waits, default=(0.0, ""))
+    return (name, seconds) if seconds >= _LATE * max(facts.evidence.elapsed_seconds, 1e-9) else None
 
 
 def _by_facts(facts: Facts, ranked: Sequence[_Scored]) -> _Scored | None:
@@ -382,9 +409,7 @@ def _doubt(facts: Facts, best: _Scored, ranked: Sequence[_Scored]) -> _Scored | 
             against = "; ".join(one.says for one in known if not one.supports)
             reasons.append(f"the simulation finds {view.name}, but what was measured does not bear it out: {against}")
     if is_far:
-        reasons.append(
-            f"the simulation of the run as it was is {far:.0%} off what was measured: the run is not understood"
-        )
+        reasons.append(_describe_misfit(facts, far or 0.0))
     if not reasons:
         return None
     says = f"{'; '.join(reasons)}. Nearest: {proposal.verdict}"
@@ -413,8 +438,17 @@ def _inconclusive(facts: Facts, says: str, nearest: Proposal | None) -> Proposal
 
 
 def _decide(facts: Facts) -> Advice:
-    """Return what would decide: stages alone, which the jobs of a queue cannot be given to; else more of the same."""
+    """Return what would decide.
+
+    A longer run, if this one is mostly its beginning; stages alone, which the jobs of a queue cannot be given to; else more of
+    the same.
+    """
     run = facts.evidence.run.path
+    if _find_late_stage(facts) is not None:
+        return Advice(
+            says="profile a longer run, so that its beginning is a small part of it",
+            command=profile_again(facts.info, "-o", f"{run}-again", longer=True),
+        )
     if not facts.reads_queue and not facts.info.served:
         return Advice(
             says="run each stage alone, and the pipeline with parts replaced: that decides",
@@ -534,7 +568,8 @@ def _next(facts: Facts, first: Proposal) -> Finding | None:
     found = max(special, key=lambda one: one.share, default=next((one for one in own if one.share == 0), None))
     if found is None or not _is_another(found, first):
         return None  # its own stage again, only faster
-    says = f"with the first out of the way the run does x{fixed:.2f}; then {view.name} limits: {found.says}"
+    begin = "on a quiet machine" if first.removal.quiet else "with the first out of the way"
+    says = f"{begin} the run does x{fixed:.2f}; then {view.name} limits: {found.says}"
     return found.as_finding(
         stage=view.name,
         says=says,

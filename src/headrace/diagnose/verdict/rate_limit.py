@@ -6,12 +6,16 @@ import math
 import re
 from collections.abc import Iterator
 
+import numpy as np
+
 from headrace.base.units import format_duration
+from headrace.diagnose.concurrency import UNEQUAL
+from headrace.diagnose.verdict import trends
 from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.network import describe_waiting, is_waiting
-from headrace.diagnose.verdict.pace import EVEN, FEWEST_CALLS, QUICKER, find_pace
+from headrace.diagnose.verdict.pace import EVEN, FEWEST_CALLS, QUICKER, Pace, find_pace
 from headrace.diagnose.verdict.proposal import Advice, Proposal, at_least, line
-from headrace.runs.formats.diagnosis import VerdictClass
+from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
 from headrace.runs.reader import Run
 from headrace.runs.rerun_command import profile_again
@@ -20,6 +24,8 @@ from headrace.runs.rerun_command import profile_again
 _REFUSED = 0.05
 #: As candidates are simulated.
 _FIFTH_MORE = 1.2
+#: Of the requests, those that were let in at once; and how busy a stage's workers are if jobs depend on its answers.
+_QUICK_PERCENT, _OCCUPIED = 10, 0.85
 _ANSWERED_429 = re.compile(r"\b(?:answered|http|status(?:[ _]code)?[:=]?) *429\b|\btoo many requests\b", re.IGNORECASE)
 
 
@@ -45,7 +51,10 @@ def refused_share(run: Run) -> float:
 
 def _paced(facts: Facts, view: StageView) -> Iterator[Proposal]:
     pace = find_pace(facts, view)
-    if pace is None or pace.quick_ratio is None:
+    if pace is None:
+        return
+    if pace.quick_ratio is None or pace.is_rationed:
+        yield _rationed(facts, view, pace)
         return
     enough = max(1, math.ceil(pace.per_second * pace.quick_ratio * view.service))
     yield Proposal(
@@ -63,13 +72,7 @@ def _paced(facts: Facts, view: StageView) -> Iterator[Proposal]:
         resources=view.resources,
         share=1 - pace.quick_ratio,
         evidence=(
-            line(
-                "even_answers",
-                f"spread of the time between two answers: {pace.unevenness:.0%} of its mean (up to {EVEN:.0%})",
-                pace.unevenness,
-                EVEN,
-                True,
-            ),
+            _even_line(pace),
             line(
                 "in_line",
                 f"a request with few before it takes {pace.quick_ratio:.0%} of the usual time (up to {QUICKER:.0%})",
@@ -80,21 +83,79 @@ def _paced(facts: Facts, view: StageView) -> Iterator[Proposal]:
             ),
             *describe_waiting(view),
         ),
-        advice=(
-            Advice(
-                says="ask for a higher limit, or a second key or server (predicted for one that is twice as high)",
-                change=Change(speedups={view.name: 2.0}),
-            ),
-            Advice(
-                says="ask less: several items in one request, a cache of answers, or no request where none is needed"
-            ),
-            Advice(
-                says=f"try it with {enough} workers: if as many jobs a second are done, it is the limit",
-                command=profile_again(facts.info, "--set", f"{view.account.station}.workers={enough}"),
-            ),
-        ),
+        advice=_ask_less(facts, view, enough),
         removal=Change(speedups={view.name: 4.0}),
         is_seen=True,
+    )
+
+
+def _rationed(facts: Facts, view: StageView, pace: Pace) -> Proposal:
+    """Return the verdict on a service that gives out so many answers a second, and refuses or passes over the rest."""
+    seconds = facts.service_seconds(view)
+    quick, unequal = float(np.percentile(seconds, _QUICK_PERCENT)), trends.spread(seconds)
+    asleep = view.waits("sleep") or 0.0
+    again = f"; its workers sleep {asleep:.0%} of that time, as those do that ask again later" if asleep else ""
+    return Proposal(
+        verdict=VerdictClass.RATE_LIMIT,
+        stage=view.name,
+        cause="rationed",
+        says=(
+            f"what {view.name} asks gives out {pace.per_second:.3g} answers a second at even steps, while an item takes "
+            f"anything from {format_duration(quick)} to {format_duration(float(seconds.max()))}, by luck{again}: more workers "
+            "would only be refused more often"
+        ),
+        rule=(
+            f"at least {FEWEST_CALLS} requests under way all the time, the time between two answers spreads by at most "
+            f"{EVEN:.0%} of its mean, and that of a request at least twice as much"
+        ),
+        resources=view.resources,
+        share=max(0.0, 1 - quick / view.service) if view.service else 0.0,
+        measured_gain=_gain_of_more_answers(facts, view, pace),
+        evidence=(
+            _even_line(pace),
+            line(
+                "unequal_requests",
+                f"spread of the time that a request takes: {unequal:.0%} of its mean (from {UNEQUAL:.0%})",
+                unequal,
+                UNEQUAL,
+                True,
+            ),
+            *describe_waiting(view),
+        ),
+        advice=_ask_less(facts, view, max(1, math.ceil(pace.per_second * quick))),
+        removal=Change(speedups={view.name: 4.0}),
+        is_seen=True,
+    )
+
+
+def _gain_of_more_answers(facts: Facts, view: StageView, pace: Pace) -> float | None:
+    """Return what a fifth more answers would gain, as far as nothing else limits; None if jobs do not depend on them.
+
+    A simulation does not know the ration: it takes the luck of the requests for their length.
+    """
+    if facts.throughput <= 0 or view.account.utilization is None or view.account.utilization < _OCCUPIED:
+        return None
+    others = [bound.throughput for bound in facts.bounds if bound.stage != view.name]
+    return min([_FIFTH_MORE, *(bound / facts.throughput for bound in others)])
+
+
+def _even_line(pace: Pace) -> EvidenceLine:
+    says = f"spread of the time between two answers: {pace.unevenness:.0%} of its mean (up to {EVEN:.0%})"
+    return line("even_answers", says, pace.unevenness, EVEN, True)
+
+
+def _ask_less(facts: Facts, view: StageView, enough: int) -> tuple[Advice, ...]:
+    """Return what helps against a limit of somebody else's, and how to make sure that it is one."""
+    return (
+        Advice(
+            says="ask for a higher limit, or a second key or server (predicted for one that is twice as high)",
+            change=Change(speedups={view.name: 2.0}),
+        ),
+        Advice(says="ask less: several items in one request, a cache of answers, or no request where none is needed"),
+        Advice(
+            says=f"try it with {enough} workers: if as many jobs a second are done, it is the limit",
+            command=profile_again(facts.info, "--set", f"{view.account.station}.workers={enough}"),
+        ),
     )
 
 

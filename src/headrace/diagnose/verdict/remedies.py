@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from headrace.base.errors import SettingsError
+from headrace.diagnose.assumptions import likely_change
 from headrace.diagnose.prediction_interval import interval
 from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.verdict.proposal import Advice
@@ -41,12 +42,13 @@ def predict_ratio(replay: Replay, change: Change) -> Estimate | None:
     """Return the throughput of a change over that of the run, with its interval; None if it is refused."""
     try:
         replay.check_understood()
-        mid = replay.ratio(change)
+        likely = likely_change(replay, change)  # more callers of what is limited in rate wait longer each
+        mid = replay.ratio(likely)
         seeds, jobs = range(1, _RESAMPLES + 1), replay.affordable(_JOBS)
-        logs = [math.log(replay.ratio(change, seed=seed, num_jobs=jobs, resampled=True)) for seed in seeds]
+        logs = [math.log(replay.ratio(likely, seed=seed, num_jobs=jobs, resampled=True)) for seed in seeds]
     except (CannotReplay, SettingsError, ValueError):
         return None
-    return interval(mid, logs, replay.misfit)
+    return interval(mid, logs, replay.misfit, kinds=change.kinds)
 
 
 def whatif_command(replay: Replay, change: Change) -> str:

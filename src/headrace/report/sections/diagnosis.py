@@ -18,12 +18,13 @@ _OPEN = frozenset({VerdictClass.INCONCLUSIVE, VerdictClass.UNTRUSTED, VerdictCla
 _WEIGHTS = {True: ("✓ for", "ok"), False: ("✗ against", "failed")}
 
 
-def diagnosis(found: DiagnosisDocument | str | None, document: ProfileDocument) -> Section | None:
+def diagnosis(found: DiagnosisDocument | str | None, document: ProfileDocument | None) -> Section | None:
     """Return what limits the run.
 
     Args:
         found: What was diagnosed; a text: why that failed; None: it was not asked for.
-        document: The analysis of the same run; what its header tells is not told again.
+        document: The analysis of the same run; what its header tells is not told again. None: of a training, whose header tells
+            none of it.
     """
     if found is None:
         return None
@@ -66,8 +67,8 @@ def _verdict(found: DiagnosisDocument) -> Html:
     return tag("div", *parts, class_=f"finding {kind}")
 
 
-def _warnings(found: DiagnosisDocument, document: ProfileDocument) -> list[Html]:
-    told = {*document.warnings, *document.problems}
+def _warnings(found: DiagnosisDocument, document: ProfileDocument | None) -> list[Html]:
+    told = set() if document is None else {*document.warnings, *document.problems}
     listed = [*(goal.outcome for goal in found.goals), *(sentence(text) for text in found.warnings if text not in told)]
     return [bullets(listed)] if listed else []
 

@@ -78,24 +78,25 @@ def _trust(document: ProfileDocument) -> Html:
 
 def _tiles(document: ProfileDocument) -> list[Html]:
     since = "from the end of the warm-up" if document.window.from_seconds > 0 else "from the first arrival"
-    tiles = [_tile("throughput", rate(document.throughput), f"jobs delivered per second, {since} to the last outcome")]
+    tiles = [tile("throughput", rate(document.throughput), f"jobs delivered per second, {since} to the last outcome")]
     tiles += [_quantile_tile(quantile) for quantile in document.latency.percentiles]
     delivered = document.counters.get("delivered")
     if isinstance(delivered, int):
-        last = _tile("delivered", count(delivered), _other_outcomes(document))
+        last = tile("delivered", count(delivered), _other_outcomes(document))
     else:
-        last = _tile("delivered", None, "not counted")
-    return [*tiles, _tile("duration", seconds(document.elapsed_seconds), "first arrival to last outcome"), last]
+        last = tile("delivered", None, "not counted")
+    return [*tiles, tile("duration", seconds(document.elapsed_seconds), "first arrival to last outcome"), last]
 
 
 def _quantile_tile(quantile: Quantile) -> Html:
     name = f"latency p{quantile.percent:g}"
     if quantile.value is None:
-        return _tile(name, None, f"needs {quantile.num_needed:,} samples")
-    return _tile(name, seconds(quantile.value), "arrival to settlement")
+        return tile(name, None, f"needs {quantile.num_needed:,} samples")
+    return tile(name, seconds(quantile.value), "arrival to settlement")
 
 
-def _tile(name: str, value: Html | None, says: str) -> Html:
+def tile(name: str, value: Html | None, says: str) -> Html:
+    """Return one figure of the header, with what it is."""
     return tag("div", tag("dt", name), tag("dd", value or "-", class_="value"), tag("dd", says, class_="says"))
 
 

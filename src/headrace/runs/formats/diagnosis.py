@@ -71,6 +71,18 @@ class VerdictClass(StrEnum):
     RETRY = "RETRY"
     """Work done again: retries and duplicate deliveries (`RETRY/DUP`)."""
     LOGGING = "LOGGING"
+    LOADING = "LOADING"
+    """A training waits for its batches."""
+    TRANSFER = "TRANSFER"
+    """A training brings its batches to the device."""
+    OPTIMIZER = "OPTIMIZER"
+    CHECKPOINT = "CHECKPOINT"
+    STRAGGLER = "STRAGGLER"
+    """Ranks of a training wait for one of them."""
+    COMMUNICATION = "COMMUNICATION"
+    """Ranks of a training exchange their gradients."""
+    DUPLICATED_DATA = "DUPLICATED_DATA"
+    """Ranks of a training get the same batches."""
 
 
 class EvidenceLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,16 +20,18 @@ SEVERAL_SCHEMA = "headrace.predictions/1"
 
 #: Kinds of changes. `other`: settings of the Plan that are not named here.
 KINDS = (
-    "arrivals", "batch", "cache", "cores", "curve", "decode", "devices", "drop", "executor", "model", "other", "queues",
-    "quiet", "speedup", "workers",
+    "accumulate", "arrivals", "batch", "cache", "cores", "curve", "decode", "devices", "drop", "executor", "loader", "model",
+    "other", "queues", "quiet", "speedup", "workers",
 )  # fmt: skip
-_KIND_OF_TABLE = {"decode": "decode", "resources": "devices"}
+_KIND_OF_TABLE = {"decode": "decode", "resources": "devices", "loader": "loader"}
 _KIND_OF_KEY = {
     "workers": "workers",
     "receivers": "workers",
     "instances": "workers",
     "executor": "executor",
     "batch": "batch",
+    "accumulate": "accumulate",
+    "cache": "cache",
     "max_wait_seconds": "batch",
     "queue_items": "queues",
     "max_in_flight": "queues",
@@ -45,7 +47,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is done otherwise than in the recorded run; several changes at once are one Change."""
 
     settings: tuple[str, ...] = ()
-    """Settings of the Plan, each `KEY=VALUE` as `Plan.with_settings` takes them: workers, batch, queues, executor, ..."""
+    """Settings of the Plan, each `KEY=VALUE` as `Plan.with_settings` takes them: workers, batch, queues, executor, ... Of a
+    training: `loader.workers`, `loader.prefetch`, `loader.in_order`, `loader.persistent`, `batch`, `accumulate`, `cache`."""
     speedups: dict[str, float] = {}
     """{stage: how many times as fast}; 0.5 makes it twice as slow."""
     drop: tuple[str, ...] = ()
@@ -153,6 +156,9 @@ class PredictionDocument(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     """The folder's name."""
     pipeline: str
+    unit: str = "item"
+    """What the run counts, as its `run.json` says: `item`; `step` where a model was trained. Then throughput is in samples per
+    second, latency that of a step, and there is no Plan."""
     plan_id: str
     change: Change
     says: str

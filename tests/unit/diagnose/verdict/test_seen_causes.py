@@ -10,6 +10,7 @@ import pytest
 
 from headrace.base.records import Counters
 from headrace.diagnose.analysis import Analysis
+from headrace.diagnose.concurrency import is_rationed
 from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.diagnose.evidence import collect
 from headrace.diagnose.lock_holders import share_of_lock_waits
@@ -52,6 +53,40 @@ def test_a_slow_server_sets_no_pace(facts_of: Callable[[Any], Facts], pipe: Any,
     view = facts.stage("ask")
     assert view is not None
     assert pace.find_pace(facts, view) is None
+
+
+def by_luck(count: int, rate: float) -> np.ndarray:
+    """Return what each call takes if one is answered every 1/rate seconds, any of the eight that are under way."""
+    numbers, under_way = np.random.default_rng(5), list(range(WORKERS))
+    began, seconds = np.zeros(count), np.zeros(count)
+    for number in range(count):
+        answered, following = under_way.pop(numbers.integers(len(under_way))), number + WORKERS
+        seconds[answered] = (number + 1) / rate - began[answered]
+        if following < count:
+            began[following] = (number + 1) / rate
+            under_way.append(following)
+    return seconds
+
+
+def test_refusals_that_the_stage_hides_are_a_limited_rate(diagnose: Any, made: Any) -> None:
+    """Who asks again until it is let in waits by luck, and answers come at even steps: RATE_LIMIT, no slow download."""
+    wait = by_luck(400, 40.0) - 1e-4
+    found = diagnose(
+        made(name="ask", kind="io", work="download", cpu=1e-4, wait=wait, state="sleep", workers=WORKERS),
+        made(name="deliver", kind="io", work="deliver", cpu=2e-5, queue=400),
+    )
+    assert (found.first.verdict, found.first.cause, found.first.stage) == (VerdictClass.RATE_LIMIT, "rationed", "ask")
+    assert "ask again later" in found.first.says
+    assert not any("workers" in setting for remedy in found.first.remedies for setting in remedy.settings)
+
+
+@pytest.mark.parametrize("spread", [0.6, 1.0, 1.5])
+def test_unequal_calls_that_nobody_limits_are_not_rationed(spread: float) -> None:
+    """Eight callers whose calls take any time get answers at random moments: in 50 runs none is taken for a limit."""
+    for seed in range(50):
+        seconds = np.random.default_rng(seed).lognormal(-2.5, spread, (WORKERS, 60))
+        ended = np.cumsum(seconds, axis=1)
+        assert not is_rationed((ended - seconds).ravel(), ended.ravel())
 
 
 def test_refusals_are_a_limited_rate_and_not_failures(make_run: Any, pipe: Any, made: Any) -> None:

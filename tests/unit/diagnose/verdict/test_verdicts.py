@@ -14,6 +14,7 @@ from headrace.cli.diagnosis_text import as_text
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.diagnose.verdict import cores, flow, intake, ranking
+from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.proposal import Proposal
 from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
 from headrace.runs.reader import Run, read_run
@@ -144,6 +145,35 @@ def test_delivery_cannot_run_in_processes_and_is_not_sent_there(diagnose: Diagno
     assert found.first.stage == "deliver"
     assert not any("executor=process" in setting for remedy in found.first.remedies for setting in remedy.settings)
     assert any("NumPy arrays rather than lists" in remedy.says for remedy in found.first.remedies)
+
+
+@pytest.mark.parametrize(
+    ("size", "verdict"), [(243_000, VerdictClass.SERIALIZATION), (2_000, VerdictClass.CPU_SATURATION)]
+)
+def test_large_results_are_named_where_all_cores_are_at_work(
+    diagnose: Diagnose, made: Any, size: int, verdict: VerdictClass
+) -> None:
+    """A quarter of the CPU writes results, three stages take the rest: large results are the choice; of small ones no word."""
+    stages = [made(name=name, cpu=0.001, delay=0.003) for name in ("pack", "copy", "sort")]
+    writes = made(name="deliver", kind="io", work="deliver", cpu=0.001, delay=0.003, bytes_in=size)
+    found = diagnose(*stages, writes, cores=1)
+    assert found.first.verdict == verdict
+    if verdict is VerdictClass.SERIALIZATION:
+        assert (found.first.stage, found.first.cause) == ("deliver", "cores")
+
+
+def test_a_run_that_is_mostly_its_beginning_says_so(facts_of: Callable[[Any], Facts], pipe: Any, made: Any) -> None:
+    """A model that serves its first item after 3 s, of some 6 s in all, makes a run that is not understood: profile longer."""
+    load = np.concatenate([[3.0], np.full(399, 0.007)])
+    facts = facts_of(pipe(stages=[made(name="fetch", cpu=1e-4), model(made, cpu=load)]))
+    assert ranking._find_late_stage(facts) is None  # it was served at once, and took long
+    spans, own = facts.evidence.spans, facts.evidence.stage_rows("process")
+    spans.started[own] = np.maximum(spans.started[own], spans.arrived[own].min() + 3_000_000_000)
+    late = ranking._find_late_stage(facts)
+    assert late is not None
+    assert late == ("process", pytest.approx(3.0, abs=0.01))
+    assert "process served its first item 3.00 s after it came" in ranking._describe_misfit(facts, 1.2)
+    assert "profile a longer run" in ranking._decide(facts).says
 
 
 def test_a_delivery_to_a_file_waits_for_no_answer(diagnose: Diagnose, made: Any) -> None:

@@ -7,11 +7,13 @@ from types import ModuleType
 
 import pytest
 
+pytestmark = pytest.mark.full  # aiohttp comes with `make test-rest`
+
 
 @pytest.fixture(scope="module")
 def fuzz() -> ModuleType:
     """Return the tool, which is in no package."""
-    pytest.importorskip("aiohttp", reason="what aiohttp takes is compared with; it is in the extra `bench`")
+    pytest.importorskip("aiohttp")
     file = Path(__file__).resolve().parents[4] / "tools" / "fuzz_http.py"
     spec = importlib.util.spec_from_file_location("fuzz_http", file)
     assert spec is not None

@@ -1,0 +1,179 @@
+"""Runs one training of `whatif_cases`, recorded or not, in a process of its own."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import time
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+import headrace.samples
+import headrace.train
+from benchmarks.train.whatif_cases import Job
+
+#: Side of a photograph as it is decoded: opening it, which is no decoding, is then a few hundredths of that.
+_SIDE = 256
+#: Values of it that are augmented.
+_KEPT = 192 * 192 * 3
+
+
+def _photographs() -> list[bytes]:
+    """Return the sample photographs as JPEG of `_SIDE` x `_SIDE`."""
+    found = []
+    for file in sorted((Path(headrace.samples.__file__).parent / "photographs").glob("*.jpg")):
+        content = io.BytesIO()
+        Image.open(file).convert("RGB").resize((_SIDE, _SIDE)).save(content, "JPEG", quality=88)
+        found.append(content.getvalue())
+    return found
+
+
+class Augment:
+    """Changes contrast and adds noise, as often as asked."""
+
+    def __init__(self, times: int) -> None:
+        self._times = times
+
+    def __call__(self, image: np.ndarray) -> np.ndarray:
+        """Return float32, as long as the image."""
+        values = image.astype(np.float32)
+        for _ in range(self._times):
+            values = np.clip(np.sqrt(values * 1.1 + 3.0) * 11.0, 0.0, 255.0)
+        return values
+
+
+class Photographs(torch.utils.data.Dataset):
+    """Reads (sleeps), decodes and augments."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._files = _photographs()
+        self._kept: dict[int, np.ndarray] = {}
+        self.transform = Augment(job.augments)
+
+    def __len__(self) -> int:
+        return self._job.items
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        """Return float32, (width,)."""
+        image = self._kept.get(index)
+        if image is None:
+            image = self._load(index)
+            if self._job.is_cached:
+                self._kept[index] = image
+        return torch.from_numpy(self.transform(image)[: self._job.width] / 255.0)
+
+    def _load(self, index: int) -> np.ndarray:
+        job = self._job
+        if job.slow_every and index % job.slow_every == 0:
+            time.sleep(job.slow_seconds)
+        if job.read_seconds:
+            time.sleep(job.read_seconds)
+        for _ in range(job.decodes):
+            image = Image.open(io.BytesIO(self._files[index % len(self._files)]))
+            image.load()
+        return np.asarray(image).reshape(-1)[:_KEPT].copy()
+
+
+class Layers(torch.nn.Module):
+    """One layer, applied several times."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__()
+        self._times = job.layers
+        self.layer = torch.nn.Linear(job.width, job.width)
+        self.more = torch.nn.Parameter(torch.zeros(job.parameters))
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        """Return float32, (batch, width)."""
+        for _ in range(self._times):
+            batch = torch.relu(self.layer(batch))
+        return batch + self.more[:1].sum()
+
+
+def _loader(job: Job) -> torch.utils.data.DataLoader:
+    several: dict[str, Any] = {}
+    if job.workers:
+        several = {
+            "prefetch_factor": job.prefetch,
+            "in_order": job.in_order,
+            "persistent_workers": job.persistent,
+        }
+    return torch.utils.data.DataLoader(Photographs(job), batch_size=job.batch, num_workers=job.workers, **several)
+
+
+def _loop(job: Job, loader: Iterable[torch.Tensor], seconds: float) -> float:
+    """Train for so long and return samples per second, from the end of the first step on."""
+    model = Layers(job)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+    to_sort = np.random.default_rng(0).random(4000)
+    began, samples, steps = 0.0, 0, 0
+    epoch = 0
+    while True:
+        for number, batch in enumerate(loader, 1):
+            loss = model(batch).square().mean()
+            loss.backward()
+            if number % job.accumulate:
+                continue
+            optimizer.step()
+            optimizer.zero_grad()
+            for _ in range(job.after):
+                np.sort(to_sort)
+            if job.is_cached and not epoch:
+                continue
+            now = time.monotonic()
+            steps += 1
+            if steps == 1:
+                began = now
+                continue
+            samples += job.batch * job.accumulate
+            if now - began > seconds:
+                return samples / (now - began)
+        epoch += 1
+
+
+def _train(job: Job, seconds: float, output: Path | None, pipe: Any) -> None:
+    # More workers than cores are one of the changes.
+    warnings.filterwarnings("ignore", message="This DataLoader will create")
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    loader = _loader(job)
+    if output is None:
+        pipe.send(_loop(job, loader, seconds))
+    else:
+        with headrace.train.profile(loader, output=output, force=True) as watched:
+            rate = _loop(job, watched, seconds)
+        pipe.send(rate)
+    pipe.close()
+
+
+def run_job(job: Job, seconds: float, output: Path | None = None) -> float:
+    """Return the samples per second of a training in a forked process.
+
+    Args:
+        job: What is trained.
+        seconds: For how long, from the end of the first step on.
+        output: Run folder to record into; None: nothing is recorded.
+
+    Raises:
+        RuntimeError: If the process ended without a result.
+    """
+    context = multiprocessing.get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_train, args=(job, seconds, output, sending))
+    process.start()
+    sending.close()
+    try:
+        rate = float(receiving.recv())
+    except EOFError:
+        process.join()
+        raise RuntimeError(f"the training ended with status {process.exitcode}: {job}, process {os.getpid()}") from None
+    process.join()
+    return rate

@@ -1,0 +1,164 @@
+"""Run a training script and record where each of its steps goes; nothing in the script changes.
+
+    headrace train train.py --epochs 3                      as `python train.py --epochs 3`, and recorded
+    headrace train -o runs/first train.py --epochs 3        into this run folder
+    headrace train -m mypackage.train --epochs 3            a module, as `python -m` runs it
+    headrace train torchrun --nproc-per-node 2 train.py     any program: every process that trains is recorded
+    headrace diagnose runs/first                            what limits the steps
+
+The script is a process of its own, run by the same Python, with the same arguments, folder, streams and exit status. It gives
+the same results bit by bit. Options of headrace stand before the script; everything behind it is the script's.
+
+Recorded is each step from the request for its first batch to the next: waiting for data, forward, loss, backward, optimizer,
+and all between, for plain PyTorch loops and for what is built on them. Recording takes about 0.1 ms of a step.
+Steps that differ (first of an epoch, compiled again) and validation are kept apart.
+
+Ctrl-C reaches the script as usual; what was measured is kept. What headrace says goes to stderr. The exit status is the
+script's own, or 1 if it ended well and no step was seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.formatting import quote_arg
+from headrace.cli.terminal import is_quiet, say, write_json
+
+if TYPE_CHECKING:
+    from headrace.train.program import Ending
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.usage = "headrace train [-o RUN] [--force] [--json] (SCRIPT.py | -m MODULE | PROGRAM) [ARGUMENT]..."
+    parser.add_argument(
+        "-o", "--output", metavar="RUN", help="the run folder to write (default: runs/NAME-DATE-TIME, a new one)"
+    )
+    parser.add_argument("--force", action="store_true", help="replace an earlier run in the folder")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON document on stdout at the end (schema headrace.train/1); the script's stdout goes to stderr",
+    )
+    parser.add_argument(
+        "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, with its arguments"
+    )
+    parser.add_argument(
+        "program", nargs=argparse.REMAINDER, metavar="SCRIPT", help="script, or program, with its arguments"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the program, finish its run folder and say what was recorded."""
+    from headrace.base.errors import RunFolderError, SettingsError
+    from headrace.cli import EXIT_NEGATIVE
+    from headrace.cli.train_words import is_word, run_word
+    from headrace.runs.run_folder import RunFolder
+    from headrace.train.program import run_program
+
+    if args.module is None and is_word(args.program):
+        return run_word(args.program)
+    argv, name = _program(args)
+    output = Path(args.output) if args.output else _new_folder(name)
+    folder = RunFolder.create(output, pipeline=name, options=argv[1:], unit="step", force=args.force)
+    try:
+        ending = run_program(argv, _environment(folder.path, name), stdout=2 if args.json else 1)
+    except SettingsError:  # it could not be started
+        folder.discard()
+        raise
+    try:
+        folder.finish(ending.status, ended_by=ending.reason)  # type: ignore[arg-type]
+    except RunFolderError as error:
+        say(f"headrace train: {name} ended with exit status {ending.exit_status}; {error}")
+        return ending.exit_status or EXIT_NEGATIVE
+    return _report(folder.path, name, ending, as_json=args.json)
+
+
+def _program(args: argparse.Namespace) -> tuple[list[str], str]:
+    """Return what to start, and its name."""
+    from headrace.base.errors import SettingsError
+
+    if args.module is not None:
+        given = [*args.module, *args.program]
+        if not given:
+            raise SettingsError("-m names no module; expected `headrace train -m MODULE [ARGUMENT]...`")
+        return [sys.executable, "-m", *given], given[0]
+    given = args.program[1:] if args.program[:1] == ["--"] else args.program
+    if not given:
+        raise SettingsError(
+            "no script is named; expected `headrace train SCRIPT.py [ARGUMENT]...`, for example train.py"
+        )
+    if given[0].endswith(".py"):
+        if not Path(given[0]).is_file():
+            raise SettingsError(f"script {given[0]!r} does not exist; the working folder is {Path.cwd()}")
+        return [sys.executable, *given], given[0]
+    return given, Path(given[0]).name
+
+
+def _new_folder(program: str) -> Path:
+    """Return a folder for a run that was given no name."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(program).name.removesuffix(".py")).strip("-")
+    return Path("runs", f"{name or 'train'}-{time.strftime('%Y%m%d-%H%M%S')}")
+
+
+def _environment(folder: Path, script: str) -> dict[str, str]:
+    """Return the program's variables: those of this process, and what makes its Pythons record."""
+    armed = Path(__file__).resolve().parents[1] / "train" / "armed"
+    path = os.environ.get("PYTHONPATH")
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{armed}{os.pathsep}{path}" if path else str(armed),
+        "HEADRACE_TRAIN": str(folder.absolute()),
+        "HEADRACE_TRAIN_SCRIPT": script,
+    }
+
+
+def _report(folder: Path, name: str, ending: Ending, *, as_json: bool) -> int:
+    """Say what was recorded; return the exit status."""
+    from headrace.cli import EXIT_NEGATIVE
+    from headrace.cli.training_text import as_text
+    from headrace.diagnose.training.steps import read_steps
+    from headrace.runs.reader import read_run
+
+    ranks = read_steps(read_run(folder))
+    if ending.reason:
+        say(f"headrace train: {name}: {ending.reason}; what was recorded until then is in {folder}")
+    if as_json:
+        write_json(_document(folder, ending, ranks))
+    elif ranks and not is_quiet():
+        say(f"\n{as_text(folder)}\nrun folder: {folder}\nwhat limits it: headrace diagnose {quote_arg(folder)}")
+    if not ranks:
+        say(
+            f"headrace train: no training step was seen in {name}. Recorded are Pythons that import PyTorch and call an "
+            "optimizer (torch.optim) or backward(); not those started with -I, -E or -S, by another user, or on another "
+            f"machine. If spans could not be written, it is said above. Does {name} train with these arguments? The empty "
+            f"run folder is {folder}"
+        )
+    return ending.exit_status or (0 if ranks else EXIT_NEGATIVE)
+
+
+def _document(folder: Path, ending: Ending, ranks: list[Any]) -> dict[str, Any]:
+    return {
+        "schema": "headrace.train/1",
+        "run": str(folder),
+        "status": ending.status,
+        "exit_status": ending.exit_status,
+        "signal": ending.signal or None,
+        "processes": [
+            {
+                "rank": one.rank,
+                "host": one.host,
+                "process": one.process,
+                "steps": len(one.steps),
+                "validation": len(one.validation),
+                "between": len(one.between),
+            }
+            for one in ranks
+        ],
+    }

@@ -1,0 +1,157 @@
+"""What a cost of a training is: seconds that something takes besides forward and backward, and what could be done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from headrace.base.units import format_duration
+from headrace.diagnose.training.selection import Selection, select
+from headrace.diagnose.training.steps import Array, RankSteps, Stretches
+from headrace.runs.formats.diagnosis import Confidence, EvidenceLine, Finding, Remedy, VerdictClass
+from headrace.runs.formats.training_profile import PhaseTime, RankProfile, TrainingDocument
+from headrace.runs.training_phases import Phase
+
+#: What costs less of the training's time than this is not worth work.
+WORTH_WORK = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Something that takes time, or spoils the training."""
+
+    verdict: VerdictClass
+    stage: str | None
+    """A phase of the step, or a kind of loading work."""
+    cause: str = ""
+    says: str
+    rule: str
+    share: float
+    """Of the training's time, 0 to 1, that would be saved without it: at most, for something else may limit then."""
+    evidence: tuple[EvidenceLine, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+
+    @property
+    def gain(self) -> float:
+        """Throughput without it over that of the run, at most."""
+        return 1.0 / (1.0 - min(self.share, 0.99))
+
+    def as_finding(self, confidence: Confidence, more: str = "") -> Finding:
+        """Return it as a finding.
+
+        Args:
+            confidence: How sure it is.
+            more: A further sentence.
+        """
+        without = fact(
+            "gain",
+            f"without it: x{self.gain:.2f} of the steps per second at most",
+            self.gain,
+            1.0 / (1.0 - WORTH_WORK),
+        )
+        return Finding(
+            verdict=self.verdict,
+            stage=self.stage,
+            cause=self.cause,
+            says=f"{self.says}; {more}" if more else self.says,
+            rule=self.rule,
+            confidence=confidence,
+            gain=self.gain if self.share else None,
+            evidence=(without, *self.evidence) if self.share else self.evidence,
+            remedies=self.remedies,
+        )
+
+
+def fact(name: str, says: str, value: float | None, threshold: float | None = None) -> EvidenceLine:
+    """Return a line of evidence: for the finding from its threshold on, against it below, neither without a threshold."""
+    supports = None if threshold is None or value is None else value >= threshold
+    return EvidenceLine(name=name, says=says, value=value, threshold=threshold, supports=supports)
+
+
+@dataclass(frozen=True)
+class View:
+    """One rank as the rules see it. Times of a rule are sums over what lasts: not the first step, not the warm-up."""
+
+    document: TrainingDocument
+    rank: RankSteps
+    profile: RankProfile
+    folder: Path
+
+    @cached_property
+    def selection(self) -> Selection:
+        """What each step is."""
+        return select(self.rank.steps)
+
+    @cached_property
+    def seconds(self) -> float:
+        """Of the training that lasts: what happens once at its beginning is no share of a long one."""
+        stretches = (self.rank.steps, self.rank.validation, self.rank.between)
+        return float(sum(one.wall[self._lasts(one)].sum() for one in stretches))
+
+    @cached_property
+    def plain(self) -> Array:
+        """bool: the steps that are averaged."""
+        return self.selection.plain
+
+    @property
+    def num_plain(self) -> int:
+        """Steps that are averaged."""
+        return int(self.plain.sum())
+
+    @property
+    def step_seconds(self) -> float:
+        """Mean plain step."""
+        return self.profile.step.mean or 0.0
+
+    def phase(self, phase: Phase) -> PhaseTime | None:
+        """Return a phase of the plain steps; None where they have none."""
+        return next((one for one in self.profile.phases if one.phase == phase), None)
+
+    def mean_seconds(self, phase: Phase) -> float:
+        """Return the mean of a phase in a plain step; 0 where there is none."""
+        found = self.phase(phase)
+        return 0.0 if found is None else found.seconds
+
+    def share_of(self, step_seconds: float) -> float:
+        """Return the share of the training that so many seconds of each plain step are."""
+        return self.num_plain * step_seconds / self.seconds if self.seconds else 0.0
+
+    def lasting_seconds(self, phase: Phase) -> float:
+        """Return the sum of a phase over all that lasts, steps and what is between them."""
+        total = 0.0
+        for one in (self.rank.steps, self.rank.validation, self.rank.between):
+            times = one.phases.get(phase)
+            total += 0.0 if times is None else float(times.wall[self._lasts(one)].sum())
+        return total
+
+    def lines(self, phase: Phase) -> str:
+        """Return the user's line that was seen most in a phase, in words; empty where nothing was sampled."""
+        found = self.profile.lines.get(phase, ())
+        return f"; {found[0][1]:.0%} of it in {found[0][0]}" if found else ""
+
+    def parts(self, phase: Phase) -> str:
+        """Return how a phase splits: `CPU 3.1 ms, run delay 0, blocked 1.2 ms`."""
+        found = self.phase(phase)
+        if found is None or found.cpu_seconds is None:
+            return "its CPU time was not measured"
+        return (
+            f"of it {format_duration(found.cpu_seconds)} computing, {format_duration(found.run_delay_seconds)} waiting for a "
+            f"core, {format_duration(found.blocked_seconds)} blocked"
+        )
+
+    def _lasts(self, stretches: Stretches) -> Array:
+        """Return which stretches are not of the beginning: bool."""
+        steps = self.rank.steps
+        if stretches is steps:
+            once = self.selection.warm_up | self.selection.failed | self.selection.recompiled
+            return np.asarray(~once & (np.arange(len(steps)) > 0))
+        return np.asarray(stretches.started > float(steps.started[0]))
+
+
+def costs_worth(costs: Sequence[Cost | None]) -> list[Cost]:
+    """Return those that are worth work, the largest first."""
+    return sorted((one for one in costs if one is not None and one.share >= WORTH_WORK), key=lambda one: -one.share)

@@ -1,0 +1,242 @@
+"""Simulates a training: loader workers, their order, and the training thread, on shared cores.
+
+How this works: what is replayed are needs (seconds of a core, seconds blocked), not durations, so that a changed run has its
+own waits. The loader is PyTorch's `DataLoader`: `prefetch` batches for each worker are given out when an epoch begins, round
+robin, and one more whenever a batch was taken. With `in_order` the training thread takes batch i before batch i + 1; without
+it, what came first, and the next batch goes to a worker that has room. Without workers the training thread loads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.diagnose.training.simulation_machine import NOTHING, Machine, Need, Process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderModel:
+    """How batches are loaded."""
+
+    workers: int
+    """0: by the training thread."""
+    prefetch: int = 2
+    """Batches for each worker that are given out ahead, >= 1."""
+    in_order: bool = True
+    persistent: bool = False
+    """Workers live on from one epoch to the next."""
+    turn: Need = NOTHING
+    """What the training thread needs for each worker that an epoch starts and ends."""
+    warm_up: Need = NOTHING
+    """From its start until a worker can load its first batch."""
+    send: Need = NOTHING
+    """For a worker to hand a batch over."""
+    receive: Need = NOTHING
+    """For the training thread to take a batch that is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Microbatch:
+    """One batch of the loader, and what the training thread does with it before it asks for another."""
+
+    samples: int
+    load: tuple[Need, ...]
+    compute: tuple[Need, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepModel:
+    """One update of the parameters."""
+
+    microbatches: tuple[Microbatch, ...]
+    """At least one."""
+    update: tuple[Need, ...]
+    """What is done once, after the last of them."""
+
+    @property
+    def samples(self) -> int:
+        """Samples in all its batches."""
+        return sum(one.samples for one in self.microbatches)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingModel:
+    """A training, as it is simulated."""
+
+    loader: LoaderModel
+    epochs: tuple[tuple[StepModel, ...], ...]
+    """No epoch is empty."""
+    cores: float
+    others: float = 0.0
+    """Threads of other programs that are always runnable."""
+
+    @property
+    def steps(self) -> Iterator[StepModel]:
+        """All steps, in order."""
+        return (step for epoch in self.epochs for step in epoch)
+
+    def replace(self, **changes: object) -> TrainingModel:
+        """Return it with other fields."""
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedTraining:
+    """What came of it."""
+
+    ends: list[float]
+    """Seconds at which each step ended."""
+    waits: list[float]
+    """Seconds that each step waited for its batches, loading without workers included."""
+    samples: list[int]
+    """Of each step."""
+    seconds: float
+    cores_used: float
+    """Core-seconds of all processes."""
+    run_delay: float
+    """Seconds runnable without a core, one thread of each process counted."""
+    worker_seconds: float
+    """Seconds in which workers loaded, of all workers."""
+
+    @property
+    def rate(self) -> float:
+        """Samples (steps where none are known) per second, from the end of the first step on."""
+        done = sum(self.samples[1:]) or len(self.samples) - 1
+        seconds = self.ends[-1] - self.ends[0]
+        return done / seconds if seconds > 0 else 0.0
+
+    @property
+    def step_seconds(self) -> list[float]:
+        """From the end of one step to the end of the next, turns of epochs included."""
+        return [after - before for before, after in zip(self.ends, self.ends[1:], strict=False)]
+
+
+def simulate_training(model: TrainingModel) -> SimulatedTraining:
+    """Run a training once and return what happened; deterministic.
+
+    Args:
+        model: Of two steps at least.
+    """
+    return _Simulation(model).run()
+
+
+class _Simulation:
+    """The state of one simulation."""
+
+    def __init__(self, model: TrainingModel) -> None:
+        self._model, self._loader = model, model.loader
+        self._machine = Machine(model.cores, model.others)
+        self._ends: list[float] = []
+        self._waits: list[float] = []
+        self._worker_seconds = 0.0
+        self._workers: dict[int, Process] = {}
+        self._reset()
+
+    def run(self) -> SimulatedTraining:
+        self._trainer = self._train()
+        self._machine.start(self._trainer)
+        self._machine.run()
+        return SimulatedTraining(
+            ends=self._ends,
+            waits=self._waits,
+            samples=[step.samples for step in self._model.steps],
+            seconds=self._machine.now,
+            cores_used=self._machine.busy,
+            run_delay=self._machine.run_delay,
+            worker_seconds=self._worker_seconds,
+        )
+
+    def _reset(self) -> None:
+        """Forget the batches of the epoch before."""
+        workers = self._loader.workers
+        self._queues: list[deque[int]] = [deque() for _ in range(workers)]
+        self._outstanding = [0] * workers
+        self._sleeping: set[int] = set()
+        self._loads: list[tuple[Need, ...]] = []
+        self._given = self._turn_of = 0
+        self._arrived: dict[int, int] = {}
+        self._is_waiting = False
+
+    # The training thread.
+
+    def _train(self) -> Process:
+        for number, epoch in enumerate(self._model.epochs):
+            yield from self._begin_epoch(epoch, is_first=number == 0)
+            position = 0
+            for step in epoch:
+                waited = 0.0
+                for microbatch in step.microbatches:
+                    began = self._machine.now
+                    yield from self._take(position, microbatch)
+                    waited += self._machine.now - began
+                    position += 1
+                    yield from microbatch.compute
+                yield from step.update
+                self._ends.append(self._machine.now)
+                self._waits.append(waited)
+
+    def _begin_epoch(self, epoch: tuple[StepModel, ...], *, is_first: bool) -> Process:
+        loader, starts = self._loader, is_first or not self._loader.persistent
+        if not loader.workers:
+            return
+        if starts:
+            self._workers.clear()
+            self._reset()
+            yield loader.turn.scaled(loader.workers)
+        self._loads = [one.load for step in epoch for one in step.microbatches]
+        self._given, self._arrived = 0, {}
+        for worker in range(loader.workers if starts else 0):
+            self._workers[worker] = self._work(worker, self._queues)
+            self._machine.start(self._workers[worker])
+        for _ in range(loader.prefetch * loader.workers):
+            self._give()
+
+    def _take(self, position: int, microbatch: Microbatch) -> Process:
+        """Wait for a batch and take it; without workers, load it."""
+        if not self._loader.workers:
+            yield from microbatch.load
+            return
+        while not (position in self._arrived if self._loader.in_order else self._arrived):
+            self._is_waiting = True
+            yield None
+        taken = position if self._loader.in_order else next(iter(self._arrived))
+        self._outstanding[self._arrived.pop(taken)] -= 1
+        yield self._loader.receive
+        self._give()
+
+    def _give(self) -> None:
+        """Give the next batch of the epoch to the worker whose turn it is."""
+        if self._given == len(self._loads):
+            return
+        loader = self._loader
+        for _ in range(loader.workers):
+            worker = self._turn_of
+            self._turn_of = (worker + 1) % loader.workers
+            if loader.in_order or self._outstanding[worker] < loader.prefetch:
+                break
+        self._queues[worker].append(self._given)
+        self._outstanding[worker] += 1
+        self._given += 1
+        if worker in self._sleeping:
+            self._sleeping.remove(worker)
+            self._machine.wake(self._workers[worker])
+
+    # A worker.
+
+    def _work(self, worker: int, queues: list[deque[int]]) -> Process:
+        yield self._loader.warm_up
+        while queues is self._queues:  # else the epoch is over, and others took its place
+            if not queues[worker]:
+                self._sleeping.add(worker)
+                yield None
+                continue
+            number, began = queues[worker].popleft(), self._machine.now
+            yield from self._loads[number]
+            yield self._loader.send
+            self._worker_seconds += self._machine.now - began
+            self._arrived[number] = worker
+            if self._is_waiting:
+                self._is_waiting = False
+                self._machine.wake(self._trainer)

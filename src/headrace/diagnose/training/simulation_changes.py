@@ -1,0 +1,333 @@
+"""Changes of a training, by the keys that users type, and the training with them made."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.base.errors import SettingsError
+from headrace.base.settings import unknown_key
+from headrace.diagnose.replay.demands import CannotReplay
+from headrace.diagnose.training.simulation import LoaderModel, Microbatch, StepModel, TrainingModel
+from headrace.diagnose.training.simulation_machine import Need
+from headrace.diagnose.training.simulation_needs import IN_THREADS, LOADING, PARTS, PER_BATCH, PER_STEP, Needs
+from headrace.diagnose.training.simulation_recorded import RecordedTraining
+from headrace.diagnose.training.steps import Array
+from headrace.runs.formats.prediction import Change
+from headrace.runs.training_phases import LoaderWork, Phase
+
+#: Parts of a training that `--speedup` and `--drop` name.
+NAMES = tuple(str(one) for one in (*PER_BATCH, *PER_STEP[:3], *LOADING))
+#: Loader processes more than this are a slip of the hand.
+_MOST_WORKERS = 1024
+#: What a loader process costs where the run had none: for the training thread to start and end it, for itself to begin, and
+#: for both to pass a batch. Rounded from recorded runs of PyTorch 2.13 with `fork` and batches of 0.8 MB on two busy cores.
+WORKER_TURN, WORKER_WARM_UP = Need(0.008, 0.012), Need(0.0, 0.010)
+WORKER_SEND, WORKER_RECEIVE = Need(0.0, 0.0005), Need(0.0, 0.0008)
+#: Steps of another batch size that make a cost known.
+_LEAST_OF_SIZE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingChange:
+    """The settings of a change, checked; None: as recorded."""
+
+    workers: int | None = None
+    prefetch: int | None = None
+    in_order: bool | None = None
+    persistent: bool | None = None
+    batch: int | None = None
+    accumulate: int | None = None
+    cache: str | None = None
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
+            raise ValueError(f"expected a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def _yes_or_no(text: str) -> bool:
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if text.lower() not in known:
+        raise ValueError("expected true or false")
+    return known[text.lower()]
+
+
+def _in_memory(text: str) -> str:
+    if text != "ram":
+        raise ValueError("expected ram: each item is kept in memory once it was read and decoded")
+    return text
+
+
+_PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "loader.workers": ("workers", _whole(0, _MOST_WORKERS)),
+    "loader.prefetch": ("prefetch", _whole(1, 4096)),
+    "loader.in_order": ("in_order", _yes_or_no),
+    "loader.persistent": ("persistent", _yes_or_no),
+    "batch": ("batch", _whole(1, 10**7)),
+    "accumulate": ("accumulate", _whole(1, 10**5)),
+    "cache": ("cache", _in_memory),
+}
+#: Keys of `--set` for a run whose unit is `step`.
+KEYS = tuple(_PARSERS)
+
+
+def parse_change(change: Change) -> TrainingChange:
+    """Return the settings of a change, and check what it speeds up or drops.
+
+    Raises:
+        SettingsError: If a key or name is not one of a training, or a value is impossible.
+    """
+    found: dict[str, Any] = {}
+    for setting in change.settings:
+        key, equals, value = (part.strip() for part in setting.partition("="))
+        if key not in _PARSERS:
+            raise unknown_key(key, "--set: keys of a training run", KEYS)
+        if not equals:
+            raise SettingsError(f"--set {setting}: expected {key}=VALUE")
+        name, parse = _PARSERS[key]
+        try:
+            found[name] = parse(value)
+        except ValueError as error:
+            raise SettingsError(f"--set {setting}: {error}") from None
+    for name in (*change.speedups, *change.drop):
+        if name not in NAMES:
+            raise unknown_key(name, "--speedup and --drop: parts of a training", NAMES)
+    return TrainingChange(**found)
+
+
+def build_model(
+    recorded: RecordedTraining,
+    change: Change,
+    *,
+    others: float = 0.0,
+    order: Array | None = None,
+    threads: int | None = None,
+) -> TrainingModel:
+    """Return a recorded training with a change made.
+
+    Args:
+        recorded: The training.
+        change: What is done otherwise; `Change()` for the training as it was.
+        others: Threads of other programs that are always runnable.
+        order: int64, (steps,): which recorded step takes each place; None: each its own.
+        threads: Threads that compute in forward, backward and optimizer; None: those of PyTorch.
+
+    Raises:
+        SettingsError: As `parse_change`.
+        CannotReplay: If the run does not know what the change would cost.
+    """
+    settings = parse_change(change)
+    places = np.arange(len(recorded)) if order is None else order
+    _refuse_unknown(recorded, settings, change)
+    loads = _change_loading(recorded, settings, change)
+    phases = {
+        phase: _scaled(needs, _factor(change, str(phase)))
+        for phase, needs in _change_batch(recorded, settings.batch).items()
+    }
+    builder = _Builder(recorded, settings, phases, loads, threads or recorded.threads)
+    return TrainingModel(
+        loader=_change_loader(recorded.loader, settings),
+        epochs=tuple(builder.build_epochs(places)),
+        cores=change.cores or recorded.cores,
+        others=0.0 if change.quiet else others,
+    )
+
+
+def batch_sizes(recorded: RecordedTraining) -> dict[int, int]:
+    """Return {samples of a micro-batch: steps that had it}."""
+    sizes, counts = np.unique(recorded.samples // recorded.microbatches, return_counts=True)
+    return {int(size): int(count) for size, count in zip(sizes, counts, strict=True) if size > 0}
+
+
+def _refuse_unknown(recorded: RecordedTraining, settings: TrainingChange, change: Change) -> None:
+    loader = (settings.workers, settings.prefetch, settings.in_order, settings.persistent, settings.cache)
+    faster = [name for name in (*change.speedups, *change.drop) if name in LOADING]
+    if not recorded.is_loading_known and (any(one is not None for one in loader) or faster):
+        raise CannotReplay(
+            "what loading a batch cost in the workers of this run was not recorded, only how long the training thread waited "
+            "(`not_measured` in its training/HOST-PID.json may say why). Record it again with a `torch.utils.data.DataLoader`, "
+            "or with num_workers=0, where the training thread loads"
+        )
+    missing = [name for name in faster if LoaderWork(name) not in recorded.loading]
+    if missing:
+        known = ", ".join(str(one) for one in recorded.loading)
+        raise CannotReplay(
+            f"the run does not say what {missing[0]} cost in loading a batch; it knows {known}. If the data set does that "
+            "itself, outside of the libraries that headrace watches, ask for items"
+        )
+    if settings.cache and not {LoaderWork.READ, LoaderWork.DECODE} & set(recorded.loading):
+        raise CannotReplay(
+            "the run does not say what reading and decoding cost, so it is not known what a cache would save; record it again "
+            "with loader workers"
+        )
+    if settings.batch is not None:
+        _check_batch(recorded, settings.batch)
+
+
+def _check_batch(recorded: RecordedTraining, batch: int) -> None:
+    enough = [size for size, count in batch_sizes(recorded).items() if count >= _LEAST_OF_SIZE]
+    if len(enough) < 2 or not min(enough) <= batch <= max(enough):
+        sizes = ", ".join(str(size) for size in enough) or "none"
+        raise CannotReplay(
+            f"what a step costs with batches of {batch} is not known: of sizes with {_LEAST_OF_SIZE} steps or more this run "
+            f"has {sizes}. Record a run in which the batch size changes, with {_LEAST_OF_SIZE} steps of {batch} or of sizes "
+            "on both sides of it"
+        )
+
+
+def _factor(change: Change, name: str) -> float:
+    return 0.0 if name in change.drop else 1.0 / change.speedups.get(name, 1.0)
+
+
+def _scaled(needs: Needs, factor: float) -> Needs:
+    return Needs(needs.blocked * factor, needs.cpu * factor)
+
+
+def _change_loading(recorded: RecordedTraining, settings: TrainingChange, change: Change) -> dict[LoaderWork, Needs]:
+    found = {}
+    for work, needs in recorded.loading.items():
+        factor = _factor(change, str(work))
+        if work in PARTS:
+            factor *= _factor(change, LoaderWork.ITEMS)
+        if settings.cache and work in (LoaderWork.READ, LoaderWork.DECODE):
+            factor = 0.0
+        found[work] = _scaled(needs, factor)
+    return found
+
+
+def _change_batch(recorded: RecordedTraining, batch: int | None) -> dict[Phase, Needs]:
+    """Return the phases of each step with micro-batches of another size: on the line through the recorded ones."""
+    if batch is None:
+        return recorded.phases
+    counts = recorded.microbatches
+    sizes = recorded.samples / counts
+    found = dict(recorded.phases)
+    for phase in found.keys() & set(PER_BATCH):
+        needs = found[phase]
+        found[phase] = Needs(*(_moved(part / counts, sizes, batch) * counts for part in (needs.blocked, needs.cpu)))
+    return found
+
+
+def _moved(values: Array, sizes: Array, batch: int) -> Array:
+    slope = max(0.0, float(np.polyfit(sizes, values, 1)[0]))
+    return np.asarray(np.maximum(values + slope * (batch - sizes), 0.0))
+
+
+def _change_loader(own: LoaderModel, settings: TrainingChange) -> LoaderModel:
+    workers = own.workers if settings.workers is None else settings.workers
+    changed = dataclasses.replace(
+        own,
+        workers=workers,
+        prefetch=own.prefetch if settings.prefetch is None else settings.prefetch,
+        in_order=own.in_order if settings.in_order is None else settings.in_order,
+        persistent=own.persistent if settings.persistent is None else settings.persistent,
+    )
+    if workers and not own.workers:
+        return dataclasses.replace(
+            changed, turn=WORKER_TURN, warm_up=WORKER_WARM_UP, send=WORKER_SEND, receive=WORKER_RECEIVE
+        )
+    return changed
+
+
+class _Builder:
+    """Puts recorded needs together to steps."""
+
+    def __init__(
+        self,
+        recorded: RecordedTraining,
+        settings: TrainingChange,
+        phases: dict[Phase, Needs],
+        loads: dict[LoaderWork, Needs],
+        threads: int,
+    ) -> None:
+        self._recorded, self._settings, self._phases, self._loads = recorded, settings, phases, loads
+        self._threads = threads
+        self._first_batch = np.concatenate([[0], np.cumsum(recorded.microbatches)])
+        # With `no_sync` gradients are exchanged once for each update: what was once a batch becomes once a step.
+        is_moved = settings.accumulate is not None
+        self._per_batch = tuple(phase for phase in PER_BATCH if not (is_moved and phase is Phase.EXCHANGE))
+        self._per_step = (*((Phase.EXCHANGE,) if is_moved else ()), *PER_STEP)
+
+    def build_epochs(self, places: Array) -> Iterator[tuple[StepModel, ...]]:
+        bounds = [*self._recorded.epoch_starts, len(places)]
+        for begin, end in itertools.pairwise(bounds):
+            own = [int(place) for place in places[begin:end]]
+            if self._settings.accumulate is None and self._settings.batch is None:
+                yield tuple(self._step(place, self._batches(place)) for place in own)
+            else:
+                yield tuple(self._regroup(own))
+
+    def _regroup(self, places: list[int]) -> Iterator[StepModel]:
+        """Yield the steps of an epoch with as many samples in batches of another size, or other steps of them."""
+        batches = [(place, one) for place in places for one in self._batches(place)]
+        batch = self._settings.batch
+        if batch is not None:
+            total = sum(one.samples for _, one in batches)
+            wanted = max(1, round(total / batch))
+            batches = [self._resized(batches[number % len(batches)], batch) for number in range(wanted)]
+        each = self._settings.accumulate or round(float(self._recorded.microbatches.mean()))
+        for first in range(0, len(batches), each):
+            own = batches[first : first + each]
+            yield self._step(own[-1][0], tuple(one for _, one in own))
+
+    def _resized(self, pair: tuple[int, Microbatch], batch: int) -> tuple[int, Microbatch]:
+        place, one = pair
+        factor = batch / one.samples if one.samples else 1.0
+        load = tuple(need.scaled(factor) for need in one.load)
+        return place, Microbatch(samples=batch, load=load, compute=one.compute)
+
+    def _step(self, place: int, batches: tuple[Microbatch, ...]) -> StepModel:
+        return StepModel(microbatches=batches, update=self._needs(self._per_step, place, 1))
+
+    def _batches(self, place: int) -> tuple[Microbatch, ...]:
+        count = int(self._recorded.microbatches[place])
+        samples = int(self._recorded.samples[place])
+        compute = self._needs(self._per_batch, place, count)
+        first = int(self._first_batch[place])
+        return tuple(
+            Microbatch(
+                samples=samples // count + (1 if number < samples % count else 0),
+                load=self._load(first + number),
+                compute=compute,
+            )
+            for number in range(count)
+        )
+
+    def _load(self, batch: int) -> tuple[Need, ...]:
+        works = [self._loads[work] for work in LOADING if work in self._loads]
+        return _joined([Need(float(one.blocked[batch]), float(one.cpu[batch])) for one in works])
+
+    def _needs(self, phases: tuple[Phase, ...], place: int, count: int) -> tuple[Need, ...]:
+        found = [
+            Need(
+                float(self._phases[phase].blocked[place]) / count,
+                float(self._phases[phase].cpu[place]) / count,
+                float(self._threads if phase in IN_THREADS else 1),
+            )
+            for phase in phases
+            if phase in self._phases
+        ]
+        return _joined(found)
+
+
+def _joined(needs: list[Need]) -> tuple[Need, ...]:
+    """Return the same needs with neighbours made one where only one is blocked, so that a simulation has fewer events."""
+    found: list[Need] = []
+    for need in needs:
+        if need.blocked == need.cpu == 0.0:
+            continue
+        if found and found[-1].width == need.width and (need.blocked == 0.0 or found[-1].cpu == 0.0):
+            found[-1] = Need(found[-1].blocked + need.blocked, found[-1].cpu + need.cpu, need.width)
+        else:
+            found.append(need)
+    return tuple(found)

@@ -1,0 +1,311 @@
+"""A recorded training, ready to be simulated: its needs, its loader, the machine, and what was measured of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.diagnose.replay.demands import CannotReplay
+from headrace.diagnose.training.profile import read_process
+from headrace.diagnose.training.simulation import LoaderModel
+from headrace.diagnose.training.simulation_machine import Need
+from headrace.diagnose.training.simulation_needs import (
+    PER_BATCH,
+    PER_STEP,
+    Needs,
+    loading_needs,
+    needs_of,
+    standing_for,
+)
+from headrace.diagnose.training.steps import Array, RankSteps, Stretches, read_steps
+from headrace.diagnose.training.trust import check_training
+from headrace.runs.formats.training import LoaderInfo, TrainingProcess
+from headrace.runs.hardware import Hardware
+from headrace.runs.reader import Run
+from headrace.runs.training_phases import Kind, LoaderWork, Phase
+
+#: Steps that are simulated; of longer runs, the last ones.
+MOST_STEPS = 800
+#: Fewer steps say little of how much they differ.
+LEAST_STEPS = 8
+#: Above this share of the steps spent waiting, a run whose loading was not recorded cannot be simulated.
+_MOST_UNEXPLAINED = 0.05
+#: Taking a batch that is there blocks for no longer than this many seconds; more is waiting for it.
+_MOST_HANDOFF = 0.0005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedTraining:
+    """What is known of one training process."""
+
+    phases: dict[Phase, Needs]
+    """Of each step."""
+    microbatches: Array
+    """int64: of each step, >= 1."""
+    samples: Array
+    """int64: of each step; 0: not known."""
+    loading: dict[LoaderWork, Needs]
+    """Of each micro-batch, in order of the steps."""
+    is_loading_known: bool
+    """False: the loader kept up, and what it cost was not recorded."""
+    epoch_starts: Array
+    """int64: places of the steps that began an epoch; the first is 0."""
+    loader: LoaderModel
+    threads: int
+    """Of PyTorch's operators, in the training process."""
+    cores: float
+    rate: float
+    """Samples (steps, where samples are not known) per second as measured, without the first step."""
+    noise: float
+    """Standard error of `rate`, as a share."""
+    step_seconds: float
+    """Median wall time of a step."""
+    walls: Array
+    """float64 seconds: of each step; of one that stands for no other, that of its stand-in."""
+    wait_share: float
+    """Of the steps' time, in the training thread."""
+    run_delay: float
+    """Seconds: of the training thread and of loading together."""
+    load_walls: Array
+    """float64 seconds: of each micro-batch, waiting for cores included."""
+    distrust: tuple[str, ...] = ()
+    """Which checks of the run failed, a sentence each."""
+
+    def __len__(self) -> int:
+        return len(self.microbatches)
+
+
+def read_training(run: Run) -> RecordedTraining:
+    """Return the training of a run folder whose unit is `step`.
+
+    Raises:
+        CannotReplay: If it has too few steps, several ranks, or does not say what loading cost although it counts.
+    """
+    ranks = read_steps(run)
+    if len(ranks) != 1:
+        found = f"{len(ranks)} processes trained" if ranks else "no step was recorded"
+        raise CannotReplay(
+            f"{run.path} cannot be simulated: {found}, expected one; record a training of one process of at least "
+            f"{LEAST_STEPS} steps"
+        )
+    (rank,) = ranks
+    process = read_process(run.path, rank.host, rank.process)
+    distrust = check_training(run, ranks, [process]).distrust
+    return dataclasses.replace(recorded_training(rank, process, run.info.hardware), distrust=distrust)
+
+
+def recorded_training(rank: RankSteps, process: TrainingProcess | None, hardware: Hardware) -> RecordedTraining:
+    """Return what is known of a training process.
+
+    Args:
+        rank: Its steps.
+        process: What it says of itself; None if it did not live to write that.
+        hardware: Its machine.
+
+    Raises:
+        CannotReplay: See `read_training`.
+    """
+    if len(rank.steps) < LEAST_STEPS:
+        raise CannotReplay(
+            f"the run has {len(rank.steps)} steps, and {LEAST_STEPS} are needed to tell how much they differ; train for longer"
+        )
+    info = training_loader(process, rank.steps)
+    rank = _last_steps(rank)
+    stands = standing_for(rank.steps)
+    workers = info.workers if info is not None else 0
+    loading, is_known = loading_needs(rank, workers), True
+    wait_share = _wait_share(rank.steps)
+    counts = np.maximum(rank.steps.microbatches, 1)
+    if loading is None:
+        if wait_share > _MOST_UNEXPLAINED:
+            raise CannotReplay(
+                f"the steps waited {wait_share:.0%} of their time for batches, and what loading cost in the workers was not "
+                "recorded; record the training again with a `torch.utils.data.DataLoader` that headrace can watch"
+            )
+        zeros = np.zeros(int(counts.sum()))
+        loading, is_known = {LoaderWork.ITEMS: Needs(zeros, zeros)}, False
+    walls = _walls(rank)
+    samples = rank.steps.samples[stands]
+    rate, noise = measure_rate(rank)
+    return RecordedTraining(
+        phases={
+            phase: needs_of(times)[stands]
+            for phase, times in rank.steps.phases.items()
+            if phase in (*PER_BATCH, *PER_STEP)
+        },
+        microbatches=counts,
+        samples=samples,
+        loading=loading,
+        is_loading_known=is_known,
+        epoch_starts=_epoch_starts(rank.steps),
+        loader=_loader(rank, info, hardware.num_cores) if is_known else LoaderModel(workers=0),
+        threads=max(1, process.threads) if process is not None else 1,
+        cores=min(float(hardware.num_cores), hardware.cpu_quota or math.inf),
+        rate=rate,
+        noise=noise,
+        step_seconds=float(np.median(rank.steps.wall[1:])),
+        walls=walls,
+        wait_share=wait_share,
+        run_delay=_run_delay(rank, workers),
+        load_walls=_load_walls(rank),
+    )
+
+
+def training_loader(process: TrainingProcess | None, steps: Stretches) -> LoaderInfo | None:
+    """Return the loader that steps were made of: that of most batches learnt from, else one with their batch size."""
+    loaders = process.loaders if process is not None else ()
+    learnt = max(loaders, key=lambda one: one.num_learnt or 0, default=None)
+    if learnt is not None and learnt.num_learnt:
+        return learnt
+    size = int(np.median(steps.samples // np.maximum(steps.microbatches, 1)))
+    return next((one for one in loaders if one.batch_size == size), loaders[0] if loaders else None)
+
+
+def measure_rate(rank: RankSteps) -> tuple[float, float]:
+    """Return samples (steps, where samples are not known) per second, without the first step; and its standard error, a share.
+
+    Turns of epochs count; validation and checkpoints between steps do not.
+    """
+    walls, samples = _walls(rank)[1:], rank.steps.samples[standing_for(rank.steps)][1:]
+    return float((samples.sum() or len(samples)) / walls.sum()), _noise(walls, samples)
+
+
+def _last_steps(rank: RankSteps) -> RankSteps:
+    """Return the rank with its last steps only."""
+    count = len(rank.steps)
+    if count <= MOST_STEPS:
+        return rank
+    kept = slice(count - MOST_STEPS, count)
+    steps = rank.steps
+    cut = dataclasses.replace(
+        steps,
+        number=steps.number[kept],
+        started=steps.started[kept],
+        wall=steps.wall[kept],
+        samples=steps.samples[kept],
+        kinds=steps.kinds[kept],
+        is_failed=steps.is_failed[kept],
+        microbatches=steps.microbatches[kept],
+        phases={
+            phase: dataclasses.replace(one, wall=one.wall[kept], cpu=one.cpu[kept], run_delay=one.run_delay[kept])
+            for phase, one in steps.phases.items()
+        },
+    )
+    return dataclasses.replace(rank, steps=cut)
+
+
+def _epoch_starts(steps: Stretches) -> Array:
+    starts = [place for place, kind in enumerate(steps.kinds) if kind is Kind.EPOCH_START and place]
+    return np.array([0, *starts], np.int64)
+
+
+def _wait_share(steps: Stretches) -> float:
+    wait = steps.phases.get(Phase.WAIT)
+    return 0.0 if wait is None else float(wait.wall[1:].sum() / steps.wall[1:].sum())
+
+
+def _walls(rank: RankSteps) -> Array:
+    """Return what each step took, and with the first of each epoch the turn before it."""
+    walls = np.array(rank.steps.wall[standing_for(rank.steps)])
+    starts = _epoch_starts(rank.steps)[1:]
+    if len(starts):
+        turn = _turns(rank)
+        walls[starts] += (turn.blocked + turn.cpu).sum() / len(starts)
+    return walls
+
+
+def _turns(rank: RankSteps) -> Needs:
+    """Return what the turns of epochs needed after the first step: starting workers and ending them."""
+    later = rank.between.started > rank.steps.started[0]
+    found = Needs(np.zeros(int(later.sum())), np.zeros(int(later.sum())))
+    for phase in (Phase.EPOCH_START, Phase.WAIT):
+        if phase in rank.between.phases:
+            found = found + needs_of(rank.between.phases[phase])[later]
+    return found
+
+
+def _noise(walls: Array, samples: Array) -> float:
+    """Return the standard error of the rate, as a share, by ten blocks of steps."""
+    blocks = np.array_split(np.arange(len(walls)), min(10, len(walls) // 2))
+    rates = np.array([(samples[block].sum() or len(block)) / walls[block].sum() for block in blocks])
+    return float(rates.std(ddof=1) / rates.mean() / math.sqrt(len(rates)))
+
+
+def _run_delay(rank: RankSteps, workers: int) -> float:
+    """Return how long the training thread and loading waited for cores; without workers loading lies in the thread's wait."""
+    works = (LoaderWork.ITEMS, LoaderWork.COLLATE) if workers else ()
+    loading = [rank.batches.work[work] for work in works if work in rank.batches.work]
+    phases = [times for phase, times in rank.steps.phases.items() if not workers or phase is not Phase.WAIT]
+    stands, used = standing_for(rank.steps), np.isin(rank.batches.step, rank.steps.number)
+    return float(
+        sum(np.nan_to_num(one.run_delay[stands]).sum() for one in phases)
+        + sum(np.nan_to_num(one.run_delay[used]).sum() for one in loading)
+    )
+
+
+def _load_walls(rank: RankSteps) -> Array:
+    walls = [times.wall for work, times in rank.batches.work.items() if work in (LoaderWork.ITEMS, LoaderWork.COLLATE)]
+    return np.asarray(sum(walls)) if walls else np.zeros(0)
+
+
+def _loader(rank: RankSteps, info: LoaderInfo | None, cores: int) -> LoaderModel:
+    if info is None or not info.workers:
+        return LoaderModel(workers=0)
+    turns, later = _turns(rank), len(_epoch_starts(rank.steps)) - 1
+    own = LoaderModel(
+        workers=info.workers,
+        prefetch=info.prefetch_factor or 2,
+        in_order=info.in_order,
+        persistent=info.persistent_workers,
+        receive=_receive(rank.steps),
+        send=_send(rank),
+        warm_up=_warm_up(rank, info, cores),
+    )
+    if info.persistent_workers or not later:
+        turns, later = _first_turn(rank), 1
+    each = later * info.workers
+    return dataclasses.replace(own, turn=Need(float(turns.blocked.sum()) / each, float(turns.cpu.sum()) / each))
+
+
+def _first_turn(rank: RankSteps) -> Needs:
+    if Phase.EPOCH_START not in rank.between.phases:
+        return Needs(np.zeros(1), np.zeros(1))
+    return needs_of(rank.between.phases[Phase.EPOCH_START])[np.arange(1)]
+
+
+def _receive(steps: Stretches) -> Need:
+    """Return what taking a batch that is there needs: the usual CPU of a wait, and its shortest time blocked."""
+    if Phase.WAIT not in steps.phases:
+        return Need(0.0, 0.0)
+    counts = np.maximum(steps.microbatches, 1)
+    wait = needs_of(steps.phases[Phase.WAIT])
+    blocked = float(np.percentile(wait.blocked / counts, 5))
+    return Need(blocked if blocked <= _MOST_HANDOFF else 0.0, float(np.median(wait.cpu / counts)))
+
+
+def _send(rank: RankSteps) -> Need:
+    """Return what handing a batch over needs: the CPU of the worker's other threads, of which one sends."""
+    if LoaderWork.SEND not in rank.batches.work:
+        return Need(0.0, 0.0)
+    cpu = rank.batches.work[LoaderWork.SEND].cpu
+    return Need(0.0, 0.0 if np.isnan(cpu).all() else float(np.nanmedian(cpu)))
+
+
+def _warm_up(rank: RankSteps, info: LoaderInfo, cores: int) -> Need:
+    """Return what a worker needs before its first batch: of the first wait of an epoch, what loading does not explain."""
+    starts = _epoch_starts(rank.steps)
+    starts = starts[1:] if len(starts) > 1 and not info.persistent_workers else starts[:1]
+    if Phase.WAIT not in rank.steps.phases or not len(rank.batches):
+        return Need(0.0, 0.0)
+    walls = _load_walls(rank)
+    waits = rank.steps.phases[Phase.WAIT].wall[starts]
+    loads = [
+        walls[found[0]] if len(found := np.flatnonzero(rank.batches.step == rank.steps.number[start])) else walls.mean()
+        for start in starts
+    ]
+    left = max(0.0, float(np.median(waits - np.array(loads))))
+    # Workers start side by side, and computing: with more of them than cores each had its share only.
+    return Need(0.0, left * min(1.0, cores / info.workers))

@@ -1,0 +1,322 @@
+"""Predicts what a change of a recorded training would do, with an interval, and says when it cannot.
+
+The prediction is the measured throughput, in samples per second, times the ratio of two simulations: changed and as recorded.
+Its interval joins the spread of the run by resampled blocks of steps, the misfit of the recorded run's own replay, and what
+predictions of that kind are usually off by (`prediction_interval`). Where the answer rests on what the run cannot know, the
+interval reaches to what comes otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from headrace.base.formatting import pluralize
+from headrace.diagnose.prediction_interval import interval, times_as_wide
+from headrace.diagnose.replay.demands import CannotReplay
+from headrace.diagnose.training.simulation import SimulatedTraining, TrainingModel, simulate_training
+from headrace.diagnose.training.simulation_bounds import bound_ratio, naive_ratio
+from headrace.diagnose.training.simulation_changes import build_model, parse_change
+from headrace.diagnose.training.simulation_recorded import RecordedTraining, read_training
+from headrace.diagnose.training.steps import Array
+from headrace.diagnose.whatif import in_words
+from headrace.runs.formats.prediction import Change, PredictedMetric, PredictionDocument, TrackRecord
+from headrace.runs.formats.profile import Estimate
+from headrace.runs.reader import Run
+from headrace.runs.run_folder import headrace_version
+from headrace.runs.training_phases import LoaderWork
+
+#: Simulations of resampled steps that an interval is made of.
+_RESAMPLED = 12
+#: A run whose replay is off by more is not understood.
+MOST_MISFIT = 0.40
+#: Below this share of the computing, waiting for cores needs no other programs to explain it.
+_LEAST_DELAY = 0.03
+#: Threads of other programs, at most, for each core.
+_MOST_OTHERS = 8.0
+#: What comes if an assumption is wrong is looked at from this change on, as a logarithm.
+_MATTERS = math.log(1.02)
+
+
+@dataclass(frozen=True, slots=True)
+class _Assumption:
+    """What is taken for granted."""
+
+    says: str
+    other_ratio: float | None = None
+    """The ratio if it is not so; None: nobody can say."""
+    learn: str = ""
+    """How to find out."""
+
+
+class TrainingReplay:
+    """A recorded training that can be simulated, as it was and changed.
+
+    Attributes:
+        run: The folder that it came from.
+        recorded: What is known of it.
+        others: Threads of other programs that its waiting for cores shows.
+        base: It, simulated as recorded.
+    """
+
+    def __init__(self, run: Run, recorded: RecordedTraining | None = None) -> None:
+        """Read a run, and simulate it.
+
+        Args:
+            run: Whose unit is `step`.
+            recorded: What `read_training` returns for it, if that is there already.
+
+        Raises:
+            CannotReplay: If it cannot be simulated.
+        """
+        self.run = run
+        self.recorded = recorded or read_training(run)
+        self.others = find_others(self.recorded)
+        self.base = self._simulate(Change())
+
+    @property
+    def misfit(self) -> float:
+        """The rate of the recorded run as simulated over the measured one, less 1."""
+        return self.base.rate / self.recorded.rate - 1.0
+
+    def predict(self, change: Change, record: TrackRecord | None = None) -> PredictionDocument:
+        """Return what a change would do.
+
+        Args:
+            change: What is done otherwise.
+            record: How earlier predictions did; it makes the interval.
+
+        Raises:
+            SettingsError: If the change names what a training does not have, or is impossible.
+            CannotReplay: If the run does not know what the change would cost, or is not understood.
+        """
+        record = record or TrackRecord(num=0)
+        check_options(change)
+        before, after = self._model(Change()), self._model(change)
+        if abs(math.log1p(self.misfit)) > math.log1p(MOST_MISFIT):
+            raise CannotReplay(
+                f"the recorded run is simulated at {self.base.rate:.4g}/s, and {self.recorded.rate:.4g}/s was measured: what "
+                f"is recorded of its steps does not explain them (at most {MOST_MISFIT:.0%} off); record it again on a quiet "
+                "machine, or for longer"
+            )
+        simulated = simulate_training(after)
+        granted = self._assumptions(change)
+        ratio = self._ratio(change, simulated, granted, record)
+        info = self.run.info
+        return PredictionDocument(
+            created_unix_seconds=time.time(),
+            headrace_version=headrace_version(),
+            run=self.run.path.name,
+            pipeline=info.pipeline,
+            unit=info.unit,
+            plan_id="",
+            change=change,
+            says=in_words(change),
+            plan={},
+            throughput=_metric(self.recorded.rate, ratio),
+            latency_p50=self._step_time(simulated, ratio),
+            latency_p99=PredictedMetric(
+                base=None, predicted=None, ratio=None, refused="of a training only the median step is predicted"
+            ),
+            cpu_per_item=_cpu_per_sample(self.base, simulated),
+            bound_ratio=bound_ratio(before, after),
+            naive_ratio=naive_ratio(self.recorded, before, after),
+            limit_after=limit_in_words(after, simulated),
+            simulated_base=self.base.rate,
+            record=record,
+            widened=times_as_wide(change.kinds, record),
+            assumes=tuple(one.says for one in granted),
+            warnings=tuple(self._warnings(granted, simulated)),
+        )
+
+    def _model(self, change: Change, order: Array | None = None, threads: int | None = None) -> TrainingModel:
+        return build_model(self.recorded, change, others=self.others, order=order, threads=threads)
+
+    def _simulate(self, change: Change, order: Array | None = None, threads: int | None = None) -> SimulatedTraining:
+        return simulate_training(self._model(change, order, threads))
+
+    def _ratio(
+        self, change: Change, simulated: SimulatedTraining, granted: list[_Assumption], record: TrackRecord
+    ) -> Estimate:
+        mid = simulated.rate / self.base.rate
+        logs = []
+        for seed in range(1, _RESAMPLED + 1):
+            order = resampled_order(len(self.recorded), seed)
+            logs.append(math.log(self._simulate(change, order).rate / self._simulate(Change(), order).rate))
+        found = interval(
+            mid,
+            logs,
+            self.misfit,
+            kinds=change.kinds,
+            noise=self.recorded.noise,
+            times=times_as_wide(change.kinds, record),
+        )
+        low, high = found.low, found.high
+        for other in (one.other_ratio for one in granted if one.other_ratio is not None):
+            if abs(math.log(other / mid)) > _MATTERS:
+                low, high = min(low, other * found.low / mid), max(high, other * found.high / mid)
+        return Estimate(low, mid, high)
+
+    def _step_time(self, simulated: SimulatedTraining, ratio: Estimate) -> PredictedMetric:
+        medians = [float(np.median(one.step_seconds)) for one in (self.base, simulated)]
+        if not medians[0] or not medians[1]:
+            return PredictedMetric(
+                base=self.recorded.step_seconds, predicted=None, ratio=None, refused="steps take no time"
+            )
+        mid = medians[1] / medians[0]
+        by = Estimate(mid * ratio.mid / ratio.high, mid, mid * ratio.mid / ratio.low)
+        return _metric(self.recorded.step_seconds, by)
+
+    def _assumptions(self, change: Change) -> list[_Assumption]:
+        return [
+            *_settings_granted(self.recorded, change),
+            *self._storage_granted(change),
+            *self._machine_granted(change),
+        ]
+
+    def _warnings(self, granted: list[_Assumption], simulated: SimulatedTraining) -> Iterator[str]:
+        ratio = simulated.rate / self.base.rate
+        for one in granted:
+            if one.other_ratio is not None and one.learn and abs(math.log(one.other_ratio / ratio)) > _MATTERS:
+                yield f"x{one.other_ratio:.3g} if it is not so that {one.says}; {one.learn}"
+        if self.recorded.distrust:
+            yield f"the run is not trusted: {'; '.join(self.recorded.distrust)}"
+        for problem in self.run.problems:
+            yield f"not all of the run could be read: {problem}"
+
+    def _storage_granted(self, change: Change) -> Iterator[_Assumption]:
+        """Yield what more workers take for granted: reading that is limited in rate takes each of them longer."""
+        workers, own = parse_change(change).workers, max(1, self.recorded.loader.workers)
+        if workers is None or workers <= own or LoaderWork.READ not in self.recorded.loading:
+            return
+        read = change.speedups.get(LoaderWork.READ, 1.0) * own / workers
+        slower = msgspec.structs.replace(change, speedups={**change.speedups, LoaderWork.READ: read})
+        yield _Assumption(
+            "storage serves more workers side by side as fast as before",
+            self._simulate(slower).rate / self.base.rate,
+            f"record the training with loader.workers={workers}, or read with {workers} processes at once",
+        )
+
+    def _machine_granted(self, change: Change) -> Iterator[_Assumption]:
+        threads = self.recorded.threads
+        if threads > 1:
+            one = self._simulate(change, threads=1).rate / self._simulate(Change(), threads=1).rate
+            yield _Assumption(
+                f"PyTorch's {threads} threads compute side by side in forward, backward and optimizer (only the training "
+                "thread's time was measured)",
+                one,
+            )
+        if self.others and not change.quiet:
+            yield _Assumption(
+                f"other programs go on to use the machine, as {self.others:.2g} threads that always compute"
+            )
+
+
+def check_options(change: Change) -> None:
+    """Raise SettingsError if a change has what a training cannot: devices, arrivals, shares of a cache.
+
+    Raises:
+        SettingsError: Also for unknown keys and impossible values.
+    """
+    from headrace.base.errors import SettingsError
+
+    parse_change(change)
+    given = {
+        "--cache": change.cache_hits,
+        "--every": change.every,
+        "--to-device": change.on_device,
+        "--curve": change.cost_curves,
+        "--devices": change.devices,
+        "--arrival-rate": change.arrival_rate,
+        "--deadline": change.deadline_seconds,
+    }
+    for option in (option for option, value in given.items() if value):
+        raise SettingsError(
+            f"{option} is for pipelines; a training run takes --set, --speedup, --drop, --cores and --quiet-machine"
+            + (" (--set cache=ram keeps the items of a data set in memory)" if option == "--cache" else "")
+        )
+
+
+def find_others(recorded: RecordedTraining) -> float:
+    """Return the threads of other programs that explain how long the run waited for cores.
+
+    Its own threads wait for one another in the simulation; what is left of the recorded run delay others made. Found by
+    bisection, to a hundredth of a thread.
+    """
+    computing = sum(needs.cpu.sum() for needs in (*recorded.phases.values(), *recorded.loading.values()))
+
+    def delay(others: float) -> float:
+        return simulate_training(build_model(recorded, Change(), others=others)).run_delay
+
+    if recorded.run_delay - delay(0.0) < _LEAST_DELAY * computing:
+        return 0.0
+    low, high = 0.0, _MOST_OTHERS * recorded.cores
+    while high - low > 0.01:
+        middle = (low + high) / 2
+        low, high = (middle, high) if delay(middle) < recorded.run_delay else (low, middle)
+    return (low + high) / 2
+
+
+def resampled_order(count: int, seed: int) -> Array:
+    """Return places of recorded steps, drawn with repetition in blocks of neighbours: int64, (count,)."""
+    length = max(1, round(math.sqrt(count)))
+    starts = np.random.default_rng(seed).integers(0, count, math.ceil(count / length))
+    return np.asarray(((starts[:, None] + np.arange(length)) % count).ravel()[:count])
+
+
+def limit_in_words(model: TrainingModel, simulated: SimulatedTraining) -> str:
+    """Return what limits a simulated training."""
+    seconds = simulated.seconds
+    waited, cores = sum(simulated.waits) / seconds, simulated.cores_used / seconds / model.cores
+    of_cores = f"the cores, busy {cores:.0%} of the time with this training alone"
+    if waited < 0.05:
+        return f"the training thread: it waits {waited:.0%} of the time for batches" + (
+            f", and {of_cores}" if cores > 0.9 else ""
+        )
+    if cores > 0.9:
+        return of_cores
+    if not model.loader.workers:
+        return f"the training thread, which loads batches itself {waited:.0%} of the time"
+    busy = simulated.worker_seconds / seconds / model.loader.workers
+    return f"loading: {pluralize(model.loader.workers, 'worker')} busy {busy:.0%}, and the training thread waits {waited:.0%}"
+
+
+def _settings_granted(recorded: RecordedTraining, change: Change) -> Iterator[_Assumption]:
+    settings, own = parse_change(change), recorded.loader.workers
+    if not recorded.is_loading_known:
+        yield _Assumption("the loader keeps up: what it costs was not recorded", 1.0)
+    if settings.workers and not own:
+        yield _Assumption(
+            "a loader process costs what it did elsewhere: 30 ms to start and end, and 1.3 ms of CPU to pass a batch of 1 MB"
+        )
+    if settings.persistent is False and recorded.loader.persistent:
+        yield _Assumption("starting workers costs in each epoch what it cost in the first")
+    if settings.cache:
+        yield _Assumption(
+            "all items fit into memory, kept once for all workers; the rate is that of the epochs after the first"
+        )
+    if settings.accumulate is not None:
+        yield _Assumption(
+            "gradients are exchanged once for each update (`no_sync`), and what comes after the backward pass is done once, too"
+        )
+    if settings.batch is not None:
+        yield _Assumption(
+            "between the recorded sizes the cost of a batch is on a line, and an item costs the same to load"
+        )
+
+
+def _metric(base: float, ratio: Estimate) -> PredictedMetric:
+    predicted = Estimate(base * ratio.low, base * ratio.mid, base * ratio.high)
+    return PredictedMetric(base=base, predicted=predicted, ratio=ratio)
+
+
+def _cpu_per_sample(base: SimulatedTraining, after: SimulatedTraining) -> PredictedMetric:
+    """Return the CPU of a sample, as simulated: that of PyTorch's other threads was not measured."""
+    before, then = (one.cores_used / (sum(one.samples) or len(one.samples)) for one in (base, after))
+    ratio = then / before if before > 0 else 1.0
+    return PredictedMetric(base=None, predicted=Estimate(then, then, then), ratio=Estimate(ratio, ratio, ratio))

@@ -1,0 +1,173 @@
+"""Costs within and between steps that are not loading: optimizer, the loop's own code, checkpoints, cores that are missing."""
+
+from __future__ import annotations
+
+from headrace.base.formatting import pluralize
+from headrace.base.units import format_duration
+from headrace.diagnose.training.cost import WORTH_WORK, Cost, View, fact
+from headrace.runs.formats.diagnosis import Remedy, VerdictClass
+from headrace.runs.training_phases import Phase
+
+#: An optimizer, and a loss, may take this share of the step: it is arithmetic on the same numbers.
+USUAL_SHARE = 0.10
+#: A share of the step that waits for a core from which that is named.
+_DELAYED = 0.10
+#: Own threads that keep this share of the cores at work refuse one another a core.
+_OWN = 0.9
+_SYNC_LESS = (
+    Remedy(says="print, log and call .item() every 100 steps: if step % 100 == 0"),
+    Remedy(says="keep sums as tensors (total += loss.detach()) and read them once per epoch"),
+)
+_SHOW_LOADER = Remedy(
+    says="let headrace see what gives the batches: with headrace.train.profile(batches, output=...) as batches, or a DataLoader"
+)
+_PLACES = {
+    Phase.LOSS: ("in the loss", "between the forward and the backward pass"),
+    Phase.BEFORE_UPDATE: ("before the update", "between the backward pass and the optimizer"),
+    Phase.AFTER: ("after the update", "after the optimizer"),
+}
+
+
+def optimizer(view: View) -> Cost | None:
+    """Return what the optimizer takes beyond what is usual."""
+    found = view.phase(Phase.OPTIMIZER)
+    if found is None:
+        return None
+    excess = found.seconds - USUAL_SHARE * view.step_seconds
+    names = ", ".join(view.profile.about.optimizers) if view.profile.about is not None else ""
+    return Cost(
+        verdict=VerdictClass.OPTIMIZER,
+        stage=Phase.OPTIMIZER,
+        says=f"optimizer.step(){f' of {names}' if names else ''} takes {format_duration(found.seconds)} of a step of "
+        f"{format_duration(view.step_seconds)} ({found.share:.0%}){view.lines(Phase.OPTIMIZER)}",
+        rule=f"it takes more than {USUAL_SHARE:.0%} of the step, and that costs {WORTH_WORK:.0%} of the training's time",
+        share=view.share_of(max(excess, 0.0)),
+        evidence=(
+            fact("share", f"share of the step: {found.share:.0%} (from {USUAL_SHARE:.0%})", found.share, USUAL_SHARE),
+            fact("parts", view.parts(Phase.OPTIMIZER), found.seconds),
+        ),
+        remedies=(
+            Remedy(says="one kernel for all parameters: foreach=True, or fused=True where the optimizer has it"),
+            Remedy(says="update less often: accumulate gradients over several batches"),
+        ),
+    )
+
+
+def own_code(view: View, phase: Phase) -> Cost | None:
+    """Return what the loop's own code costs at one place of the step.
+
+    Args:
+        view: Of a rank.
+        phase: `LOSS`, `BEFORE_UPDATE` or `AFTER`.
+    """
+    found = view.phase(phase)
+    if found is None:
+        return None
+    cause, where = _PLACES[phase]
+    if view.profile.about is not None and not view.profile.about.loaders:
+        where += "; no loader was seen, so what prepares the next batch is in here"
+        remedies: tuple[Remedy, ...] = (_SHOW_LOADER, *_SYNC_LESS)
+    else:
+        remedies = _SYNC_LESS
+    usual = USUAL_SHARE * view.step_seconds if phase is Phase.LOSS else 0.0
+    return Cost(
+        verdict=VerdictClass.SYNC,
+        stage=phase,
+        cause=cause,
+        says=f"the loop's own code {where} takes {format_duration(found.seconds)} of a step of "
+        f"{format_duration(view.step_seconds)} ({found.share:.0%}){view.lines(phase)}",
+        rule=f"the loop's own code at one place takes at least {WORTH_WORK:.0%} of the training's time; a loss "
+        f"may take {USUAL_SHARE:.0%} of the step",
+        share=view.share_of(max(found.seconds - usual, 0.0)),
+        evidence=(fact("parts", view.parts(phase), found.seconds),),
+        remedies=remedies,
+    )
+
+
+def checkpoints(view: View) -> Cost | None:
+    """Return what saving costs."""
+    profile = view.profile
+    if not profile.checkpoints:
+        return None
+    seconds = view.lasting_seconds(Phase.CHECKPOINT)
+    each = format_duration(profile.checkpoint_seconds / profile.checkpoints)
+    made = pluralize(profile.checkpoints, "checkpoint")
+    return Cost(
+        verdict=VerdictClass.CHECKPOINT,
+        stage=None,
+        says=f"{made} of {each} each stop the training while they are written",
+        rule=f"torch.save takes at least {WORTH_WORK:.0%} of the training's time",
+        share=seconds / view.seconds if view.seconds else 0.0,
+        evidence=(fact("each", f"{made} in {pluralize(profile.steps, 'step')}", profile.checkpoints),),
+        remedies=(
+            Remedy(says="save less often"),
+            Remedy(says="copy the state to memory and write it in a thread: torch.distributed.checkpoint.async_save"),
+        ),
+    )  # fmt: skip
+
+
+def missing_cores(view: View) -> Cost | None:
+    """Return what waiting for a core costs the training thread."""
+    delays = [one.run_delay_seconds for one in view.profile.phases]
+    known = [one for one in delays if one is not None]
+    if not known or not view.step_seconds:
+        return None
+    delay = sum(known)
+    own, cores = _own_cores(view), view.document.num_cores
+    share = view.share_of(delay) if delay >= _DELAYED * view.step_seconds else 0.0
+    says = f"the training thread waits for a core {format_duration(delay)} of a step of {format_duration(view.step_seconds)}"
+    evidence = (
+        fact("run_delay", f"share of the step: {delay / view.step_seconds:.0%} (from {_DELAYED:.0%})",
+             delay / view.step_seconds, _DELAYED),
+        fact("own", f"this training's own threads want {own:.1f} of {cores} cores", own),
+    )  # fmt: skip
+    workers = view.profile.loading.workers if view.profile.loading is not None else 0
+    who = "its own loader workers and threads" if workers else "the model's own threads"
+    if cores and own >= _OWN * cores:
+        return Cost(
+            verdict=VerdictClass.OVERSUBSCRIPTION,
+            stage=None,
+            cause="training",
+            says=f"{says}: {who} want {own:.1f} of {cores} cores; what other programs use is not recorded",
+            rule=f"the training thread waits for a core at least {_DELAYED:.0%} of the step, and the training's own "
+            f"threads want at least {_OWN:.0%} of the cores",
+            share=share,
+            evidence=evidence,
+            remedies=(
+                Remedy(says="stop other programs first, if there are any (top, headrace doctor)"),
+                Remedy(
+                    says="fewer threads: torch.set_num_threads(1)" + (", or fewer loader workers" if workers else "")
+                ),
+                *(
+                    [Remedy(says="make loading cheaper: what the workers compute is taken from the model")]
+                    if workers
+                    else []
+                ),
+            ),
+        )
+    return Cost(
+        verdict=VerdictClass.NEIGHBOUR,
+        stage=None,
+        says=f"{says}: other programs use them",
+        rule=f"the training thread waits for a core at least {_DELAYED:.0%} of the step, and its own threads "
+        f"want less than {_OWN:.0%} of the cores",
+        share=share,
+        evidence=evidence,
+        remedies=(
+            Remedy(
+                says="stop the other programs, or give this run cores of its own (taskset, a cgroup, another machine)"
+            ),
+        ),
+    )
+
+
+def _own_cores(view: View) -> float:
+    """Return how many cores the training wants: threads of the model while it computes or waits for a core, and loading."""
+    about, step = view.profile.about, view.step_seconds
+    threads = 1 if about is None else max(1, about.threads)
+    model = [one for one in view.profile.phases if one.phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)]
+    wanted = threads * sum(one.seconds - (one.blocked_seconds or 0.0) for one in model) / step
+    loading = view.profile.loading
+    if loading is not None and loading.workers:
+        wanted += sum((one.cpu_seconds or 0.0) for one in loading.work) * loading.batches_per_step / step
+    return wanted

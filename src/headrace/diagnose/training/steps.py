@@ -1,0 +1,325 @@
+"""The steps of a training as NumPy columns, one record for each rank.
+
+What is recorded stands in `headrace.runs.training_phases`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.base.errors import RunFolderError
+from headrace.runs.reader import Run
+from headrace.runs.training_phases import BATCH, WHOLE, Kind, LoaderWork, Phase, Stretch
+
+#: NumPy arrays; their types and meanings stand beside the fields.
+Array = np.ndarray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """What a phase took in each stretch: float64 seconds, one value for each stretch."""
+
+    wall: Array
+    cpu: Array
+    """Of the training thread, or of the loader process; NaN where not measured."""
+    run_delay: Array
+    """Runnable and not running; NaN where not measured."""
+
+    @property
+    def blocked(self) -> Array:
+        """Neither computing nor waiting for a core: sleeping, reading, or waiting for another thread or process."""
+        return np.asarray(np.maximum(self.wall - self.cpu - self.run_delay, 0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretches:
+    """The stretches of one unit of one rank, in order of time."""
+
+    unit: Stretch
+    number: Array
+    """int64, as in the spans' `unit_id`."""
+    started: Array
+    """float64, seconds on the run's clock since the run began."""
+    wall: Array
+    """float64, seconds."""
+    samples: Array
+    """int64; 0: not known."""
+    kinds: tuple[Kind, ...]
+    is_failed: Array
+    """bool."""
+    microbatches: Array
+    """int64: batches that went into it."""
+    phases: dict[Phase, Times]
+    """Those that occurred in any stretch; 0 where one had none of it."""
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    @property
+    def is_plain(self) -> Array:
+        """bool: nothing sets it apart, and it ended well."""
+        return np.asarray([kind is Kind.PLAIN for kind in self.kinds] & ~self.is_failed, bool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPassage:
+    """Who loaded each batch, and when it was where; times are float64 seconds since the run began."""
+
+    worker: Array
+    """int64: number of the worker in its loader; -1: the thread that trains."""
+    number: Array
+    """int64: of the batch among those of this worker in this epoch."""
+    begun: Array
+    ready: Array
+    """It was collated."""
+    asked: Array
+    """The loop asked for a batch, and got this one."""
+    taken: Array
+    num_items: Array
+    """int64; 0: not known."""
+    num_bytes: Array
+    """int64; 0: no tensors were found."""
+    is_failed: Array
+    """bool: an exception came in its place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedBatches:
+    """What loading cost, one value for each batch, in the order in which they were used."""
+
+    step: Array
+    """int64: number of the step that used it; -1: none did."""
+    process: Array
+    """int64: where it was loaded."""
+    work: dict[LoaderWork, Times]
+    passage: BatchPassage | None = None
+    """None in records that a test or a simulation made."""
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSteps:
+    """One process that trained."""
+
+    rank: int
+    host: str
+    process: int
+    steps: Stretches
+    validation: Stretches
+    between: Stretches
+    batches: LoadedBatches
+
+
+def read_steps(run: Run) -> list[RankSteps]:
+    """Return what each process that trained did, by rank; empty where no step was recorded.
+
+    Args:
+        run: Whose `info.unit` is `step`.
+
+    Raises:
+        RunFolderError: If the spans hold what no recorder writes.
+    """
+    try:
+        rows = _Rows.of(run.spans())
+    except (pa.ArrowException, OverflowError, ValueError) as error:
+        first = str(error).splitlines()[0]
+        raise RunFolderError(f"the spans of {run.path} are damaged: {first}; record the training again") from error
+    is_batch = rows.is_in("unit", BATCH)
+    found = []
+    for (rank, host, process), own in rows.where(~is_batch).by_process():
+        shift = run.info.clock_offsets_ns.get(host, 0) - run.info.started_monotonic_ns
+        kinds = {unit: _stretches(unit, own, shift) for unit in Stretch}
+        if len(kinds[Stretch.STEP]):
+            found.append(
+                RankSteps(
+                    rank=rank,
+                    host=host,
+                    process=process,
+                    steps=kinds[Stretch.STEP],
+                    validation=kinds[Stretch.VALIDATION],
+                    between=kinds[Stretch.BETWEEN],
+                    batches=_batches(rows.where(is_batch & (rows.numbers["rank"] == rank)), shift),
+                )
+            )
+    return found
+
+
+_NAMES = ("unit", "stage", "host", "outcome", "release_reason", "thread")
+_NUMBERS = ("rank", "process", "arrived", "started", "ended", "put", "batch_id", "batch_size", "bytes_out")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Spans as NumPy columns: a million of them take a second, and as Python objects a minute."""
+
+    names: dict[str, tuple[str, ...]]
+    """{column: its texts; what is null is an empty text}."""
+    codes: dict[str, Array]
+    """{column: int32, position in `names`}."""
+    numbers: dict[str, Array]
+    """{column: int64; null is 0, and -1 in `unit_id` and `parent_id`}."""
+    seconds: dict[str, Array]
+    """{`cpu`, `run_delay`: float64; NaN where not measured}."""
+
+    @classmethod
+    def of(cls, table: Any) -> _Rows:
+        """Return the columns of a table of spans."""
+        names, codes = {}, {}
+        for column in _NAMES:
+            names[column], codes[column] = _encode(table[column])
+        numbers = {name: _integers(table[name], 0) for name in _NUMBERS}
+        numbers |= {name: _integers(table[name], -1) for name in ("unit_id", "parent_id")}
+        seconds = {
+            name: table[name].cast(pa.float64()).to_numpy(zero_copy_only=False) / 1e9 for name in ("cpu", "run_delay")
+        }
+        return cls(names, codes, numbers, seconds)
+
+    def __len__(self) -> int:
+        return len(self.numbers["started"])
+
+    def is_in(self, column: str, name: str) -> Array:
+        """Return where a column has this text: bool."""
+        return np.asarray(self.codes[column] == (self.names[column].index(name) if name in self.names[column] else -1))
+
+    def where(self, mask: Array) -> _Rows:
+        """Return some of the rows: those where a bool is true, or those at these positions, in their order."""
+        groups = (self.codes, self.numbers, self.seconds)
+        codes, numbers, seconds = ({name: values[mask] for name, values in group.items()} for group in groups)
+        return _Rows(self.names, codes, numbers, seconds)
+
+    def text(self, column: str) -> list[str]:
+        """Return a column as texts."""
+        return [self.names[column][code] for code in self.codes[column].tolist()]
+
+    def by_process(self) -> list[tuple[tuple[int, str, int], _Rows]]:
+        """Return the rows of each (rank, host, process), in this order."""
+        key, found = np.zeros(len(self), np.int64), []
+        for column in (self.numbers["rank"], self.codes["host"], self.numbers["process"]):
+            different, codes = np.unique(column, return_inverse=True)
+            key = key * len(different) + codes
+        different, first = np.unique(key, return_index=True)
+        for value, at in zip(different, first, strict=True):
+            who = (
+                int(self.numbers["rank"][at]),
+                self.names["host"][self.codes["host"][at]],
+                int(self.numbers["process"][at]),
+            )
+            found.append((who, self.where(key == value)))
+        return sorted(found, key=lambda one: one[0])
+
+
+def _encode(column: Any) -> tuple[tuple[str, ...], Array]:
+    """Return a column's different texts, and the position of each row's text among them; null is an empty text."""
+    encoded = pc.dictionary_encode(column) if not pa.types.is_dictionary(column.type) else column.unify_dictionaries()
+    names: list[str] = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
+    if "" not in names:
+        names.append("")
+    missing = names.index("")
+    codes = [pc.fill_null(chunk.indices, missing).to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
+    return tuple(names), np.concatenate(codes).astype(np.int32) if codes else np.zeros(0, np.int32)
+
+
+def _integers(column: Any, missing: int) -> Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return np.asarray(pc.fill_null(column.cast(pa.int64()), missing).to_numpy())
+
+
+def _stretches(unit: Stretch, rows: _Rows, shift: int) -> Stretches:
+    own = rows.where(rows.is_in("unit", unit))
+    is_whole = own.is_in("stage", WHOLE)
+    wholes, parts = own.where(is_whole), own.where(~is_whole)
+    wholes = wholes.where(np.argsort(wholes.numbers["started"], kind="stable"))
+    number = wholes.numbers["unit_id"]
+    place = _places(parts.numbers["unit_id"], number)
+    parts, place = parts.where(place >= 0), place[place >= 0]
+    return Stretches(
+        unit=unit,
+        number=number,
+        started=(wholes.numbers["started"] + shift) / 1e9,
+        wall=(wholes.numbers["ended"] - wholes.numbers["started"]) / 1e9,
+        samples=wholes.numbers["batch_size"],
+        kinds=tuple(map(_kind, wholes.text("release_reason"))),
+        is_failed=~wholes.is_in("outcome", "ok"),
+        microbatches=_count_microbatches(parts, place, len(number)),
+        phases=_times(parts, Phase, place, len(number)),
+    )
+
+
+def _kind(text: str) -> Kind:
+    """Return what sets a stretch apart; what a newer headrace may say is not plain in any case."""
+    return Kind(text) if text in set(Kind) else Kind.UNEVEN
+
+
+def _places(wanted: Array, numbers: Array) -> Array:
+    """Return where each of the wanted stands among the numbers: int64, -1 where it does not."""
+    if not len(numbers):
+        return np.full(len(wanted), -1, np.int64)
+    order = np.argsort(numbers, kind="stable")
+    at = order[np.minimum(np.searchsorted(numbers[order], wanted), len(numbers) - 1)]
+    return np.asarray(np.where(numbers[at] == wanted, at, -1), np.int64)
+
+
+def _count_microbatches(parts: _Rows, place: Array, count: int) -> Array:
+    is_forward = parts.is_in("stage", Phase.FORWARD)
+    pairs = np.unique(np.stack([place[is_forward], parts.numbers["batch_id"][is_forward]]), axis=1)
+    return np.bincount(pairs[0], minlength=count).astype(np.int64)
+
+
+def _batches(rows: _Rows, shift: int) -> LoadedBatches:
+    number, first = np.unique(rows.numbers["unit_id"], return_index=True)
+    place = np.searchsorted(number, rows.numbers["unit_id"])
+    return LoadedBatches(
+        step=rows.numbers["parent_id"][first],
+        process=rows.numbers["process"][first],
+        work=_times(rows, LoaderWork, place, len(number)),
+        passage=_passage(rows, number, shift),
+    )
+
+
+def _passage(rows: _Rows, number: Array, shift: int) -> BatchPassage | None:
+    items = _in_order(rows.where(rows.is_in("stage", LoaderWork.ITEMS)), number)
+    sent = _in_order(rows.where(rows.is_in("stage", LoaderWork.SEND)), number)
+    if items is None or sent is None:
+        return None
+    workers = {name: int(name.removeprefix("worker ")) for name in rows.names["thread"] if name.startswith("worker ")}
+    return BatchPassage(
+        worker=np.array([workers.get(name, -1) for name in items.text("thread")], np.int64),
+        number=items.numbers["batch_id"],
+        begun=(items.numbers["started"] + shift) / 1e9,
+        ready=(sent.numbers["started"] + shift) / 1e9,
+        asked=(items.numbers["arrived"] + shift) / 1e9,
+        taken=(items.numbers["put"] + shift) / 1e9,
+        num_items=items.numbers["batch_size"],
+        num_bytes=sent.numbers["bytes_out"],
+        is_failed=~items.is_in("outcome", "ok"),
+    )
+
+
+def _in_order(rows: _Rows, number: Array) -> _Rows | None:
+    """Return the rows in the order of the batches' numbers; None if one has none, or several."""
+    own = rows.numbers["unit_id"]
+    return rows.where(np.argsort(own)) if len(own) == len(number) and np.array_equal(np.sort(own), number) else None
+
+
+def _times(rows: _Rows, names: type[Any], places: Array, count: int) -> dict[Any, Times]:
+    """Return {name: what the rows of that stage took, summed for each place}."""
+    wall = (rows.numbers["ended"] - rows.numbers["started"]) / 1e9
+    found: dict[Any, Times] = {}
+    for code in np.unique(rows.codes["stage"]).tolist():
+        if rows.names["stage"][code] not in set(names.__members__.values()):
+            continue  # of a newer headrace
+        mask = rows.codes["stage"] == code
+        sums = (
+            np.bincount(places[mask], values[mask], minlength=count)
+            for values in (wall, rows.seconds["cpu"], rows.seconds["run_delay"])
+        )
+        found[names(rows.names["stage"][code])] = Times(**dict(zip(("wall", "cpu", "run_delay"), sums, strict=True)))
+    return found

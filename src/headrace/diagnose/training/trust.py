@@ -1,0 +1,114 @@
+"""Whether the figures of a training can be believed: identities that must hold, and what is missing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.base.formatting import pluralize
+from headrace.diagnose.training.steps import RankSteps, Stretches
+from headrace.runs.formats.training import TrainingProcess
+from headrace.runs.reader import Run
+from headrace.runs.training_phases import Stretch
+
+#: By how much of a step its phases may miss it.
+PHASES_MISS = 0.001
+#: By how much of a phase CPU time and run delay may exceed it: they are other clocks.
+CLOCKS_MISS = 0.03
+#: Phases below this share of the training are too short for the clocks' own resolution.
+_WORTH_CHECKING = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What the checks found, a sentence each."""
+
+    distrust: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def check_training(run: Run, ranks: Sequence[RankSteps], about: Sequence[TrainingProcess | None]) -> Checked:
+    """Check what was recorded.
+
+    Args:
+        run: The folder.
+        ranks: What it holds.
+        about: What each process said of itself, in the same order; None where it did not.
+    """
+    distrust: list[str] = []
+    unchecked: list[str] = []
+    for rank in ranks:
+        distrust += _check_phases(rank) + _check_clocks(rank, unchecked) + _check_numbers(rank)
+    lost = run.info.lost_spans + sum(one.lost_spans for one in about if one is not None)
+    if lost:
+        distrust.append(f"{pluralize(lost, 'span')} could not be written: steps are missing or not whole")
+    distrust += _check_ranks(ranks, about)
+    warnings = [text for text in run.problems if "spans could not be written" not in text]
+    if ranks and None in about:
+        count = sum(one is None for one in about)
+        warnings.append(
+            f"{count} of {len(ranks)} processes did not live to say what they trained; their spans are there"
+        )
+    return Checked(distrust=tuple(distrust), unchecked=tuple(unchecked), warnings=tuple(warnings))
+
+
+def _check_phases(rank: RankSteps) -> list[str]:
+    """Phases have no gap and do not overlap: their sum is the step."""
+    wall = rank.steps.wall
+    total = sum((times.wall for times in rank.steps.phases.values()), np.zeros(len(wall)))
+    off = np.abs(total - wall) > PHASES_MISS * wall + 1e-9
+    if not off.any():
+        return []
+    worst = float(np.max(np.abs(total - wall)[off] / np.maximum(wall[off], 1e-9)))
+    who = f"the phases of {pluralize(int(off.sum()), 'step')} of rank {rank.rank}"
+    return [f"{who} miss the step by up to {worst:.1%}; expected at most {PHASES_MISS:.1%}"]
+
+
+def _check_clocks(rank: RankSteps, unchecked: list[str]) -> list[str]:
+    """CPU time and run delay are parts of a phase, so they cannot be more than it."""
+    found, whole = [], float(rank.steps.wall.sum())
+    for phase, times in rank.steps.phases.items():
+        wall = float(times.wall.sum())
+        if wall < _WORTH_CHECKING * whole:
+            continue
+        used = float(np.nansum(times.cpu) + np.nansum(times.run_delay))
+        if np.isnan(times.cpu).all():
+            unchecked.append(f"CPU time of {phase} in rank {rank.rank} was not measured")
+        elif used > (1 + CLOCKS_MISS) * wall:
+            found.append(
+                f"CPU time and run delay of {phase} in rank {rank.rank} are {used / wall:.0%} of the phase; expected at most "
+                f"{1 + CLOCKS_MISS:.0%}"
+            )
+    return found
+
+
+def _check_numbers(rank: RankSteps) -> list[str]:
+    """Stretches are numbered from 0: a hole is one that was lost."""
+    found = []
+    for stretches in (rank.steps, rank.validation, rank.between):
+        missing = _num_missing(stretches)
+        if missing:
+            what = "step" if stretches.unit is Stretch.STEP else f"stretch of {stretches.unit}"
+            found.append(f"{pluralize(missing, what)} of rank {rank.rank} are missing between those that are there")
+    return found
+
+
+def _num_missing(stretches: Stretches) -> int:
+    number = stretches.number
+    return int(number.max() - number.min()) + 1 - len(np.unique(number)) if len(number) else 0
+
+
+def _check_ranks(ranks: Sequence[RankSteps], about: Sequence[TrainingProcess | None]) -> list[str]:
+    world = max((one.world_size for one in about if one is not None), default=len(ranks))
+    there = {one.rank for one in ranks if 0 <= one.rank < world}
+    num_missing = world - len(there)
+    if not ranks or num_missing <= 0:
+        return []
+    named = ", ".join(map(str, itertools.islice((one for one in range(world) if one not in there), 8)))
+    return [
+        f"{pluralize(num_missing, 'rank')} of {world} left no steps: {named}; record every rank into the same folder"
+    ]

@@ -1,0 +1,256 @@
+"""The diagnosis of a training: what costs time besides forward and backward, how much, and what to do about it.
+
+How this works: the time of a training is a sum, so nothing has to be simulated to rank what costs it: each rule of
+`loading_costs`, `step_costs` and `rank_costs` returns seconds that would be saved at most. The largest is the verdict, if it is
+worth work. Of several ranks the one that is slowest by its own work stands for all.
+"""
+
+from __future__ import annotations
+
+from headrace.base.formatting import pluralize, quote_arg
+from headrace.base.units import format_duration
+from headrace.diagnose.training.cost import WORTH_WORK, Cost, View, costs_worth, fact
+from headrace.diagnose.training.loading_costs import epoch_starts, preparing, waiting
+from headrace.diagnose.training.profile import describe_training
+from headrace.diagnose.training.rank_costs import note_of_order, same_data, waiting_for_ranks
+from headrace.diagnose.training.remedies import predict_remedies
+from headrace.diagnose.training.step_costs import checkpoints, missing_cores, optimizer, own_code
+from headrace.diagnose.training.steps import RankSteps, read_steps
+from headrace.runs.formats.diagnosis import Bound, Confidence, DiagnosisDocument, Finding, Remedy, VerdictClass
+from headrace.runs.formats.training_profile import TrainingDocument
+from headrace.runs.reader import Run
+from headrace.runs.training_phases import Phase
+
+#: Fewer plain steps say nothing of a mean.
+FEWEST_STEPS = 20
+#: From here on a confidence is high.
+_MANY_STEPS = 50
+#: A second cost of at least this part of the first is about as large.
+_ALIKE = 0.85
+#: Validation that takes this share of the time is mentioned.
+_MUCH_VALIDATION = 0.25
+
+
+class TrainingAnalysis:
+    """What is worked out from the run folder of a training, once.
+
+    Attributes:
+        run: As `headrace.runs.reader.read_run` returns it; its `info.unit` is `step`.
+        ranks: Steps of each process.
+        document: Where the time went.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.ranks: list[RankSteps] = read_steps(run)
+        self.document: TrainingDocument = describe_training(run, self.ranks)
+
+    @property
+    def slowest(self) -> int:
+        """Position of the rank whose steps have most of their own work; 0 without ranks."""
+
+        def own(index: int) -> float:
+            found = self.document.ranks[index]
+            return sum(one.seconds for one in found.phases if one.phase != Phase.EXCHANGE)
+
+        return max(range(len(self.ranks)), key=own, default=0)
+
+
+def diagnose_training(analysis: TrainingAnalysis) -> DiagnosisDocument:
+    """Return what limits a training and what to do about it.
+
+    A run that cannot be diagnosed gives a document too: INCONCLUSIVE or UNTRUSTED, with the reason and the next command.
+    """
+    document = analysis.document
+    if document.distrust:
+        return _document(analysis, _untrusted(document))
+    if not analysis.ranks:
+        return _document(analysis, _too_few(analysis, 0), experiment=_longer(analysis))
+    view = _view(analysis)
+    duplicated = next(
+        (cost for one in analysis.document.together.same_data if (cost := same_data(one)) is not None), None
+    )
+    if view.num_plain < FEWEST_STEPS and duplicated is None:
+        return _document(analysis, _too_few(analysis, view.num_plain), experiment=_longer(analysis))
+    return _decide(analysis, view, duplicated)
+
+
+def find_costs(analysis: TrainingAnalysis, view: View) -> list[Cost]:
+    """Return what costs time and is worth work, the largest first."""
+    found = [
+        waiting(view),
+        epoch_starts(view),
+        preparing(view),
+        optimizer(view),
+        *(own_code(view, phase) for phase in (Phase.LOSS, Phase.BEFORE_UPDATE, Phase.AFTER)),
+        checkpoints(view),
+        missing_cores(view),
+        waiting_for_ranks(analysis.document.together.judged) if analysis.document.together.judged is not None else None,
+    ]
+    return costs_worth(found)
+
+
+def _view(analysis: TrainingAnalysis) -> View:
+    at = analysis.slowest
+    return View(analysis.document, analysis.ranks[at], analysis.document.ranks[at], analysis.run.path)
+
+
+def _decide(analysis: TrainingAnalysis, view: View, duplicated: Cost | None) -> DiagnosisDocument:
+    costs = find_costs(analysis, view)
+    if duplicated is not None:
+        costs.insert(0, duplicated)
+    if not costs:
+        return _document(analysis, _healthy(view), bounds=_bounds(view), warnings=_notes(analysis, view))
+    first, *others = costs
+    more, confidence = "", _confidence(view, first, others)
+    if others and first.share and others[0].share >= _ALIKE * first.share:
+        more = f"and about as much goes to {others[0].as_finding(confidence).title} ({others[0].share:.0%} of the time)"
+    shown = [one.as_finding(confidence) for one in others[:2]]
+    return _document(
+        analysis,
+        predict_remedies(analysis.run, first.as_finding(confidence, more)),
+        runner_up=shown[0] if shown else None,
+        next_bottleneck=shown[1] if len(shown) > 1 else None,
+        bounds=_bounds(view),
+        warnings=_notes(analysis, view),
+    )
+
+
+def _confidence(view: View, first: Cost, others: list[Cost]) -> Confidence:
+    doubts = (view.num_plain < _MANY_STEPS) + bool(view.document.unchecked)
+    doubts += bool(others) and others[0].share >= _ALIKE * first.share > 0
+    return "high" if not doubts else "medium" if doubts == 1 else "low"
+
+
+def _healthy(view: View) -> Finding:
+    step = view.step_seconds
+    model = view.mean_seconds(Phase.FORWARD) + view.mean_seconds(Phase.BACKWARD)
+    loading = view.profile.loading
+    lines = [
+        fact("model", f"forward and backward take {format_duration(model)} of a step of {format_duration(step)}", model)
+    ]
+    if loading is not None and loading.busy_share is not None:
+        lines.append(fact("busy", f"loader workers are busy {loading.busy_share:.0%} of the time", loading.busy_share))
+    return Finding(
+        verdict=VerdictClass.HEALTHY,
+        stage=None,
+        cause="",
+        says=f"the model is what takes time: forward and backward are {model / step:.0%} of the step, and nothing else costs "
+        f"{WORTH_WORK:.0%}; good enough, stop here",
+        rule=f"nothing besides forward and backward costs {WORTH_WORK:.0%} of the training's time",
+        confidence="high" if view.num_plain >= _MANY_STEPS else "medium",
+        gain=None,
+        evidence=tuple(lines),
+        remedies=(
+            Remedy(says="if it must be faster: a cheaper model, bfloat16 (torch.autocast), torch.compile, or a device"),
+        ),
+    )  # fmt: skip
+
+
+def _too_few(analysis: TrainingAnalysis, count: int) -> Finding:
+    says = f"{pluralize(count, 'plain step')} after the warm-up are too few"
+    return Finding(
+        verdict=VerdictClass.INCONCLUSIVE,
+        stage=None,
+        cause="",
+        says=f"{says}; expected at least {FEWEST_STEPS}" if analysis.ranks else "no training step was recorded",
+        rule=f"a verdict on a training needs {FEWEST_STEPS} plain steps",
+        confidence="low",
+        gain=None,
+        evidence=(fact("steps", says, count, FEWEST_STEPS),),
+        remedies=(Remedy(says="record a longer stretch: a hundred steps, better two epochs"),),
+    )
+
+
+def _untrusted(document: TrainingDocument) -> Finding:
+    return Finding(
+        verdict=VerdictClass.UNTRUSTED,
+        stage=None,
+        cause="",
+        says="; ".join(document.distrust),
+        rule="phases miss their step, clocks contradict one another, or steps or ranks are missing",
+        confidence="high",
+        gain=None,
+        evidence=(),
+        remedies=(Remedy(says="record the training again"),),
+    )
+
+
+def _longer(analysis: TrainingAnalysis) -> str:
+    """Return the command that records a longer run, where a script was recorded."""
+    script = analysis.run.info.pipeline
+    if not script.endswith(".py"):
+        return ""
+    return f"headrace train -o {quote_arg(f'{analysis.run.path}-longer')} {quote_arg(script)}"
+
+
+def _bounds(view: View) -> tuple[Bound, ...]:
+    """Return two limits that can be redone by hand: the training thread without waiting, and the workers."""
+    rate, wait = view.profile.samples_per_second, view.mean_seconds(Phase.WAIT)
+    delays = (one.run_delay_seconds or 0.0 for one in view.profile.phases if one.phase != Phase.WAIT)
+    own, loading = view.step_seconds - wait - sum(delays), view.profile.loading
+    if rate is None or own <= 0:
+        return ()
+    samples = rate * view.step_seconds
+    found = [
+        Bound(
+            name="workers:train",
+            stage=None,
+            throughput=samples / own,
+            says=f"training thread: {samples:.4g} samples / {format_duration(own)} without waiting for data or a core = "
+            f"{samples / own:.4g}/s",
+        )
+    ]
+    if loading is not None and loading.workers and loading.seconds:
+        most = samples / loading.batches_per_step * loading.workers / loading.seconds
+        says = f"loader: {loading.workers} workers x {samples / loading.batches_per_step:.4g} samples"
+        says += f" / {format_duration(loading.seconds)} a batch = {most:.4g}/s"
+        found.append(Bound(name="workers:loader", stage=None, throughput=most, says=says))
+    return tuple(sorted(found, key=lambda one: one.throughput))
+
+
+def _notes(analysis: TrainingAnalysis, view: View) -> tuple[str, ...]:
+    """Return what is worth knowing and limits nothing by itself."""
+    found = [text for one in analysis.document.together.same_data if (text := note_of_order(one)) is not None]
+    validation = next((one for one in view.profile.apart if one.what == "validation"), None)
+    if validation is not None and validation.seconds >= _MUCH_VALIDATION * view.profile.total_seconds:
+        share = validation.seconds / view.profile.total_seconds
+        found.append(f"validation takes {share:.0%} of the time; validate less often, or on fewer samples")
+    warm_up = [one for one in view.profile.apart if one.what in ("warm_up", "recompiled")]
+    if sum(one.count for one in warm_up):
+        seconds = format_duration(sum(one.seconds for one in warm_up))
+        found.append(f"{seconds} of warm-up and compiling are in no figure; they happen once in a long training")
+    return tuple(found)
+
+
+def _document(
+    analysis: TrainingAnalysis,
+    first: Finding,
+    *,
+    runner_up: Finding | None = None,
+    next_bottleneck: Finding | None = None,
+    bounds: tuple[Bound, ...] = (),
+    experiment: str = "",
+    warnings: tuple[str, ...] = (),
+) -> DiagnosisDocument:
+    document = analysis.document
+    rate = document.ranks[analysis.slowest].samples_per_second if document.ranks else None
+    return DiagnosisDocument(
+        run=document.run,
+        headrace_version=document.headrace_version,
+        pipeline=document.pipeline,
+        plan_id="",
+        throughput=rate,
+        first=first,
+        runner_up=runner_up,
+        next_bottleneck=next_bottleneck,
+        candidates=(),
+        bounds=bounds,
+        simulated_throughput=None,
+        experiment=experiment,
+        trusted=document.trusted,
+        distrust=document.distrust,
+        unchecked=document.unchecked,
+        warnings=(*warnings, *document.warnings),
+        details={"unit": "step"},
+    )

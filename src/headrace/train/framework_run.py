@@ -1,0 +1,101 @@
+"""What the callbacks of all frameworks share: one run folder and session for each training.
+
+How this works: a callback's `begin` makes the folder and the session when the framework says that training begins, or joins
+the session of `headrace train`, which then closes it. `end` puts back what `undo` was given, newest first, and closes. A
+training that ended without saying so, because it raised and the framework has no event for that, is closed as failed where the
+next one begins, or where the process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headrace.train.current import armed_session
+from headrace.train.session import Session
+from headrace.train.shared_folder import SharedFolder
+
+logger = logging.getLogger("headrace")
+
+
+class FrameworkRun:
+    """The run folder of a callback, and the session while it trains.
+
+    Attributes:
+        session: While a training is recorded; None otherwise.
+    """
+
+    def __init__(self, output: str | Path, *, framework: str, force: bool) -> None:
+        """Keep what is needed; nothing is written before a training begins.
+
+        Args:
+            output: Run folder to write.
+            framework: Whose loop it is.
+            force: Replace what an earlier run left in the folder.
+        """
+        self.session: Session | None = None
+        self._output, self._framework, self._force = Path(output), framework, force
+        self._folder: SharedFolder | None = None
+        self._is_joined = False
+        self._undo: list[Callable[[], None]] = []
+        self._process = os.getpid()
+
+    def begin(self) -> Session | None:
+        """Return the session of the training that begins; None if this process records nothing.
+
+        Raises:
+            RunFolderError: If the folder cannot be taken.
+        """
+        self.end(failed=True)
+        self._process = os.getpid()
+        armed = armed_session()
+        self._is_joined = armed is not None
+        if armed is not None:
+            logger.warning(
+                "`headrace train` records this process already, into its own run folder; %s is not written",
+                self._output,
+            )
+            self.session = armed
+            armed.framework = self._framework
+            return self.session
+        self._folder = SharedFolder(self._output, pipeline=f"train.{self._framework}", force=self._force)
+        self.session = Session(self._folder.path, script=f"train.{self._framework}", framework=self._framework)
+        atexit.register(self._end_of_process)
+        return self.session
+
+    def watch(self, loader: Any) -> Any:
+        """Return a loader that behaves as the given one, and is recorded; `headrace train` watches those of PyTorch itself."""
+        return loader if self.session is None or self._is_joined else self.session.watch(loader)
+
+    def undo(self, action: Callable[[], None]) -> None:
+        """Do something when the training ends, however it does."""
+        self._undo.append(action)
+
+    def restore(self) -> None:
+        """Put back what was replaced for this training."""
+        while self._undo:
+            self._undo.pop()()
+
+    def end(self, *, failed: bool) -> None:
+        """Close what `begin` made, if that is still open.
+
+        Args:
+            failed: An exception ended the training.
+        """
+        session, self.session = self.session, None
+        if os.getpid() != self._process:  # a forked child: the session is its parent's
+            return
+        self.restore()
+        if session is None or self._is_joined:
+            return
+        atexit.unregister(self._end_of_process)
+        session.close(failed=failed)
+        if self._folder is not None:
+            self._folder.finish("failed" if failed else "finished")
+
+    def _end_of_process(self) -> None:
+        self.end(failed=True)

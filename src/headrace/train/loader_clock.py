@@ -1,0 +1,249 @@
+"""Times the making of batches in the thread that loads them: a worker's, or the one that trains.
+
+How this works: `WatchedFetcher` stands where the loader has its fetcher, the object that gets items and collates them. It
+reads the thread's clocks when a batch begins, when its items are there and when it is collated; in between, what is wrapped in
+`loader_parts` says when decoding, augmenting and tokenising begin and end. Each such event ends one part and begins the next,
+so parts do not overlap. Items are timed one by one without touching the data set: the indices that the loader goes through
+read a clock on the way. The user's data set, items and batches are not changed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from operator import index as as_integer
+from typing import Any
+
+import torch
+
+from headrace.base.metering import Reading, ThreadMeter
+from headrace.runs.training_phases import LoaderWork
+from headrace.train.batch_values import values_of
+from headrace.train.loader_parts import TransformWatch, inside, watch_decoders
+from headrace.train.loader_record import BatchRecord, Cost
+
+_REST = LoaderWork.ITEMS
+_NOTHING = Cost()
+
+#: Values in a batch that are looked at for their size; a list of a million numbers has none.
+_MOST_VALUES = 256
+_now = time.monotonic_ns
+
+
+class BatchClock:
+    """Times one batch after the other in one thread.
+
+    Args:
+        keep: Takes the record of each batch, before it is given away.
+        process: That of this thread.
+        is_alone: The process does nothing but load, so that its other threads work for its batches.
+    """
+
+    def __init__(self, keep: Callable[[BatchRecord], None], process: int, *, is_alone: bool) -> None:
+        self._keep, self._process, self._is_alone = keep, process, is_alone
+        self._meter = ThreadMeter(_now)
+        self._number = 0
+        self._other_cpu = time.process_time_ns() - time.thread_time_ns()
+        self.num_items = 0
+        self.slowest_item, self.slowest = -1, 0
+
+    def begin(self) -> None:
+        """A batch is wanted."""
+        self.num_items, self.slowest_item, self.slowest = 0, -1, 0
+        self._sums: dict[LoaderWork, Cost] = {}
+        self._part = _REST
+        self._begun = self._since = self._meter.read()
+        self._collated: Reading | None = None
+        self._tokenised = _NOTHING
+
+    def items_ended(self) -> None:
+        """The items are there, and are collated now."""
+        self._switch(LoaderWork.COLLATE)
+        self._collated = self._since
+        self._tokenised = self._cost_of(LoaderWork.TOKENISE)
+
+    def around(self, part: LoaderWork, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call something that is a part of its own; what calls itself is one part."""
+        if self._part is part:
+            return call(*args, **kwargs)
+        before = self._switch(part)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self._switch(before)
+
+    def end(self, batch: Any, *, failed: bool = False) -> None:
+        """The batch is there, or an exception ended it."""
+        self._switch(_REST)
+        ended = self._since
+        collated = self._collated or ended
+        # Tokenising is counted with the items also where `collate_fn` does it, so that parts add up to one whole.
+        tokenised = self._cost_of(LoaderWork.TOKENISE)
+        items, collate = _cost(self._begun, collated), _cost(collated, ended)
+        if self._collated is not None and tokenised is not self._tokenised:
+            moved = tokenised - self._tokenised
+            items, collate = items + moved, collate - moved
+        other_cpu = time.process_time_ns() - (ended[1] or 0) if self._is_alone else 0
+        record = BatchRecord(
+            process=self._process,
+            number=self._number,
+            num_items=self.num_items,
+            failed=failed,
+            begun=self._begun[0],
+            collated=self._begun[0] + items.wall,
+            ended=ended[0],
+            items=items,
+            collate=collate,
+            decode=self._cost_of(LoaderWork.DECODE),
+            augment=self._cost_of(LoaderWork.AUGMENT),
+            tokenise=tokenised,
+            rest=self._cost_of(_REST),
+            num_bytes=count_bytes(batch),
+            slowest_item=self.slowest_item,
+            slowest=self.slowest,
+            other_cpu=max(other_cpu - self._other_cpu, 0) if self._is_alone else 0,
+        )
+        self._other_cpu = other_cpu
+        self._number += 1
+        self._keep(record)
+
+    def _switch(self, part: LoaderWork) -> LoaderWork:
+        reading = self._meter.read()
+        cost, known = _cost(self._since, reading), self._sums.get(self._part)
+        self._sums[self._part] = cost if known is None else known + cost
+        before, self._part, self._since = self._part, part, reading
+        return before
+
+    def _cost_of(self, part: LoaderWork) -> Cost:
+        return self._sums.get(part, _NOTHING)
+
+
+def _cost(begun: Reading, ended: Reading) -> Cost:
+    delay = -1 if ended[2] is None else max(ended[2] - (begun[2] or 0), 0) if begun[2] is not None else -1
+    return Cost(ended[0] - begun[0], (ended[1] or 0) - (begun[1] or 0), delay)
+
+
+class TimedIndices(list[Any]):
+    """The indices of a batch, which read a clock while the loader goes through them."""
+
+    def __init__(self, indices: list[Any], clock: BatchClock) -> None:
+        super().__init__(indices)
+        self._clock = clock
+
+    def __iter__(self) -> Iterator[Any]:
+        clock = self._clock
+        count, slowest, where = 0, 0, None
+        last = _now()
+        try:
+            for index in super().__iter__():
+                yield index  # the loader gets the item before it comes back
+                count += 1
+                at = _now()
+                if at - last > slowest:
+                    slowest, where = at - last, index
+                last = at
+        finally:
+            clock.num_items, clock.slowest = count, slowest
+            clock.slowest_item = _as_index(where)
+
+
+def _as_index(value: Any) -> int:
+    try:
+        return as_integer(value)
+    except (TypeError, ValueError):
+        return -1  # a data set whose keys are no numbers, or that has none
+
+
+class TimedCollate:
+    """Calls `collate_fn`, and says before that the items are there."""
+
+    def __init__(self, collate: Callable[[Any], Any], clock: BatchClock) -> None:
+        self._collate, self._clock = collate, clock
+
+    def __call__(self, items: Any) -> Any:
+        """Return the batch of these items."""
+        self._clock.items_ended()
+        return self._collate(items)
+
+
+class WatchedFetcher:
+    """A fetcher of a loader whose batches are timed.
+
+    Args:
+        fetcher: PyTorch's; its `collate_fn` is wrapped until `release`.
+        clock: Times the batches.
+        is_over: Asked before each batch: whether nobody reads the records any more.
+    """
+
+    def __init__(self, fetcher: Any, clock: BatchClock, is_over: Callable[[], bool] = lambda: False) -> None:
+        self._fetcher, self._clock, self._is_over = fetcher, clock, is_over
+        self._collate = fetcher.collate_fn
+        self._is_iterable = hasattr(fetcher, "dataset_iter")
+        self._is_collating = bool(getattr(fetcher, "auto_collation", True))
+        self._is_by_item = self._is_iterable or not getattr(fetcher.dataset, "__getitems__", None)
+        self._transforms = TransformWatch(fetcher.dataset)
+        fetcher.collate_fn = TimedCollate(self._collate, clock)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_fetcher":
+            raise AttributeError(name)
+        return getattr(self._fetcher, name)
+
+    def release(self) -> Any:
+        """Return the fetcher as it was."""
+        self._fetcher.collate_fn = self._collate
+        return self._fetcher
+
+    def fetch(self, index: Any) -> Any:
+        """Return the batch of these indices, as the fetcher does."""
+        if self._is_over():
+            self._fetcher.collate_fn = self._collate
+            return self._fetcher.fetch(index)
+        watch_decoders()
+        clock, outer = self._clock, getattr(inside, "clock", None)
+        clock.begin()
+        if type(index) is list and self._is_collating:  # else the list is a key of the data set
+            clock.num_items = len(index)
+            index = TimedIndices(index, clock) if self._is_by_item else index
+        inside.clock = clock
+        self._transforms.begin()
+        try:
+            batch = self._fetcher.fetch(index)
+        except BaseException as error:
+            # The end of an iterable data set is no batch; whatever else is raised stands in the place of one.
+            if not (self._is_iterable and isinstance(error, StopIteration)):
+                clock.end(None, failed=True)
+            raise
+        finally:
+            self._transforms.end()
+            inside.clock = outer
+        clock.end(batch)
+        return batch
+
+
+def count_bytes(batch: Any) -> int:
+    """Return the bytes of the tensors, arrays and texts in a batch; of a huge one, of its first values; 0: not known."""
+    try:
+        return _count_bytes(batch)
+    except Exception:  # Types of the user's own can do anything, and a count is not worth a training.
+        return 0
+
+
+def _count_bytes(batch: Any) -> int:
+    num_bytes, waiting, looked = 0, [batch], 0
+    while waiting and looked < _MOST_VALUES:
+        value = waiting.pop()
+        looked += 1
+        kind = type(value)
+        if isinstance(value, torch.Tensor):
+            num_bytes += value.nbytes if value.layout is torch.strided else 0
+        elif kind.__module__ == "numpy":
+            num_bytes += int(getattr(value, "nbytes", 0))
+        elif isinstance(value, str | bytes | bytearray):
+            num_bytes += len(value)
+        elif (values := values_of(value)) is not None:
+            waiting += itertools.islice(values, _MOST_VALUES)
+        elif kind.__module__ != "builtins" and isinstance(getattr(value, "__dict__", None), dict):
+            waiting += list(vars(value).values())[:_MOST_VALUES]  # a batch type of the user's own
+    return num_bytes

@@ -1,0 +1,114 @@
+"""Runs a program as if nobody had started it for the user: same streams, same terminal, signals passed on, its own exit status.
+
+How this works: the caller's thread blocks the signals that end or inform programs, spawns the program with the mask as it was,
+and takes signals one by one until the program has ended. The terminal sends Ctrl-C to all of its foreground processes, so the
+program has that already; what somebody sent to this process alone is sent on. Nothing is lost if this process is killed: the
+program goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.base.errors import SettingsError
+
+#: Passed on, or seen by both. SIGKILL and SIGSTOP cannot be; SIGTSTP and SIGCONT do to both what they are for.
+_TAKEN = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH),
+    signal.SIGCHLD,
+)
+#: `si_code` of a signal that the kernel made: of a terminal, which sends it to the whole foreground group.
+_SI_KERNEL = 0x80
+#: Seconds between two looks at the program, should its SIGCHLD be lost.
+_LOOK_SECONDS = 1.0
+#: Python ignores these; a program expects them as they are by default.
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a program ended."""
+
+    exit_status: int
+    """Its own, or 128 + the signal that ended it, as shells say."""
+    signal: str
+    """Name of the signal that ended it; empty: it ended by itself."""
+    was_asked: bool
+    """SIGINT or SIGTERM came before it ended."""
+
+    @property
+    def status(self) -> str:
+        """`finished`, `interrupted` or `failed`, as in `run.json`."""
+        if not self.exit_status:
+            return "finished"
+        return "interrupted" if self.was_asked or self.signal in ("SIGINT", "SIGTERM") else "failed"
+
+    @property
+    def reason(self) -> str:
+        """What ended it, in a few words; empty: it ended well."""
+        if self.signal:
+            return f"ended by {self.signal}"
+        return f"exit status {self.exit_status}" if self.exit_status else ""
+
+
+def run_program(argv: Sequence[str], environment: Mapping[str, str], *, stdout: int = 1) -> Ending:
+    """Run a program to its end.
+
+    Args:
+        argv: Program and arguments; the program is looked up on PATH.
+        environment: All of its variables.
+        stdout: File descriptor that becomes its stdout.
+
+    Raises:
+        SettingsError: If it cannot be started.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
+    try:
+        actions = [(os.POSIX_SPAWN_DUP2, stdout, 1)] if stdout != 1 else []
+        try:
+            process = os.posix_spawnp(
+                argv[0], list(argv), environment, file_actions=actions, setsigmask=before, setsigdef=_IGNORED_BY_PYTHON
+            )
+        except OSError as error:
+            raise SettingsError(
+                f"{argv[0]!r} cannot be started: {error.strerror}; expected a Python script (`train.py`), "
+                "`-m MODULE`, or a program on PATH"
+            ) from error
+        code, was_asked = _attend(process)
+        _drop_pending()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    name = name_signal(-code) if code < 0 else ""
+    return Ending(exit_status=128 - code if code < 0 else code, signal=name, was_asked=was_asked)
+
+
+def name_signal(number: int) -> str:
+    """Return a signal's name; real-time signals have none, and are numbers."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _attend(process: int) -> tuple[int, bool]:
+    """Pass signals on until the program has ended; return its exit code (negative: a signal) and whether it was asked to."""
+    was_asked = False
+    while True:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status), was_asked
+        came = signal.sigtimedwait(_TAKEN, _LOOK_SECONDS)
+        if came is None or came.si_signo == signal.SIGCHLD:
+            continue
+        was_asked |= came.si_signo in (signal.SIGINT, signal.SIGTERM)
+        if came.si_code != _SI_KERNEL:
+            os.kill(process, came.si_signo)
+
+
+def _drop_pending() -> None:
+    while signal.sigtimedwait(_TAKEN, 0) is not None:
+        pass

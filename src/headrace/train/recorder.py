@@ -1,0 +1,546 @@
+"""Cuts the training thread's time into stretches and phases, without gaps; see `runs.training_phases`.
+
+How this works: each event of the loop calls a method here, in the training thread, which reads the thread's clocks once and
+appends to a list. A stretch ends where the loader is next asked for a batch after an optimizer step; only
+then it is known what it was (a step, validation, neither), and it goes to the writer as one `StretchSpans`, of which the
+writer's thread makes rows. What other threads do (a loader that runs ahead, a second model) is left out: the thread of the
+first forward pass with gradients owns the recorder, and events of others are ignored.
+
+Where no batch is asked for between two updates, two optimizers make one step (a GAN) and the same optimizer makes two: the step
+then ends, in hindsight, where the first forward pass after its update began.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from threading import get_ident as _get_ident
+from typing import Any
+
+from headrace.base.metering import Reading, ThreadMeter
+from headrace.base.records import Span
+from headrace.runs.training_phases import WHOLE, Kind, Phase, Stretch
+from headrace.train.loader_spans import LoadedBatch, LoadSpans
+
+_HOST = socket.gethostname()
+
+#: (phase, micro-batch, when it began: wall, CPU and run-queue clock)
+Mark = tuple[Phase, int, Reading]
+
+
+class StretchSpans(Sequence[Span]):
+    """The spans of one stretch, made when they are iterated over: in the writer's thread, not in the one that trains."""
+
+    def __init__(
+        self,
+        stretch: Stretch,
+        number: int,
+        marks: Sequence[Mark],
+        *,
+        rank: int,
+        kind: Kind = Kind.PLAIN,
+        samples: int = 0,
+        failed: bool = False,
+    ) -> None:
+        """Keep what the spans are made of.
+
+        Args:
+            stretch: What it was.
+            number: Of this kind of stretch in this process, from 0.
+            marks: Where each phase began, the last one being where the stretch ended.
+            rank: Of the process among those that train together.
+            kind: What sets it apart.
+            samples: In its batches; 0: not known.
+            failed: An exception ended it.
+        """
+        self._stretch, self._number, self._marks = stretch, number, marks
+        self._rank, self._kind, self._samples, self._failed = rank, kind, samples, failed
+
+    def __len__(self) -> int:
+        return len(self._marks)
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
+
+    def __iter__(self) -> Iterator[Span]:
+        marks = self._marks
+        yield self._span(WHOLE, marks[0][2], marks[-1][2], None)
+        for (phase, microbatch, begun), (_, _, ended) in itertools.pairwise(marks):
+            yield self._span(phase, begun, ended, microbatch)
+
+    def _span(self, stage: str, begun: Reading, ended: Reading, microbatch: int | None) -> Span:
+        is_whole = microbatch is None
+        return Span(
+            unit=self._stretch,
+            unit_id=str(self._number),
+            parent_id=None,
+            stage=stage,
+            plan_id="",
+            host=_HOST,
+            process=os.getpid(),
+            thread="train",
+            rank=self._rank,
+            attempt=1,
+            outcome="failed" if self._failed and is_whole else "ok",
+            arrived=begun[0],
+            dequeued=begun[0],
+            started=begun[0],
+            ended=ended[0],
+            put=ended[0],
+            cpu=_difference(ended[1], begun[1]),
+            run_delay=_difference(ended[2], begun[2]),
+            batch_id=microbatch,
+            batch_size=self._samples if is_whole else None,
+            release_reason=self._kind or None if is_whole else None,
+            queue_depth=0,
+            bytes_in=0,
+            bytes_out=0,
+            shape_key=None,
+        )
+
+
+def _difference(ended: int | None, begun: int | None) -> int | None:
+    return None if ended is None or begun is None else max(ended - begun, 0)
+
+
+#: Batches learnt from without any update ever seen: whoever accumulates more has an optimizer that nobody can see.
+MOST_ACCUMULATED = 256
+#: Backward passes without a forward pass before them, until it is said that forward passes are not measured.
+MOST_UNSEEN = 8
+#: Marks of one stretch that are kept; a stretch with more is cut, and `UNEVEN`.
+MOST_MARKS = 100_000
+#: An attribute of an enumeration takes longer to find than a clock to read (Python 3.11).
+_AFTER = Phase.AFTER
+_BACKWARD = Phase.BACKWARD
+_BEFORE_UPDATE = Phase.BEFORE_UPDATE
+_EPOCH_START = Phase.EPOCH_START
+_EXCHANGE = Phase.EXCHANGE
+_FORWARD = Phase.FORWARD
+_LOSS = Phase.LOSS
+_OPTIMIZER = Phase.OPTIMIZER
+_OUTSIDE = Phase.OUTSIDE
+_PREPARE = Phase.PREPARE
+_WAIT = Phase.WAIT
+
+
+class Recorder:
+    """The state of one training thread; methods are called at the events of its loop.
+
+    Attributes:
+        steps: Steps that ended.
+        num_learnt: Batches that were learnt from.
+        rank: Of this process.
+        search: Called where modules may be called that nobody watches: a new epoch, a backward pass without a forward pass.
+        not_measured: {what: why}, learnt while recording.
+    """
+
+    # Of the stretch in progress; `_begin` sets them.
+    _is_training: bool
+    _is_validation: bool
+    _is_epoch_start: bool
+    _is_aborted: bool
+    _kind: Kind
+    _samples: int
+    _num_wanted: int
+    _num_used: int
+    #: Calls with gradients.
+    _num_forward: int
+    #: The last batch that was learnt from; -1: none was.
+    _used: int
+    #: Optimizers that have updated, and the one that does.
+    _updated: set[int]
+    _updating: int
+    #: Position of the mark at which a batch was last asked for, and the samples that had come by then.
+    _last_request: tuple[int, int] | None
+    #: Positions of the first forward passes after the last update: without gradients, and with.
+    _eval_at: int | None
+    _train_at: int | None
+
+    def __init__(self, write: Callable[[Sequence[Span]], None], *, rank: int = 0) -> None:
+        """Begin outside of any step.
+
+        Args:
+            write: Takes the spans of each stretch; `SpanWriter.stage_finished`.
+            rank: Of this process.
+        """
+        self.steps = 0
+        self.num_learnt = 0
+        self.rank = rank
+        self.search: Callable[[], None] = _do_nothing
+        self.not_measured: dict[str, str] = {}
+        self._write = write
+        self._meter = ThreadMeter(time.monotonic_ns)
+        self._owner: int | None = None
+        #: Thread of the first event, until one trains.
+        self._candidate: int | None = None
+        self._numbers = dict.fromkeys(Stretch, 0)
+        #: Number of the batch that was last asked for, and of the one that is worked on.
+        self._microbatch = self._in_use = 0
+        self._update_depth = 0
+        self._num_updates = 0
+        self._num_unseen = 0
+        self._updates_are_unseen = False
+        self._marks: list[Mark] = []
+        #: {micro-batch: what loading it cost}, until the stretch ends that used it.
+        self._loads: dict[int, LoadedBatch] = {}
+        self._load_numbers = itertools.count()
+        self._is_open = True
+        self._is_new_epoch = False
+        self._switch(_OUTSIDE)
+        self._begin()
+
+    @property
+    def takes_forward(self) -> bool:
+        """Whether a module that is called now is part of the loop: not of loading, nor computed again in a backward pass."""
+        if not self._is_mine():  # the phase is that of a thread that loads, until one trains
+            return self._owner is None
+        phase = self._marks[-1][0]
+        return phase is not _WAIT and phase is not _BACKWARD and phase is not _EXCHANGE
+
+    @property
+    def phase(self) -> Phase:
+        """The one that the training thread is in; may be asked for in any thread."""
+        return self._marks[-1][0]
+
+    # Events of the loop, in their usual order.
+
+    def epoch_begins(self) -> None:
+        """`iter(loader)` was called."""
+        if self._is_mine():
+            self._switch(_EPOCH_START)
+            self._end_if_done()
+            self.search()
+
+    def epoch_began(self) -> None:
+        """`iter(loader)` returned."""
+        if self._is_mine():
+            self._switch(_OUTSIDE)
+            self._is_new_epoch = True
+
+    def batch_wanted(self) -> None:
+        """The loader was asked for a batch: here a stretch ends, if it had what makes it one."""
+        if not self._is_mine() or self._marks[-1][0] is _WAIT:  # a loader within a loader
+            return
+        self._microbatch += 1
+        self._in_use = self._microbatch
+        self._switch(_WAIT)
+        if self._update_depth:  # the optimizer raised, and the program went on
+            self._update_depth, self._is_aborted = 0, True
+        self._end_if_done()
+        self._last_request = (len(self._marks) - 1, self._samples)
+        self._num_wanted += 1
+        self._is_epoch_start |= self._is_new_epoch
+        self._is_new_epoch = False
+
+    def batch_came(self, samples: int, load: LoadedBatch | None = None) -> None:
+        """The loader gave a batch of so many samples; 0: not known.
+
+        Args:
+            samples: In the batch.
+            load: What loading it cost; None: not known.
+        """
+        if self._is_mine() and self._marks[-1][0] is _WAIT:
+            self._samples += samples
+            if load is not None:
+                self._loads[self._microbatch] = load
+            self._switch(_PREPARE)
+        elif load is not None:
+            self._write_load(load, None)
+
+    def batch_failed(self, load: LoadedBatch | None) -> None:
+        """The loader raised an exception instead of giving a batch."""
+        if load is not None:
+            self._write_load(load, None)
+
+    def batches_ended(self) -> None:
+        """The loader had no batch left."""
+        if self._is_mine() and self._marks[-1][0] is _WAIT:
+            self._num_wanted -= 1
+            self._switch(_OUTSIDE)
+            if not self._is_training and not self._is_validation:  # nobody learnt from these batches, nor will
+                self._end(len(self._marks) - 1)
+
+    def forward_begins(self, *, training: bool) -> None:
+        """The outermost module was called, with or without gradients."""
+        if training:
+            self._own()
+        if not self._is_mine() or not self.takes_forward:
+            return
+        if training and self._is_validation:
+            self._end_at_request()
+        elif training and not self._is_training and not self._num_wanted:
+            self._switch(_FORWARD)
+            self._end(len(self._marks) - 1)  # what was before the first step of a loop without a loader
+        if len(self._marks) > MOST_MARKS:
+            self._end(None)
+        if self._updated:
+            self._note_after_update(training=training)
+        if training:
+            self._num_forward += 1
+            # Batches that were all asked for before the first call are used one after the other.
+            self._in_use = self._microbatch - self._num_wanted + min(self._num_forward, self._num_wanted)
+            self._use_batch()
+        self._is_training |= training
+        self._is_validation |= not self._is_training
+        if self._marks[-1][0] is not _FORWARD:
+            self._switch(_FORWARD)
+
+    def forward_ended(self, *, failed: bool = False) -> None:
+        """The outermost module returned, or raised."""
+        if self._is_mine() and self._marks[-1][0] is _FORWARD:
+            self._is_aborted |= failed and self._is_training
+            self._switch(_LOSS if self._is_training else _OUTSIDE)
+
+    def backward_begins(self) -> None:
+        """`backward()` was called."""
+        self._own()
+        if not self._is_mine():
+            return
+        if self._updated and self._train_at is None:
+            self._train_at = len(self._marks) if self._eval_at is None else self._eval_at
+        if not self._is_training and not self._is_validation:
+            self._note_unseen_forward()
+        self._is_training, self._is_validation = True, False  # a model in `eval()` may learn
+        self._use_batch()
+        self._switch(_BACKWARD)
+
+    def gradients_complete(self) -> None:
+        """The gradients of this process are there; what follows in `backward()` is the exchange with others.
+
+        With several modules this is called for each of them: the last call counts.
+        """
+        if self._is_mine():
+            phase, microbatch, reading = self._marks[-1]
+            if phase is _EXCHANGE:
+                self._marks[-1] = _BACKWARD, microbatch, reading
+            self._switch(_EXCHANGE)
+
+    def backward_ended(self, *, failed: bool = False) -> None:
+        """`backward()` returned, or raised."""
+        if self._is_mine():
+            self._is_aborted |= failed
+            self._switch(_OPTIMIZER if self._update_depth else _BEFORE_UPDATE)
+
+    def update_begins(self, optimizer: int = 0) -> None:
+        """`optimizer.step()` was called, or what calls it.
+
+        Args:
+            optimizer: Which, by `id`.
+        """
+        self._own()
+        if not self._is_mine():
+            return
+        self._update_depth += 1
+        if self._update_depth > 1:
+            return
+        if optimizer in self._updated:
+            self._end_before_update()
+        elif not self._is_training and not self._num_wanted and not self._is_validation:
+            self._end(None)
+        self._updating = optimizer
+        self._is_training, self._is_validation = True, False
+        self._switch(_OPTIMIZER)
+
+    def update_ended(self) -> None:
+        """`optimizer.step()` returned."""
+        if not self._is_mine():
+            return
+        self._update_depth = max(self._update_depth - 1, 0)
+        if not self._update_depth:
+            self._num_updates += 1
+            self._updates_are_unseen = self._is_aborted = False
+            self._updated.add(self._updating)
+            self._eval_at = self._train_at = None
+            self._switch(_AFTER)
+
+    def enter(self, phase: Phase) -> Phase:
+        """Begin a phase that may lie within any other, such as `CHECKPOINT`; return the one to `leave` to."""
+        before = self._marks[-1][0]
+        if self._is_mine():
+            self._switch(phase)
+        return before
+
+    def leave(self, before: Phase) -> None:
+        """Go back to the phase in which `enter` was called."""
+        if self._is_mine():
+            self._switch(before)
+
+    def set_kind(self, kind: Kind) -> None:
+        """Say what sets the step in progress apart."""
+        if self._is_mine():
+            self._kind = kind
+
+    def close(self, *, failed: bool = False) -> None:
+        """End the stretch in progress; another thread than the one that trains ends it at its last event.
+
+        Args:
+            failed: An exception ends it.
+        """
+        if self._is_open:
+            is_mine = self._is_mine()
+            if is_mine:
+                self._switch(_OUTSIDE)
+            self._split_validation()
+            self._is_aborted |= failed
+            self._end(len(self._marks) - 1)
+            self._is_open = False
+            self._meter.close()
+
+    # How it is kept.
+
+    def _is_mine(self) -> bool:
+        if self._owner is None and self._candidate is None:
+            self._candidate = _get_ident()
+        return self._is_open and (self._candidate if self._owner is None else self._owner) == _get_ident()
+
+    def _own(self) -> None:
+        """Let this thread be the one that trains, if none is."""
+        if self._owner is not None:
+            return
+        self._owner = _get_ident()
+        if self._candidate not in (None, self._owner):  # a thread that loads: its clocks are not those of this one
+            _, microbatch, (wall, _, _) = self._marks[0]
+            self._marks = [(_OUTSIDE, microbatch, (wall, None, None))]
+            for load in self._loads.values():
+                self._write_load(load, None)
+            self._loads.clear()
+            self._switch(_OUTSIDE)
+            self._begin()
+
+    def _switch(self, phase: Phase) -> None:
+        self._marks.append((phase, self._in_use, self._meter.read()))
+
+    def _begin(self) -> None:
+        """Begin a stretch that nothing is known of, at the last mark."""
+        self._is_training = self._is_validation = self._is_epoch_start = self._is_aborted = False
+        self._kind, self._samples, self._num_wanted, self._num_used, self._num_forward = Kind.PLAIN, 0, 0, 0, 0
+        self._used = -1
+        self._updating = 0
+        self._updated = set()
+        self._last_request = self._eval_at = self._train_at = None
+
+    def _note_unseen_forward(self) -> None:
+        self.search()
+        self._num_unseen += 1
+        if self._num_unseen >= MOST_UNSEEN:
+            self.not_measured["forward"] = (
+                f"backward() came without a call of a module before it, {MOST_UNSEEN} times or more (a compiled function, "
+                "`module.compile()`, a model without modules): the forward pass is part of `prepare`"
+            )
+
+    def _use_batch(self) -> None:
+        """Count the batch in progress as one that was learnt from."""
+        if self._used != self._in_use:
+            self._used = self._in_use
+            self._num_used += 1
+            self.num_learnt += 1
+
+    def _note_after_update(self, *, training: bool) -> None:
+        if training and self._train_at is None:
+            self._train_at = len(self._marks)
+        elif not training and self._eval_at is None:
+            self._eval_at = len(self._marks)
+
+    def _end_if_done(self) -> None:
+        """End the stretch at the last mark, unless it is a step in the making: the batch is one more micro-batch of that."""
+        is_begun = self._is_training or (self._num_wanted > 0 and not self._is_validation)
+        is_done = bool(self._updated) or self._is_aborted or (self._updates_are_unseen and self._is_training)
+        if is_done or not is_begun or len(self._marks) > MOST_MARKS:
+            self._split_validation()
+            self._end(len(self._marks) - 1)
+        elif not self._num_updates and self._num_used >= MOST_ACCUMULATED:
+            self._updates_are_unseen = True
+            self.not_measured["optimizer"] = (
+                f"no optimizer of torch.optim was called in {MOST_ACCUMULATED} batches: each batch counts as a step, "
+                "and its update is part of `before_update`"
+            )
+            self._end(len(self._marks) - 1)
+
+    def _split_validation(self) -> None:
+        """End the step where batches went through the model without gradients after its update, if they did."""
+        at = self._eval_at
+        if self._updated and at is not None and self._train_at is None:
+            self._end(at)
+            self._is_validation = True
+
+    def _end_before_update(self) -> None:
+        """End the step in hindsight: the same optimizer updates again, and no batch was asked for in between."""
+        train_at, eval_at = self._train_at, self._eval_at
+        if train_at is None:
+            self._end(None)
+        elif eval_at is not None and eval_at < train_at:
+            self._end(eval_at)
+            self._is_validation = True
+            self._end(train_at - eval_at)
+        else:
+            self._end(train_at)
+        self._use_batch()
+
+    def _end_at_request(self) -> None:
+        """End the stretch where a batch was last asked for: what came of it belongs to the next one."""
+        if self._last_request is None:
+            self._end(None)
+            return
+        at, samples = self._last_request
+        later, is_epoch_start = self._samples - samples, self._is_epoch_start
+        self._samples, self._num_wanted = samples, self._num_wanted - 1
+        self._end(at)
+        self._samples, self._num_wanted, self._last_request = later, 1, (0, 0)
+        self._is_epoch_start = is_epoch_start
+
+    def _end(self, at: int | None) -> None:
+        """Write the stretch, and begin the next one.
+
+        Args:
+            at: Position of the mark at which it ended; None: it ends now.
+        """
+        if at is None:
+            at = len(self._marks)
+            self._switch(_OUTSIDE)
+        marks, self._marks = self._marks[: at + 1], self._marks[at:]
+        if len(marks) > 1:
+            stretch = self._stretch()
+            self._write(
+                StretchSpans(
+                    stretch,
+                    self._numbers[stretch],
+                    marks,
+                    rank=self.rank,
+                    kind=self._kind_of(stretch),
+                    samples=self._samples,
+                    failed=self._is_aborted,
+                )
+            )
+            is_step = stretch is Stretch.STEP
+            for phase, microbatch, _ in marks[:-1]:
+                if phase is _WAIT and microbatch in self._loads:
+                    self._write_load(self._loads.pop(microbatch), self._numbers[stretch] if is_step else None)
+            self._numbers[stretch] += 1
+            self.steps += stretch is Stretch.STEP
+        self._begin()
+
+    def _write_load(self, load: LoadedBatch, step: int | None) -> None:
+        """Write what loading a batch cost, with the step that used it."""
+        if self._is_open:
+            self._write(LoadSpans(load, next(self._load_numbers), step, self.rank))
+
+    def _stretch(self) -> Stretch:
+        if self._is_training:
+            return Stretch.STEP
+        return Stretch.VALIDATION if self._is_validation else Stretch.BETWEEN
+
+    def _kind_of(self, stretch: Stretch) -> Kind:
+        if stretch is not Stretch.STEP or self._kind:
+            return self._kind
+        if self._is_epoch_start:
+            return Kind.EPOCH_START
+        if not self._updated and not self._updates_are_unseen and not self._is_aborted:
+            return Kind.UNEVEN  # what was left over at the end
+        return Kind.UNEVEN if self._num_wanted not in (0, self._num_used) else Kind.PLAIN
+
+
+def _do_nothing() -> None:
+    pass

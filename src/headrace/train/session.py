@@ -1,0 +1,248 @@
+"""One training process that is being recorded: recorder, hooks and files together.
+
+How this works: a session belongs to one process. It writes `spans/HOST-PID-NNNNNN.parquet` and `training/HOST-PID.json` below
+the run folder, which may be shared with other ranks; who made that folder (`headrace train`, or `profile` here) writes its
+`run.json`. A forked child inherits the session's objects but not its thread: in a child the recorder is silent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from headrace.base.documents import encode_document
+from headrace.base.records import Span
+from headrace.runs.file_names import SPANS_FOLDER
+from headrace.runs.formats.training import LoaderInfo, TrainingProcess, process_file
+from headrace.runs.run_folder import replace_file
+from headrace.runs.span_files import SpanWriter
+from headrace.train.current import armed_session
+from headrace.train.fingerprints import LoaderPrints, PrintedLoader
+from headrace.train.line_sampler import LineSampler
+from headrace.train.loader_source import LoaderSources
+from headrace.train.loader_watch import Tally, WatchedLoader
+from headrace.train.recorder import Recorder
+from headrace.train.shared_folder import SharedFolder
+from headrace.train.torch_hooks import TorchHooks
+from headrace.train.undisturbed import call_undisturbed
+
+logger = logging.getLogger("headrace")
+
+
+class Session:
+    """Records the training of this process into a run folder, from its making until `close`.
+
+    Attributes:
+        recorder: Is told of the events of the loop.
+        hooks: Tell it what PyTorch does.
+        loaders: What was wrapped, for `training/HOST-PID.json`.
+    """
+
+    def __init__(self, folder: Path, *, script: str = "", framework: str = "torch") -> None:
+        """Begin.
+
+        Args:
+            folder: The run folder; exists.
+            script: What runs.
+            framework: Whose loop it is.
+        """
+        self._folder, self._script, self.framework = folder, script, framework
+        self._process = os.getpid()
+        (folder / SPANS_FOLDER).mkdir(parents=True, exist_ok=True)
+        self._writer = SpanWriter(folder / SPANS_FOLDER, rotate_seconds=2.0)
+        self.recorder = Recorder(self._write, rank=find_rank()[0])
+        self.hooks = TorchHooks(self.recorder)
+        self.loaders: list[LoaderInfo] = []
+        #: Return the loaders that were wrapped, or None once they are gone.
+        self._known: list[Callable[[], Any]] = []
+        self._prints: list[LoaderPrints] = []
+        self._tallies: list[Tally] = []
+        self._sources = LoaderSources()
+        self._describing: threading.Thread | None = None
+        self._lines: LineSampler | None = None
+
+    def watch(self, loader: Any) -> WatchedLoader:
+        """Return a loader that behaves as the given one, and is recorded."""
+        at = next((at for at, known in enumerate(self._known) if known() is loader), len(self._known))
+        if at == len(self._known):
+            self._known.append(_refer(loader))
+            self._prints.append(LoaderPrints(_find_sampler(loader)))
+            self._tallies.append(Tally())
+            self.loaders.append(describe_loader(loader))
+        return PrintedLoader(loader, self.recorder, self._prints[at], self._sources, self._tallies[at])
+
+    def close(self, *, failed: bool = False) -> None:
+        """Stop recording and write what is left; in a forked child this does nothing.
+
+        Args:
+            failed: An exception ended the training.
+        """
+        if os.getpid() != self._process:
+            return
+        call_undisturbed(lambda: self._close(failed=failed))
+
+    def _close(self, *, failed: bool) -> None:
+        if self._lines is not None:
+            self._lines.close()
+        self.hooks.detach()
+        self._sources.close()
+        self.recorder.close(failed=failed)
+        self._writer.close()
+        if self._describing is not None:
+            self._describing.join()
+        self._write_description()
+
+    def _write_description(self) -> None:
+        try:
+            file = process_file(self._folder, socket.gethostname(), self._process)
+            file.parent.mkdir(exist_ok=True)
+            replace_file(file, encode_document(self._describe(), indent=True) + b"\n")
+        except OSError as error:
+            logger.error(
+                "what trained cannot be written to %s: %s; the steps themselves are there", self._folder, error
+            )
+
+    def _write(self, spans: Sequence[Span]) -> None:
+        if os.getpid() != self._process:
+            return
+        self._writer.stage_finished(spans)
+        if self._lines is None and self.recorder.steps:
+            self._lines = LineSampler(lambda: self.recorder.phase, threading.get_ident())
+        if self._describing is None and self.recorder.steps:
+            # Early, for a process that is killed; beside the thread that trains, which must not wait for a disk.
+            self._describing = threading.Thread(target=self._describe_early, name="headrace-describe", daemon=True)
+            self._describing.start()
+
+    def _describe_early(self) -> None:
+        try:
+            self._write_description()
+        except RuntimeError as error:  # the model changed while it was looked through; `close` writes the file again
+            logger.debug("what trains is described at the end: %s", error)
+
+    def _describe(self) -> TrainingProcess:
+        rank, world_size = find_rank()
+        parameters = {id(one): one for module in self.hooks.modules for one in module.parameters()}.values()
+        return TrainingProcess(
+            host=socket.gethostname(),
+            process=self._process,
+            rank=rank,
+            world_size=world_size,
+            script=self._script,
+            framework=self.framework,
+            torch_version=str(torch.__version__),
+            threads=torch.get_num_threads(),
+            device=str(next((one.device for one in parameters), "")),
+            modules=tuple(type(module).__qualname__ for module in self.hooks.modules),
+            num_parameters=sum(one.numel() for one in parameters),
+            parameter_bytes=sum(one.numel() * one.element_size() for one in parameters),
+            optimizers=tuple(type(one).__qualname__ for one in self.hooks.optimizers),
+            loaders=tuple(
+                msgspec.structs.replace(info, num_learnt=tally.num_learnt)
+                for info, tally in zip(self.loaders, self._tallies, strict=True)
+            ),
+            lost_spans=self._writer.lost_spans,
+            steps=self.recorder.steps,
+            not_measured={**self.recorder.not_measured, **self.hooks.exchange.not_measured, **self._sources.why_not},
+            details={
+                "batches": [prints.describe() for prints in self._prints],
+                "slow_items": self._sources.slow.describe(),
+                "lines": {} if self._lines is None else self._lines.describe(),
+            },
+        )
+
+
+@contextlib.contextmanager
+def profile(loader: Any, *, output: str | Path, force: bool = False) -> Iterator[WatchedLoader]:
+    """Record the training loop in this block: two lines around what is there already.
+
+        with headrace.train.profile(loader, output="runs/first") as loader:
+            for images, labels in loader:
+                ...
+
+    Args:
+        loader: Whatever the loop iterates over, usually a `torch.utils.data.DataLoader`.
+        output: Run folder to write; `headrace diagnose` reads it. Ranks of one process group write into the same folder.
+        force: Replace what an earlier run left in the folder.
+
+    Yields:
+        A loader that gives the same batches.
+
+    Raises:
+        RunFolderError: If the folder cannot be taken.
+    """
+    if (armed := armed_session()) is not None:
+        logger.warning(
+            "`headrace train` records this process already, into its own run folder; %s is not written", output
+        )
+        # Loaders of PyTorch are watched there whatever they are for; twice would count each wait twice.
+        yield loader if isinstance(loader, torch.utils.data.DataLoader) else armed.watch(loader)
+        return
+    folder = SharedFolder(output, pipeline="train.profile", force=force)
+    session = Session(folder.path, script="train.profile")
+    failed = True
+    try:
+        yield session.watch(loader)
+        failed = False
+    finally:
+        try:
+            session.close(failed=failed)
+        finally:
+            call_undisturbed(lambda: folder.finish("failed" if failed else "finished"))
+
+
+def find_rank() -> tuple[int, int]:
+    """Return the rank of this process and how many there are: of the process group, or as a launcher says."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return _number("RANK", 0), _number("WORLD_SIZE", 1)
+
+
+def _number(variable: str, otherwise: int) -> int:
+    """Return a number from the environment; what is none there is nothing of a launcher's."""
+    try:
+        return int(os.environ.get(variable, otherwise))
+    except ValueError:
+        return otherwise
+
+
+def _refer(loader: Any) -> Callable[[], Any]:
+    """Return what gives the loader while it lives; a list and others of its kind live on."""
+    try:
+        return weakref.ref(loader)
+    except TypeError:
+        return lambda: loader
+
+
+def _find_sampler(loader: Any) -> str:
+    sampler = getattr(loader, "sampler", None)
+    return "" if sampler is None else type(sampler).__qualname__
+
+
+def describe_loader(loader: Any) -> LoaderInfo:
+    """Return what is known of a loader; of one that is not PyTorch's only its class."""
+    dataset = getattr(loader, "dataset", None)
+    try:
+        num_items: int | None = len(dataset)  # type: ignore[arg-type]
+    except Exception:  # Without a length, or with one that cannot be told: whatever it raises.
+        num_items = None
+    return LoaderInfo(
+        kind=f"{type(loader).__module__}.{type(loader).__qualname__}",
+        dataset="" if dataset is None else type(dataset).__qualname__,
+        num_items=num_items,
+        workers=getattr(loader, "num_workers", 0),
+        prefetch_factor=getattr(loader, "prefetch_factor", None),
+        batch_size=getattr(loader, "batch_size", None),
+        in_order=getattr(loader, "in_order", True),
+        persistent_workers=getattr(loader, "persistent_workers", False),
+        pin_memory=getattr(loader, "pin_memory", False),
+    )

@@ -1,0 +1,130 @@
+"""What `headrace train` starts, and what it refuses before anything was written."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.cli import main
+from headrace.runs.reader import read_run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "no script is named"),
+        (["gone.py"], "script 'gone.py' does not exist"),
+        (["-m"], "-m names no module"),
+        (["no-such-program"], "'no-such-program' cannot be started"),
+    ],
+)
+def test_what_cannot_be_started_leaves_nothing(
+    arguments: list[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Misuse, with the reason; no run folder is left behind."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *arguments]) == 2
+    assert says in capsys.readouterr().err
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_a_program_that_never_trains_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A good end without a step is a negative answer, loudly; the run folder says that the program ended well."""
+    assert main(["train", "-o", str(tmp_path / "run"), "true"]) == 1
+    assert "no training step was seen in true" in capsys.readouterr().err
+    assert read_run(tmp_path / "run").info.status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_status", "status", "reason"),
+    [
+        ("import sys; sys.exit(3)", 3, "failed", "exit status 3"),
+        ("raise ValueError", 1, "failed", "exit status 1"),
+        ("import os; os._exit(7)", 7, "failed", "exit status 7"),
+        ("import os; os.kill(os.getpid(), 9)", 137, "failed", "ended by SIGKILL"),
+        ("import os; os.kill(os.getpid(), 15)", 143, "interrupted", "ended by SIGTERM"),
+        ("import os; os.kill(os.getppid(), 10); import time; time.sleep(60)", 138, "failed", "ended by SIGUSR1"),
+    ],
+)
+def test_the_exit_status_is_the_scripts_own(
+    code: str, exit_status: int, status: str, reason: str, tmp_path: Path
+) -> None:
+    """Whatever ends the script is in the run folder too; a signal to headrace is passed on."""
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    assert main(["train", "-o", str(tmp_path / "run"), str(script)]) == exit_status
+    info = read_run(tmp_path / "run").info
+    assert (info.status, info.ended_by) == (status, reason)
+
+
+def test_a_script_that_needs_no_torch_imports_nothing_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its modules are those of a bare start, its `sys.path` is its own, and another `sitecustomize` is gone on to."""
+    (tmp_path / "sitecustomize.py").write_text("import os\nos.environ['SEEN'] = 'yes'\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys\n"
+        "ours = sorted(name for name in sys.modules if name.startswith(('headrace', 'torch', 'numpy', 'pyarrow')))\n"
+        f"open({str(tmp_path / 'said')!r}, 'w').write(\n"
+        "    repr((ours, os.environ['SEEN'], __name__, sys.argv[1:], 'armed' in str(sys.path))))\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    main(["train", "-o", str(tmp_path / "run"), str(script), "--lr", "0.1", "-o", "--"])
+    assert (tmp_path / "said").read_text() == repr(([], "yes", "__main__", ["--lr", "0.1", "-o", "--"], False))
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it has threads, and replaces itself at once
+@pytest.mark.parametrize("way", ["typed", "sent"])
+def test_ctrl_c_reaches_the_script_once(way: str, tmp_path: Path) -> None:
+    """Typed at a terminal it goes to both processes; sent to headrace alone it is passed on."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import signal\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])\n"
+        "print('ready', flush=True)\n"
+        "signal.sigwait([signal.SIGINT])\n"
+        "print('twice' if signal.sigtimedwait([signal.SIGINT], 0.5) else 'once', flush=True)\n"
+    )
+    argv = [sys.executable, "-m", "headrace", "train", "-o", str(tmp_path / "run"), str(script)]
+    process, terminal = pty.fork()
+    if not process:
+        os.execv(argv[0], argv)
+    said = b""
+    while b"once" not in said and b"twice" not in said:
+        said += os.read(terminal, 1024)
+        if b"ready" in said and b"sent" not in said:
+            if way == "typed":
+                os.write(terminal, b"\x03")
+            else:
+                os.kill(process, signal.SIGINT)
+            said += b"sent"
+    os.waitpid(process, 0)
+    os.close(terminal)
+    assert b"once" in said
+    info = read_run(tmp_path / "run").info
+    assert info.status == "finished", "the script caught it and ended well"
+
+
+def test_a_module_is_run_as_python_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`-m` takes everything behind it, also what looks like an option of headrace."""
+    (tmp_path / "own.py").write_text("import sys\nopen('said', 'w').write(repr((__name__, sys.argv[1:])))\n")
+    monkeypatch.chdir(tmp_path)
+    main(["train", "-o", "run", "-m", "own", "-o", "x"])
+    assert (tmp_path / "said").read_text() == repr(("__main__", ["-o", "x"]))
+    assert read_run(tmp_path / "run").info.options == ["-m", "own", "-o", "x"]
+
+
+def test_signals_are_blocked_for_nobody(tmp_path: Path) -> None:
+    """The script has the signal mask that it would have without headrace."""
+    script = tmp_path / "script.py"
+    script.write_text("import signal, sys\nsys.exit(40 + len(signal.pthread_sigmask(signal.SIG_BLOCK, [])))\n")
+    assert main(["train", "-o", str(tmp_path / "run"), sys.executable, str(script)]) == 40

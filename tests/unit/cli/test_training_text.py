@@ -1,0 +1,39 @@
+"""The text on a training: eighty columns, a bar that is as long as the step, and the red flag of the field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.training_text import as_text
+from headrace.runs.training_phases import LoaderWork, Phase
+from tests.unit.diagnose.training.made_runs import MadeRun, plain_steps
+
+
+def _text(path: Path, wait: float) -> str:
+    run = MadeRun(path / "run")
+    plain_steps(run, {Phase.WAIT: wait, Phase.FORWARD: 4.0, Phase.BACKWARD: 6.0})
+    run.batch(3, {LoaderWork.ITEMS: (8.0, 1.0)})
+    return as_text(run.finish())
+
+
+@pytest.mark.parametrize(("wait", "flag"), [(1.0, ""), (2.6, "more than 20%"), (10.0, "more than 30%")])
+def test_waiting_is_flagged_as_in_the_field(tmp_path: Path, wait: float, flag: str) -> None:
+    """From 20 % and from 30 % of the step; not below."""
+    text = _text(tmp_path, wait)
+    assert ("Red flag" in text) is bool(flag)
+    assert flag in text
+
+
+def test_the_bar_is_the_step(tmp_path: Path) -> None:
+    """As wide as the terminal allows, each phase by its share; nothing is wider than 80 columns."""
+    lines = _text(tmp_path, 10.0).splitlines()
+    bar = next(line for line in lines if line.startswith("|"))
+    assert (bar.count("w"), bar.count("F"), bar.count("B")) == (36, 14, 22)
+    assert max(len(line) for line in lines if "headrace whatif" not in line) <= 80
+
+
+def test_a_run_without_steps_says_so(tmp_path: Path) -> None:
+    """Instead of a table of nothing."""
+    assert "No training step was recorded" in as_text(MadeRun(tmp_path / "run").finish())

@@ -1,0 +1,122 @@
+"""`headrace whatif` and `headrace ledger measured` on run folders of trainings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.base.documents import encode_document
+from headrace.cli import main
+from headrace.runs.formats.training import LoaderInfo, TrainingProcess, process_file
+from headrace.runs.run_folder import RunFolder
+from headrace.runs.span_files import SpanWriter
+from headrace.runs.training_phases import Kind, Phase, Stretch
+from headrace.train.recorder import StretchSpans
+
+_MILLISECOND = 1_000_000
+
+
+def _write_run(path: Path, *, wait: int = 30, workers: int = 0, lost: int = 0) -> Path:
+    """Write a training of 40 steps: a wait of which 10 ms compute, 8 ms forward, 12 ms backward, 4 ms optimizer."""
+    folder = RunFolder.create(path, pipeline="train.py", unit="step")
+    writer = SpanWriter(path / "spans")
+    wall, cpu = 10**12, 10**9
+    host, process = "", 0
+    for number in range(40):
+        marks = []
+        parts = ((Phase.WAIT, wait, 10), (Phase.FORWARD, 8, 8), (Phase.BACKWARD, 12, 12), (Phase.OPTIMIZER, 4, 4))
+        for phase, long, computing in parts:
+            marks.append((phase, number, (wall, cpu, 0)))
+            # A little more each time, so that steps differ.
+            wall += long * _MILLISECOND + number * 1000
+            cpu += computing * _MILLISECOND + number * 1000
+        marks.append((Phase.AFTER, number, (wall, cpu, 0)))
+        kind = Kind.PLAIN if number else Kind.EPOCH_START
+        spans = StretchSpans(Stretch.STEP, number, marks, rank=0, kind=kind, samples=32)
+        host, process = next(iter(spans)).host, next(iter(spans)).process
+        writer.stage_finished(spans)
+    writer.close()
+    loader = LoaderInfo(
+        kind="torch.utils.data.dataloader.DataLoader", dataset="Photos", num_items=None, workers=workers,
+        prefetch_factor=2 if workers else None, batch_size=32, in_order=True, persistent_workers=False, pin_memory=False,
+    )  # fmt: skip
+    said = TrainingProcess(
+        host=host, process=process, rank=0, world_size=1, script="train.py", framework="torch", torch_version="2", threads=1,
+        device="cpu", modules=(), num_parameters=1, parameter_bytes=4, optimizers=(), loaders=(loader,),
+        lost_spans=lost,
+    )  # fmt: skip
+    file = process_file(path, host, process)
+    file.parent.mkdir()
+    file.write_bytes(encode_document(said))
+    folder.finish("finished")
+    return path
+
+
+def test_change_of_a_training_is_predicted_and_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the prediction in the ledger to what two run folders say of it."""
+    before, ledger = _write_run(tmp_path / "before"), str(tmp_path / "ledger.sqlite")
+    assert main(["whatif", str(before), "--set", "loader.workers=4", "--ledger", ledger]) == 0
+    text = capsys.readouterr().out
+    assert "train.py, run before" in text
+    assert "samples/s measured" in text
+    assert "step, median" in text
+    assert "by hand: bounds" in text
+    assert "takes for granted" in text
+    assert f"headrace ledger measured p1 {before} {before}-changed --ledger" in text
+    without, after = _write_run(tmp_path / "without", wait=12), _write_run(tmp_path / "after", wait=12, workers=4)
+    assert main(["ledger", "measured", "p1", str(before), str(without), "--ledger", ledger]) != 0
+    assert "was recorded with workers=0" in capsys.readouterr().err
+    assert main(["ledger", "show", "p1", "--plan", "--ledger", ledger]) == 2
+    assert "p1 is of a training, which has no Plan" in capsys.readouterr().err
+    assert main(["ledger", "measured", "p1", str(before), str(after), "--ledger", ledger, "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["predictions"]
+    assert entry["measured"]["ratio"]["mid"] == pytest.approx(54 / 36, rel=0.01)
+
+
+def test_document_says_that_its_unit_is_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON is the document of pipelines, with the unit; a faster backward pass counts by its share without workers."""
+    run = _write_run(tmp_path / "run")
+    assert main(["whatif", str(run), "--speedup", "backward=2", "--no-ledger", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["unit"], document["plan"]) == ("headrace.prediction/1", "step", {})
+    assert document["throughput"]["ratio"]["mid"] == pytest.approx(54 / 48, rel=0.01)
+    assert document["bound_ratio"] == pytest.approx(54 / 48, rel=0.01)
+
+
+def test_several_values_make_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--vary` predicts each value; more workers than useful change nothing."""
+    run = _write_run(tmp_path / "run")
+    assert main(["whatif", str(run), "--vary", "loader.workers=1,2,8", "--no-ledger"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"loader.workers={count}" in text for count in (1, 2, 8))
+
+
+def test_keys_of_pipelines_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Unknown keys, names and options of pipelines say what a training has."""
+    run = str(_write_run(tmp_path / "run"))
+    assert main(["whatif", run, "--set", "fetch.workers=4", "--no-ledger"]) == 2
+    assert "loader.persistent" in capsys.readouterr().err
+    assert main(["whatif", run, "--speedup", "fetch=4", "--no-ledger"]) == 2
+    assert "optimizer" in capsys.readouterr().err
+    assert main(["whatif", run, "--cache", "read=0.5", "--no-ledger"]) == 2
+    assert "--set cache=ram" in capsys.readouterr().err
+    assert main(["whatif", run, "--no-ledger"]) == 2
+    assert "nothing is changed" in capsys.readouterr().err
+
+
+def test_what_was_not_recorded_is_not_predicted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Workers that nobody watched: status 4, the reason, and what to do."""
+    run = _write_run(tmp_path / "run", workers=2)
+    assert main(["whatif", str(run), "--set", "loader.workers=4", "--no-ledger"]) == 4
+    assert "what loading cost in the workers was not recorded" in capsys.readouterr().err
+
+
+def test_run_that_is_not_trusted_needs_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that lost spans is refused, and with `--untrusted` predicted with a warning."""
+    run = str(_write_run(tmp_path / "run", lost=3))
+    assert main(["whatif", run, "--speedup", "backward=2", "--no-ledger"]) == 4
+    assert "3 spans could not be written" in capsys.readouterr().err
+    assert main(["whatif", run, "--speedup", "backward=2", "--no-ledger", "--untrusted"]) == 0
+    assert "the run is not trusted" in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,331 @@
+"""Predictions from constructed runs, against what a simulation of the changed training gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from headrace.base.errors import SettingsError
+from headrace.diagnose.replay.demands import CannotReplay
+from headrace.diagnose.training.simulation import (
+    LoaderModel,
+    Microbatch,
+    SimulatedTraining,
+    StepModel,
+    TrainingModel,
+    simulate_training,
+)
+from headrace.diagnose.training.simulation_changes import (
+    KEYS,
+    WORKER_RECEIVE,
+    WORKER_SEND,
+    WORKER_TURN,
+    WORKER_WARM_UP,
+    build_model,
+)
+from headrace.diagnose.training.simulation_machine import Need
+from headrace.diagnose.training.simulation_recorded import RecordedTraining, recorded_training
+from headrace.diagnose.training.simulation_whatif import TrainingReplay, find_others
+from headrace.diagnose.training.steps import LoadedBatches, RankSteps, Stretches, Times
+from headrace.runs.formats.prediction import Change
+from headrace.runs.formats.training import LoaderInfo, TrainingProcess
+from headrace.runs.hardware import Hardware
+from headrace.runs.reader import Run, read_run
+from headrace.runs.run_folder import RunFolder
+from headrace.runs.training_phases import Kind, LoaderWork, Phase, Stretch
+
+SAMPLES = 16
+
+
+def _job(
+    steps: int = 120, *, workers: int = 2, cores: float = 2.0, threads: int = 1, seed: int = 1, others: float = 0.0
+) -> TrainingModel:
+    """Return a training: reading 8 ms, decoding 12 ms and augmenting 6 ms a batch, a step of 4 + 6 + 3 ms, all +- 20 %."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(steps):
+        read, decode, augment, forward, backward, update = (
+            float(one) for one in rng.uniform(0.8, 1.2, 6) * np.array([8, 12, 6, 4, 6, 3]) / 1000
+        )
+        batch = Microbatch(
+            samples=SAMPLES,
+            load=(Need(read, 0.0), Need(0.0, decode), Need(0.0, augment)),
+            compute=(Need(0.0, forward, threads), Need(0.0, backward, threads)),
+        )
+        made.append(StepModel(microbatches=(batch,), update=(Need(0.0, update),)))
+    return TrainingModel(loader=LoaderModel(workers=workers), epochs=(tuple(made),), cores=cores, others=others)
+
+
+def _times(values: list[Need], walls: list[float] | None = None) -> Times:
+    cpu = np.array([one.cpu for one in values])
+    wall = np.array([one.cpu + one.blocked for one in values]) if walls is None else np.array(walls)
+    blocked = np.array([one.blocked for one in values])
+    return Times(wall=wall, cpu=cpu, run_delay=np.maximum(wall - cpu - blocked, 0.0))
+
+
+def _steps(job: TrainingModel, truth: SimulatedTraining) -> Stretches:
+    """Return steps as they would have been recorded; what they waited for a core is in `forward`."""
+    steps = list(job.steps)
+    count = len(steps)
+    walls = np.diff([0.0, *truth.ends])
+    parts = {
+        Phase.FORWARD: [step.microbatches[0].compute[0] for step in steps],
+        Phase.BACKWARD: [step.microbatches[0].compute[1] for step in steps],
+        Phase.OPTIMIZER: [step.update[0] for step in steps],
+    }
+    rest = walls - np.array(truth.waits) - sum(np.array([one.cpu for one in part]) for part in parts.values())
+    phases = {phase: _times(part) for phase, part in parts.items()}
+    forward = [one.cpu + float(left) for one, left in zip(parts[Phase.FORWARD], rest, strict=True)]
+    phases[Phase.FORWARD] = _times(parts[Phase.FORWARD], forward)
+    waits = np.array(truth.waits)
+    phases[Phase.WAIT] = Times(wall=waits, cpu=np.zeros(count), run_delay=np.zeros(count))
+    if not job.loader.workers:
+        loads = [step.microbatches[0].load for step in steps]
+        cpu = np.array([sum(need.cpu for need in load) for load in loads])
+        blocked = np.array([sum(need.blocked for need in load) for load in loads])
+        phases[Phase.WAIT] = Times(wall=waits, cpu=cpu, run_delay=np.maximum(waits - cpu - blocked, 0.0))
+    return Stretches(
+        unit=Stretch.STEP,
+        number=np.arange(count),
+        started=np.array([0.0, *truth.ends[:-1]]),
+        wall=walls,
+        samples=np.array([step.samples for step in steps]),
+        kinds=(Kind.EPOCH_START, *[Kind.PLAIN] * (count - 1)),
+        is_failed=np.zeros(count, bool),
+        microbatches=np.ones(count, np.int64),
+        phases=phases,
+    )
+
+
+def _none(unit: Stretch) -> Stretches:
+    empty = np.zeros(0)
+    return Stretches(
+        unit=unit, number=empty, started=empty, wall=empty, samples=empty, kinds=(), is_failed=empty.astype(bool),
+        microbatches=empty, phases={},
+    )  # fmt: skip
+
+
+def _batches(job: TrainingModel) -> LoadedBatches:
+    loads = [step.microbatches[0].load for step in job.steps]
+    whole = [Need(load[0].blocked, load[1].cpu + load[2].cpu) for load in loads]
+    work = {
+        LoaderWork.ITEMS: _times(whole),
+        LoaderWork.READ: _times([load[0] for load in loads]),
+        LoaderWork.DECODE: _times([load[1] for load in loads]),
+        LoaderWork.AUGMENT: _times([load[2] for load in loads]),
+    }
+    return LoadedBatches(step=np.arange(len(loads)), process=np.zeros(len(loads), np.int64), work=work)
+
+
+def _process(job: TrainingModel, threads: int = 1) -> TrainingProcess:
+    loader = LoaderInfo(
+        kind="torch.utils.data.dataloader.DataLoader", dataset="Photos", num_items=None, workers=job.loader.workers,
+        prefetch_factor=job.loader.prefetch if job.loader.workers else None, batch_size=SAMPLES,
+        in_order=job.loader.in_order, persistent_workers=False, pin_memory=False,
+    )  # fmt: skip
+    return TrainingProcess(
+        host="here", process=1, rank=0, world_size=1, script="train.py", framework="torch", torch_version="2", threads=threads,
+        device="cpu", modules=(), num_parameters=1, parameter_bytes=4, optimizers=(), loaders=(loader,),
+    )  # fmt: skip
+
+
+def _record(job: TrainingModel, *, with_batches: bool = True, threads: int = 1) -> RecordedTraining:
+    batches = _batches(job)
+    if not with_batches:
+        batches = LoadedBatches(step=np.zeros(0), process=np.zeros(0), work={})
+    rank = RankSteps(
+        rank=0,
+        host="here",
+        process=1,
+        steps=_steps(job, simulate_training(job)),
+        validation=_none(Stretch.VALIDATION),
+        between=_none(Stretch.BETWEEN),
+        batches=batches,
+    )
+    return recorded_training(rank, _process(job, threads), Hardware(num_cores=int(job.cores)))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Return a run folder of a training, without steps in it."""
+    RunFolder.create(tmp_path / "run", pipeline="train.py", unit="step").finish("finished")
+    return read_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 4])
+def test_recorded_training_is_replayed(workers: int) -> None:
+    """A recorded training, simulated from its needs alone, has the rate that was measured, but for its first step."""
+    recorded = _record(_job(workers=workers))
+    assert simulate_training(build_model(recorded, Change())).rate == pytest.approx(recorded.rate, rel=2e-3)
+
+
+@pytest.mark.parametrize("was", [0, 1, 4])
+@pytest.mark.parametrize("becomes", [1, 2, 3])
+def test_other_workers_are_predicted(run: Run, was: int, becomes: int) -> None:
+    """From any number of workers to another, on two shared cores: as the changed training itself, within 3 %."""
+    job = _job(workers=was)
+    change = Change(settings=(f"loader.workers={becomes}",))
+    document = TrainingReplay(run, _record(job)).predict(change)
+    changed = _job(workers=becomes)
+    if not was:  # what a worker costs is then taken for granted
+        costs = LoaderModel(
+            workers=becomes, turn=WORKER_TURN, warm_up=WORKER_WARM_UP, send=WORKER_SEND, receive=WORKER_RECEIVE
+        )
+        changed = changed.replace(loader=costs)
+    truth = simulate_training(changed).rate
+    assert document.throughput.predicted is not None
+    assert document.throughput.predicted.mid == pytest.approx(truth, rel=0.03)
+    assert document.throughput.predicted.low < truth < document.throughput.predicted.high
+
+
+def test_faster_part_is_predicted_with_bounds(run: Run) -> None:
+    """Decoding three times as fast: as the changed training, and no more than the bounds allow."""
+    job = _job(workers=2)
+    faster = tuple(
+        StepModel(
+            microbatches=(
+                Microbatch(
+                    samples=SAMPLES,
+                    load=(one.load[0], one.load[1].scaled(1 / 3), one.load[2]),
+                    compute=one.compute,
+                ),
+            ),
+            update=step.update,
+        )
+        for step in job.steps
+        for one in step.microbatches
+    )
+    document = TrainingReplay(run, _record(job)).predict(Change(speedups={"decode": 3.0}))
+    truth = simulate_training(job.replace(epochs=(faster,))).rate / simulate_training(job).rate
+    assert document.throughput.ratio is not None
+    assert document.throughput.ratio.mid == pytest.approx(truth, rel=1e-3)
+    assert document.bound_ratio is not None
+    assert document.says == "decode 3 times as fast"
+
+
+def test_part_that_nothing_waits_for_gains_nothing(run: Run) -> None:
+    """With eight cores and workers enough, faster decoding changes nothing, and the training thread is named as the limit."""
+    document = TrainingReplay(run, _record(_job(workers=4, cores=8.0))).predict(Change(speedups={"decode": 2.0}))
+    assert document.throughput.ratio is not None
+    assert document.throughput.ratio.mid == pytest.approx(1.0, abs=0.01)
+    assert "training thread" in document.limit_after
+
+
+def test_accumulating_saves_updates(run: Run) -> None:
+    """Without workers, four batches for one update: 39 ms for each batch, and a quarter of 3 ms, instead of 42 ms."""
+    document = TrainingReplay(run, _record(_job(workers=0))).predict(Change(settings=("accumulate=4",)))
+    assert document.throughput.ratio is not None
+    assert document.throughput.ratio.mid == pytest.approx(39 / 36.75, rel=0.02)
+    assert any("no_sync" in one for one in document.assumes)
+
+
+def test_cache_saves_reading_and_decoding(run: Run) -> None:
+    """Without workers, kept items leave 6 ms of augmentation and 13 ms of the step out of 39 ms."""
+    document = TrainingReplay(run, _record(_job(workers=0))).predict(Change(settings=("cache=ram",)))
+    assert document.throughput.ratio is not None
+    assert document.throughput.ratio.mid == pytest.approx(39 / 19, rel=0.03)
+
+
+def test_other_programs_are_found_by_waiting_for_cores() -> None:
+    """A run beside one and a half busy threads shows them; one on a quiet machine shows none."""
+    assert find_others(_record(_job(workers=0, cores=1.0))) == 0.0
+    assert find_others(_record(_job(workers=0, cores=1.0, others=1.5))) == pytest.approx(1.5, abs=0.05)
+
+
+def test_threads_of_a_step_widen_the_interval(run: Run) -> None:
+    """Threads of operators are not measured apart: the interval holds what comes if they compute side by side, and if not."""
+    one = TrainingReplay(run, _record(_job(workers=4, threads=1))).predict(Change(speedups={"decode": 2.0}))
+    two = TrainingReplay(run, _record(_job(workers=4, threads=2), threads=2)).predict(Change(speedups={"decode": 2.0}))
+    assert one.throughput.ratio is not None
+    assert two.throughput.ratio is not None
+    assert two.throughput.ratio.high / two.throughput.ratio.low > one.throughput.ratio.high / one.throughput.ratio.low
+    assert any("threads compute side by side" in says for says in two.assumes)
+
+
+def test_unknown_keys_list_those_of_a_training(run: Run) -> None:
+    """A key of a pipeline's Plan is refused, with the keys that a training has."""
+    replay = TrainingReplay(run, _record(_job()))
+    with pytest.raises(SettingsError, match=r"fetch\.workers") as caught:
+        replay.predict(Change(settings=("fetch.workers=4",)))
+    assert all(key in str(caught.value) for key in KEYS)
+    with pytest.raises(SettingsError, match="expected a whole number"):
+        replay.predict(Change(settings=("loader.workers=-1",)))
+    with pytest.raises(SettingsError, match="augment"):
+        replay.predict(Change(speedups={"augmentation": 2.0}))
+    with pytest.raises(SettingsError, match="--arrival-rate is for pipelines"):
+        replay.predict(Change(arrival_rate=5.0))
+
+
+def test_loading_that_was_not_recorded_is_not_guessed(run: Run) -> None:
+    """Steps that wait for workers nobody watched cannot be replayed; if they do not wait, only loader changes are refused."""
+    with pytest.raises(CannotReplay, match="what loading cost in the workers was not recorded"):
+        _record(_job(workers=1), with_batches=False)
+    kept_up = _record(_job(workers=4, cores=8.0), with_batches=False)
+    assert not kept_up.is_loading_known
+    replay = TrainingReplay(run, kept_up)
+    with pytest.raises(CannotReplay, match="num_workers=0"):
+        replay.predict(Change(settings=("loader.workers=8",)))
+    document = replay.predict(Change(speedups={"forward": 2.0}))
+    assert document.throughput.ratio is not None
+    assert document.throughput.ratio.low < 1.0 < document.throughput.ratio.mid
+
+
+def test_batch_size_needs_recorded_sizes(run: Run) -> None:
+    """One size alone does not say what another costs; the error says what to record."""
+    with pytest.raises(CannotReplay, match="Record a run in which the batch size changes"):
+        TrainingReplay(run, _record(_job())).predict(Change(settings=("batch=64",)))
+
+
+def test_interval_reaches_to_storage_that_is_limited(run: Run) -> None:
+    """Storage may be limited in rate: then reading takes two workers twice as long as one, and a warning says what comes."""
+    replay = TrainingReplay(run, _record(_job(workers=1, cores=8.0)))
+    document = replay.predict(Change(settings=("loader.workers=2",)))
+    limited = replay.predict(Change(settings=("loader.workers=2",), speedups={"read": 0.5})).throughput.ratio
+    assert document.throughput.ratio is not None
+    assert limited is not None
+    assert document.throughput.ratio.low < limited.mid < document.throughput.ratio.mid
+    assert any(warning.startswith(f"x{limited.mid:.3g} if it is not so that storage") for warning in document.warnings)
+    fewer = replay.predict(Change(settings=("loader.workers=0",)))
+    assert not any("storage" in one for one in (*fewer.assumes, *fewer.warnings))
+
+
+@pytest.mark.parametrize("batch", [16, 24, 32])
+def test_batch_between_recorded_sizes_is_predicted(run: Run, batch: int) -> None:
+    """Batches of 16 and 32 in turn, 36 ms for 16 samples and 30 ms for each update: a size has n / (36 n / 16 + 30)."""
+    job = _job(workers=0)
+    steps = []
+    for number, step in enumerate(job.steps):
+        (one,), times = step.microbatches, 1 + number % 2
+        load, compute = ([need.scaled(times) for need in needs] for needs in (one.load, one.compute))
+        microbatch = Microbatch(samples=SAMPLES * times, load=tuple(load), compute=tuple(compute))
+        steps.append(StepModel(microbatches=(microbatch,), update=(step.update[0].scaled(10),)))
+    document = TrainingReplay(run, _record(job.replace(epochs=(tuple(steps),)))).predict(
+        Change(settings=(f"batch={batch}",))
+    )
+    assert document.throughput.ratio is not None
+    truth = batch / (36 * batch / 16 + 30) / (48 / (66 + 102))
+    assert document.throughput.ratio.mid == pytest.approx(truth, rel=0.03)
+
+
+def test_loader_of_the_steps_is_taken() -> None:
+    """Of a loader for validation and one for training, the one with the batch size of the steps is replayed."""
+    job = _job(workers=2)
+    process = _process(job)
+    (training,) = process.loaders
+    other = msgspec.structs.replace(training, batch_size=64, workers=7)
+    rank = RankSteps(
+        rank=0,
+        host="here",
+        process=1,
+        steps=_steps(job, simulate_training(job)),
+        validation=_none(Stretch.VALIDATION),
+        between=_none(Stretch.BETWEEN),
+        batches=_batches(job),
+    )
+    both = msgspec.structs.replace(process, loaders=(other, training))
+    assert recorded_training(rank, both, Hardware(num_cores=2)).loader.workers == 2
+    neither = msgspec.structs.replace(process, loaders=(other,))
+    assert recorded_training(rank, neither, Hardware(num_cores=2)).loader.workers == 7

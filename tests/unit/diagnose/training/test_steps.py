@@ -1,0 +1,56 @@
+"""Steps as columns, read from a folder that a recorder wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from headrace.diagnose.training.steps import read_steps
+from headrace.runs.reader import read_run
+from headrace.runs.run_folder import RunFolder
+from headrace.runs.span_files import SpanWriter
+from headrace.runs.training_phases import Kind, Phase
+from headrace.train.recorder import Recorder
+
+
+def _record(path: Path) -> None:
+    """Write two epochs of two steps, each of two micro-batches, and a validation after each epoch."""
+    folder = RunFolder.create(path, pipeline="train.py", unit="step")
+    writer = SpanWriter(path / "spans")
+    recorder = Recorder(writer.stage_finished)
+    for _ in range(2):
+        recorder.epoch_begins()
+        recorder.epoch_began()
+        for _ in range(2):
+            for _ in range(2):
+                recorder.batch_wanted()
+                recorder.batch_came(8)
+                recorder.forward_begins(training=True)
+                recorder.forward_ended()
+                recorder.backward_begins()
+                recorder.backward_ended()
+            recorder.update_begins()
+            recorder.update_ended()
+        recorder.forward_begins(training=False)
+        recorder.forward_ended()
+    recorder.close()
+    writer.close()
+    folder.finish("finished")
+
+
+def test_columns_hold_what_was_recorded(tmp_path: Path) -> None:
+    """Steps in order, with their samples and micro-batches; phases add up to the step."""
+    _record(tmp_path / "run")
+    (rank,) = read_steps(read_run(tmp_path / "run"))
+    steps = rank.steps
+    assert steps.number.tolist() == [0, 1, 2, 3]
+    assert steps.samples.tolist() == [16] * 4
+    assert steps.microbatches.tolist() == [2] * 4
+    assert steps.kinds == (Kind.EPOCH_START, Kind.PLAIN) * 2
+    assert steps.is_plain.tolist() == [False, True] * 2
+    assert np.allclose(sum(times.wall for times in steps.phases.values()), steps.wall, atol=1e-9)
+    assert np.all(np.diff(steps.started) > 0)
+    assert Phase.WAIT in steps.phases
+    assert Phase.EXCHANGE not in steps.phases
+    assert (len(rank.validation), len(rank.batches)) == (2, 0)

@@ -1,0 +1,121 @@
+"""The profile of a training, from folders whose every duration is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.diagnose.training.profile import training_document
+from headrace.runs.formats.training_profile import TrainingDocument
+from headrace.runs.reader import read_run
+from headrace.runs.training_phases import Kind, LoaderWork, Phase, Stretch
+from tests.unit.diagnose.training.made_runs import MadeRun, names, plain_steps
+
+STEP = {Phase.WAIT: 2.0, Phase.FORWARD: 3.0, Phase.BACKWARD: 4.0, Phase.OPTIMIZER: 1.0}
+
+
+def read(run: MadeRun, **about: object) -> TrainingDocument:
+    """Close the folder and return its profile."""
+    return training_document(read_run(run.finish(**about)))  # type: ignore[arg-type]
+
+
+def test_phases_add_up_to_the_step(tmp_path: Path) -> None:
+    """Mean seconds and shares of all phases; CPU, run delay and blocked of each; samples per second."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(20):
+        run.stretch(STEP, cpu_share=0.5, delay_share=0.1)
+    document = read(run)
+    (rank,) = document.ranks
+    assert document.trusted
+    assert document.distrust == ()
+    assert names(rank.phases) == ["wait", "forward", "backward", "optimizer"]
+    assert sum(one.seconds for one in rank.phases) == pytest.approx(0.010)
+    assert sum(one.share for one in rank.phases) == pytest.approx(1.0)
+    backward = rank.phases[2]
+    assert (backward.cpu_seconds, backward.run_delay_seconds) == (pytest.approx(0.002), pytest.approx(0.0004))
+    assert backward.blocked_seconds == pytest.approx(0.0016)
+    assert rank.samples_per_second == pytest.approx(800.0)
+    assert (rank.step.count, rank.step.median, rank.step.p99) == (20, pytest.approx(0.010), pytest.approx(0.010))
+
+
+def test_what_is_apart_is_not_averaged(tmp_path: Path) -> None:
+    """Warm-up, first steps of epochs, compiled, uneven, failed, checkpoints, validation: each counted, none in the mean."""
+    run = MadeRun(tmp_path / "run")
+    slow = {phase: 50 * value for phase, value in STEP.items()}
+    run.stretch({Phase.EPOCH_START: 5.0, Phase.OUTSIDE: 1.0}, stretch=Stretch.BETWEEN)
+    run.stretch(slow, kind=Kind.EPOCH_START)
+    for _ in range(3):
+        run.stretch(slow)
+    plain_steps(run, STEP, 40)
+    for kind in (Kind.RECOMPILED, Kind.UNEVEN):
+        run.stretch(slow, kind=kind)
+    run.stretch({**STEP, Phase.CHECKPOINT: 100.0})
+    run.stretch({Phase.OUTSIDE: 20.0}, stretch=Stretch.VALIDATION)
+    run.stretch(slow, failed=True)
+    (rank,) = read(run).ranks
+    counts = {one.what: one.count for one in rank.apart}
+    assert counts == {
+        "warm_up": 3, "epoch_start": 2, "recompiled": 1, "uneven": 1, "checkpoint": 1, "failed": 1, "validation": 1,
+        "between": 1,
+    }  # fmt: skip
+    assert rank.step.count == 39
+    assert rank.step.mean == pytest.approx(0.010)
+    assert rank.checkpoints == 1
+    assert rank.checkpoint_seconds == pytest.approx(0.1)
+    assert sum(one.seconds for one in rank.apart) + 39 * 0.010 == pytest.approx(rank.total_seconds)
+
+
+def test_a_single_slow_step_at_the_beginning_is_no_warm_up_of_many(tmp_path: Path) -> None:
+    """The warm-up ends where two steps in a row are as the later ones."""
+    run = MadeRun(tmp_path / "run")
+    for factor in (30, 1, 20, *[1] * 40):
+        run.stretch({phase: factor * value for phase, value in STEP.items()})
+    (rank,) = read(run).ranks
+    assert {one.what: one.count for one in rank.apart} == {"warm_up": 3}
+
+
+def test_loading_costs_what_its_work_adds_up_to(tmp_path: Path) -> None:
+    """Parts are taken off the items; what the workers are busy is cost over workers and step."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(20):
+        number = run.stretch(STEP)
+        work = {LoaderWork.ITEMS: (8.0, 0.75), LoaderWork.DECODE: (5.0, 1.0), LoaderWork.COLLATE: (1.0, 1.0)}
+        run.batch(number, {**work, LoaderWork.SEND: (30.0, 0.0)})
+    loading = read(run, workers=3).ranks[0].loading
+    assert loading is not None
+    assert names(loading.work) == ["decode", "items", "collate"]
+    assert sum(one.seconds for one in loading.work) == pytest.approx(loading.seconds) == pytest.approx(0.009)
+    assert loading.work[1].blocked_seconds == pytest.approx(0.002)
+    assert loading.busy_share == pytest.approx(0.3)
+    # The model takes 8 of the 10 ms; fewer cores than workers make the room smaller.
+    assert loading.headroom is not None
+    assert 0 <= loading.headroom <= 0.008 / (0.009 / 3) + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("step", "about", "says"),
+    [
+        ({"whole": 11.0}, {}, "miss the step by up to 9.1%"),
+        ({"cpu_share": 1.0, "delay_share": 0.2}, {}, "are 120% of the phase"),
+        ({}, {"lost": 3}, "3 spans could not be written"),
+        ({}, {"world_size": 3}, "2 ranks of 3 left no steps: 1, 2"),
+    ],
+)
+def test_an_identity_that_does_not_hold_makes_it_untrusted(
+    tmp_path: Path, step: dict[str, float], about: dict[str, int], says: str
+) -> None:
+    """Phases and step, the clocks of a phase, lost spans, ranks that are missing."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(5):
+        run.stretch(STEP, **step)  # type: ignore[arg-type]
+    document = read(run, **about)
+    assert not document.trusted
+    assert any(says in text for text in document.distrust), document.distrust
+
+
+def test_a_run_without_steps_has_no_ranks(tmp_path: Path) -> None:
+    """Only what was between them was recorded."""
+    run = MadeRun(tmp_path / "run")
+    run.stretch({Phase.OUTSIDE: 3.0}, stretch=Stretch.BETWEEN)
+    assert read(run).ranks == ()

@@ -1,0 +1,225 @@
+"""Verdicts on trainings, from folders whose every duration is known: one fault, one verdict; none where nothing is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.diagnosis_text import as_text
+from headrace.diagnose.training.cost import WORTH_WORK
+from headrace.diagnose.training.verdicts import TrainingAnalysis, diagnose_training
+from headrace.runs.formats.diagnosis import DiagnosisDocument
+from headrace.runs.reader import read_run
+from headrace.runs.training_phases import Kind, LoaderWork, Phase, Stretch
+from tests.unit.diagnose.training.made_runs import MadeRun, plain_steps
+
+MODEL = {Phase.WAIT: 0.1, Phase.FORWARD: 3.0, Phase.BACKWARD: 6.0, Phase.OPTIMIZER: 0.5, Phase.AFTER: 0.1}
+
+
+def diagnose(run: MadeRun, **about: object) -> DiagnosisDocument:
+    """Close the folder and return its diagnosis."""
+    return diagnose_training(TrainingAnalysis(read_run(run.finish(**about))))  # type: ignore[arg-type]
+
+
+def _steps(run: MadeRun, **more: float) -> None:
+    plain_steps(run, MODEL | {Phase(name): value for name, value in more.items()}, 80)
+
+
+def _batches(run: MadeRun, work: dict[LoaderWork, tuple[float, float]]) -> None:
+    for number in range(1, 80):
+        run.batch(number, work)
+
+
+def _no_workers(run: MadeRun) -> None:
+    _steps(run, wait=8.0)
+
+
+def _decode(run: MadeRun) -> None:
+    _steps(run, wait=10.0)
+    _batches(run, {LoaderWork.ITEMS: (35.0, 0.9), LoaderWork.DECODE: (30.0, 1.0), LoaderWork.COLLATE: (2.0, 1.0)})
+
+
+def _read(run: MadeRun) -> None:
+    _steps(run, wait=10.0)
+    _batches(run, {LoaderWork.ITEMS: (36.0, 0.05), LoaderWork.COLLATE: (2.0, 1.0)})
+
+
+def _head_of_line(run: MadeRun) -> None:
+    for index in range(80):
+        is_slow = index % 12 == 11
+        run.stretch(MODEL | ({Phase.WAIT: 60.0} if is_slow else {}))
+        run.batch(index, {LoaderWork.ITEMS: (90.0 if is_slow else 8.0, 1.0)})
+
+
+def _epoch_restart(run: MadeRun) -> None:
+    for _ in range(5):
+        run.stretch({Phase.EPOCH_START: 60.0}, stretch=Stretch.BETWEEN)
+        run.stretch(MODEL | {Phase.WAIT: 80.0}, kind=Kind.EPOCH_START)
+        for _ in range(20):
+            run.stretch(MODEL)
+
+
+def _checkpoints(run: MadeRun) -> None:
+    for index in range(80):
+        run.stretch(MODEL | ({Phase.CHECKPOINT: 60.0} if index % 10 == 9 else {}))
+
+
+def _neighbour(run: MadeRun) -> None:
+    for _ in range(60):
+        run.stretch(MODEL, cpu_share=0.4, delay_share=0.6)
+
+
+FAULTS: dict[str, tuple[Callable[[MadeRun], None], str, int]] = {
+    "no workers": (_no_workers, "LOADING (no workers)", 0),
+    "decode": (_decode, "LOADING (work) in decode", 2),
+    "read": (_read, "LOADING (too few workers) in read", 2),
+    "head of line": (_head_of_line, "LOADING (head of line) in items", 4),
+    "epoch restart": (_epoch_restart, "LOADING (epoch start)", 2),
+    "prepare": (lambda run: _steps(run, prepare=4.0), "LOADING (in the training thread) in prepare", 2),
+    "optimizer": (lambda run: _steps(run, optimizer=6.0), "OPTIMIZER in optimizer", 2),
+    "after": (lambda run: _steps(run, after=3.0), "SYNC (after the update) in after", 2),
+    "before": (lambda run: _steps(run, before_update=3.0), "SYNC (before the update) in before_update", 2),
+    "loss": (lambda run: _steps(run, loss=5.0), "SYNC (in the loss) in loss", 2),
+    "checkpoint": (_checkpoints, "CHECKPOINT", 2),
+    "neighbour": (_neighbour, "NEIGHBOUR", 0),
+}
+
+
+@pytest.fixture(autouse=True)
+def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Causes depend on free cores; `run.json` holds those of this machine."""
+    monkeypatch.setattr("headrace.runs.reader.read_info", _with_two_cores)
+
+
+def _with_two_cores(path: Path) -> object:
+    import json
+
+    import msgspec
+
+    from headrace.runs.run_folder import RunInfo
+
+    content = json.loads((path / "run.json").read_text(encoding="utf-8"))
+    content["hardware"]["num_cores"] = 2
+    return msgspec.convert(content, RunInfo)
+
+
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_each_fault_has_its_verdict(tmp_path: Path, name: str) -> None:
+    """Class, cause and stage; a gain, a rule and something to do; confidence where there are steps enough."""
+    make, title, workers = FAULTS[name]
+    run = MadeRun(tmp_path / "run")
+    make(run)
+    found = diagnose(run, workers=workers)
+    assert found.first.title == title, found.first.says
+    assert found.first.gain is not None
+    assert found.first.gain > 1 / (1 - WORTH_WORK)
+    assert found.first.remedies
+    assert found.first.confidence == "high"
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.2, 0.4])
+def test_what_costs_little_is_not_worth_work(tmp_path: Path, wait: float) -> None:
+    """The model is what takes the time, and the text says to stop."""
+    run = MadeRun(tmp_path / "run")
+    _steps(run, wait=wait)
+    found = diagnose(run)
+    assert found.first.verdict == "HEALTHY"
+    assert "stop here" in found.first.says
+    assert found.runner_up is None
+
+
+def test_two_costs_of_one_size_are_both_named(tmp_path: Path) -> None:
+    """The second stands in the sentence of the first, and is the runner-up."""
+    run = MadeRun(tmp_path / "run")
+    _steps(run, wait=4.0, after=3.9)
+    found = diagnose(run)
+    assert found.runner_up is not None
+    assert {found.first.verdict, found.runner_up.verdict} == {"LOADING", "SYNC"}
+    assert found.runner_up.title in found.first.says
+    assert found.first.confidence == "medium"
+
+
+def test_a_first_step_is_no_verdict(tmp_path: Path) -> None:
+    """Starting workers, compiling and a first batch happen once, however long they take."""
+    run = MadeRun(tmp_path / "run")
+    run.stretch({Phase.EPOCH_START: 4000.0}, stretch=Stretch.BETWEEN)
+    run.stretch(MODEL | {Phase.WAIT: 5000.0}, kind=Kind.EPOCH_START)
+    run.stretch(MODEL | {Phase.FORWARD: 3000.0}, kind=Kind.RECOMPILED)
+    for _ in range(40):
+        run.stretch(MODEL)
+    found = diagnose(run)
+    assert found.first.verdict == "HEALTHY"
+    assert any("warm-up and compiling" in text for text in found.warnings)
+
+
+def test_few_steps_are_inconclusive_with_the_command(tmp_path: Path) -> None:
+    """No guess from a handful of steps."""
+    run = MadeRun(tmp_path / "run")
+    plain_steps(run, MODEL | {Phase.WAIT: 20.0}, 10)
+    found = diagnose(run)
+    assert found.first.verdict == "INCONCLUSIVE"
+    assert found.experiment.startswith("headrace train -o ")
+    assert found.experiment.endswith("train.py")
+
+
+def test_figures_that_cannot_be_believed_give_no_verdict(tmp_path: Path) -> None:
+    """The reason stands in the verdict."""
+    run = MadeRun(tmp_path / "run")
+    _steps(run, wait=20.0)
+    found = diagnose(run, lost=7)
+    assert found.first.verdict == "UNTRUSTED"
+    assert "7 spans" in found.first.says
+
+
+def test_the_line_of_the_user_is_named(tmp_path: Path) -> None:
+    """Where the training thread was sampled in that phase."""
+    run = MadeRun(tmp_path / "run")
+    _steps(run, after=5.0)
+    found = diagnose(run, lines={"after": [["train.py:41", 0.9]]})
+    assert "90% of it in train.py:41" in found.first.says
+
+
+def test_ranks_that_wait_for_one_are_said_so(tmp_path: Path) -> None:
+    """The last to have its gradients is named, with the phase in which it is late; the others only wait."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(40):
+        run.stretch({Phase.FORWARD: 3.0, Phase.BACKWARD: 6.0, Phase.EXCHANGE: 4.5, Phase.OPTIMIZER: 0.5}, rank=0)
+        run.stretch({Phase.FORWARD: 7.0, Phase.BACKWARD: 6.0, Phase.EXCHANGE: 0.5, Phase.OPTIMIZER: 0.5}, rank=1)
+    found = diagnose(run)
+    assert found.first.title == "STRAGGLER in forward"
+    assert "rank 1" in found.first.says
+
+
+def test_beside_a_neighbour_the_training_has_its_own_remedies(tmp_path: Path) -> None:
+    """Other programs cannot always be stopped: what costs most in the training itself follows, with what to do."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(60):
+        run.stretch(MODEL | {Phase.AFTER: 4.0}, cpu_share=0.4, delay_share=0.6)
+    found = diagnose(run, workers=0)
+    assert found.first.verdict == "NEIGHBOUR"
+    assert found.runner_up is not None
+    text = as_text(found)
+    assert text.index("If they cannot be stopped") < text.index(found.runner_up.remedies[0].says[:30])
+
+
+def test_more_workers_say_what_they_would_buy(tmp_path: Path) -> None:
+    """A worker that sleeps 20 ms a batch beside a model of 9.6 ms: three of them would let the model run all the time."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(80):
+        run.stretch(MODEL | {Phase.WAIT: 10.4}, asleep=[Phase.WAIT])
+    _batches(run, {LoaderWork.ITEMS: (19.5, 0.01), LoaderWork.COLLATE: (0.5, 1.0)})
+    remedy = diagnose(run, workers=1).first.remedies[0]
+    assert remedy.settings == ("loader.workers=3",)
+    assert remedy.ratio is not None
+    assert remedy.ratio.low <= 20.0 / 9.6 <= remedy.ratio.high
+
+
+def test_workers_that_sleep_long_are_no_reason_for_a_hundred_processes(tmp_path: Path) -> None:
+    """Each is a process with its own memory: eight are proposed on two cores."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(80):
+        run.stretch(MODEL | {Phase.WAIT: 990.0}, asleep=[Phase.WAIT])
+    _batches(run, {LoaderWork.ITEMS: (999.5, 0.001), LoaderWork.COLLATE: (0.5, 1.0)})
+    assert diagnose(run, workers=1).first.remedies[0].settings == ("loader.workers=8",)

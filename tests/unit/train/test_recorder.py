@@ -1,0 +1,215 @@
+"""How the training thread's time is cut into stretches and phases."""
+
+import itertools
+import threading
+from collections import Counter
+
+from headrace.base.records import Span
+from headrace.runs.training_phases import WHOLE, Kind, Phase, Stretch
+from headrace.train.recorder import Recorder
+
+
+class Kept:
+    """The stretches that a recorder wrote, and the loop's events as a loop would cause them."""
+
+    def __init__(self) -> None:
+        self.stretches: list[list[Span]] = []
+        self.recorder = Recorder(lambda spans: self.stretches.append(list(spans)))
+
+    def fetch(self, samples: int = 4) -> None:
+        """A batch is asked for, and comes."""
+        self.recorder.batch_wanted()
+        self.recorder.batch_came(samples)
+
+    def learn(self) -> None:
+        """Forward and backward."""
+        self.recorder.forward_begins(training=True)
+        self.recorder.forward_ended()
+        self.recorder.backward_begins()
+        self.recorder.backward_ended()
+
+    def update(self) -> None:
+        """The optimizer."""
+        self.recorder.update_begins()
+        self.recorder.update_ended()
+
+    def step(self) -> None:
+        """All of them."""
+        self.fetch()
+        self.learn()
+        self.update()
+
+    def evaluate(self) -> None:
+        """Forward without gradients."""
+        self.recorder.forward_begins(training=False)
+        self.recorder.forward_ended()
+
+    def names(self) -> list[str]:
+        """Units and numbers of the stretches."""
+        return [f"{spans[0].unit} {spans[0].unit_id}" for spans in self.stretches]
+
+    def wholes(self, unit: Stretch) -> list[Span]:
+        """The span of each stretch of a unit."""
+        return [spans[0] for spans in self.stretches if spans[0].unit == unit]
+
+
+def test_a_step_is_cut_into_phases_that_add_up() -> None:
+    """Each phase begins where the one before ended, and together they are the step."""
+    kept = Kept()
+    for _ in range(3):
+        kept.step()
+    kept.recorder.close()
+    assert kept.names() == ["between 0", "step 0", "step 1", "step 2"]
+    whole, *phases = kept.stretches[2]
+    assert [span.stage for span in phases] == [
+        *("wait", "prepare", "forward", "loss", "backward", "before_update", "optimizer", "after")
+    ]
+    assert (phases[0].started, phases[-1].ended) == (whole.started, whole.ended)
+    assert all(one.ended == other.started for one, other in itertools.pairwise(phases))
+    assert whole.stage == WHOLE
+    assert whole.batch_size == 4
+
+
+def test_stretches_have_no_gap_between_them() -> None:
+    """Each stretch begins where the one before ended, whatever they are."""
+    kept = Kept()
+    for _ in range(2):
+        kept.recorder.epoch_begins()
+        kept.recorder.epoch_began()
+        kept.step()
+        kept.step()
+        kept.recorder.batch_wanted()
+        kept.recorder.batches_ended()
+        kept.evaluate()
+    kept.recorder.close()
+    wholes = [spans[0] for spans in kept.stretches]
+    assert all(one.ended == other.started for one, other in itertools.pairwise(wholes))
+    kinds = [span.release_reason for span in kept.wholes(Stretch.STEP)]
+    assert kinds == [Kind.EPOCH_START, None, Kind.EPOCH_START, None]
+
+
+def test_accumulation_is_one_step_of_several_batches() -> None:
+    """Batches before the update belong to the step, and each phase knows its batch."""
+    kept = Kept()
+    for _ in range(2):
+        for _ in range(3):
+            kept.fetch()
+            kept.learn()
+        kept.update()
+    kept.recorder.close()
+    steps = kept.wholes(Stretch.STEP)
+    assert [step.batch_size for step in steps] == [12, 12]
+    assert [step.release_reason for step in steps] == [None, None]
+    batches = Counter(span.batch_id for span in kept.stretches[1] if span.stage == Phase.FORWARD)
+    assert batches == {1: 1, 2: 1, 3: 1}
+
+
+def test_validation_is_no_step_and_gives_back_the_batch_that_trains() -> None:
+    """The same loader may serve both: what was fetched for a training step belongs to that step."""
+    kept = Kept()
+    kept.step()
+    for _ in range(2):
+        kept.fetch(100)
+        kept.evaluate()
+    kept.step()
+    kept.recorder.close()
+    assert [step.batch_size for step in kept.wholes(Stretch.STEP)] == [4, 4]
+    assert [one.batch_size for one in kept.wholes(Stretch.VALIDATION)] == [100, 100]
+
+
+def test_a_validation_without_a_loader_is_told_apart() -> None:
+    """A batch kept by the program goes through the model after the update."""
+    kept = Kept()
+    kept.step()
+    kept.evaluate()
+    kept.step()
+    kept.recorder.close()
+    assert kept.names() == ["between 0", "step 0", "validation 0", "step 1"]
+
+
+def test_a_teacher_belongs_to_the_step() -> None:
+    """A forward pass without gradients between fetch and training is part of the step."""
+    kept = Kept()
+    for _ in range(2):
+        kept.fetch()
+        kept.evaluate()
+        kept.learn()
+        kept.update()
+    kept.recorder.close()
+    assert [step.batch_size for step in kept.wholes(Stretch.STEP)] == [4, 4]
+    assert not kept.wholes(Stretch.VALIDATION)
+
+
+def test_a_loop_without_a_loader_has_steps_too() -> None:
+    """Its steps begin where the model is called after an update."""
+    kept = Kept()
+    for _ in range(3):
+        kept.learn()
+        kept.update()
+    kept.recorder.close()
+    assert len(kept.wholes(Stretch.STEP)) == 3
+
+
+def test_batches_that_were_skipped_are_uneven() -> None:
+    """A resume that throws batches away is not averaged with other steps."""
+    kept = Kept()
+    for _ in range(5):
+        kept.fetch()
+    kept.learn()
+    kept.update()
+    kept.step()
+    kept.recorder.close()
+    assert [step.release_reason for step in kept.wholes(Stretch.STEP)] == [Kind.UNEVEN, None]
+
+
+def test_other_threads_are_left_out() -> None:
+    """A loader that a background thread runs ahead is no wait of the training thread."""
+    kept = Kept()
+    kept.step()
+    thread = threading.Thread(target=kept.fetch)
+    thread.start()
+    thread.join()
+    kept.learn()
+    kept.update()
+    kept.recorder.close()
+    assert sum(span.stage == Phase.WAIT for spans in kept.stretches for span in spans) == 1
+
+
+def test_a_step_that_an_exception_ended_is_marked() -> None:
+    """Its whole span says failed, and what was measured of it is kept."""
+    kept = Kept()
+    kept.step()
+    kept.fetch()
+    kept.recorder.forward_begins(training=True)
+    kept.recorder.close(failed=True)
+    assert [step.outcome for step in kept.wholes(Stretch.STEP)] == ["ok", "failed"]
+
+
+def test_batches_that_were_all_asked_for_first_are_one_step() -> None:
+    """The Trainer of Hugging Face fetches what an update accumulates before its first forward pass: a plain step of as many."""
+    kept = Kept()
+    for _ in range(2):
+        for _ in range(4):
+            kept.fetch()
+        for _ in range(4):
+            kept.learn()
+        kept.update()
+    kept.recorder.close()
+    steps = kept.wholes(Stretch.STEP)
+    assert [(step.batch_size, step.release_reason) for step in steps] == [(16, None)] * 2
+    last = [spans for spans in kept.stretches if spans[0].unit == Stretch.STEP][-1]
+    assert [span.batch_id for span in last if span.stage == Phase.FORWARD] == [5, 6, 7, 8]
+
+
+def test_a_first_forward_pass_counts_while_another_thread_loads() -> None:
+    """Until one trains, the phase is that of the thread that asked the loader: a call of the model is no part of its wait."""
+    kept = Kept()
+    thread = threading.Thread(target=kept.recorder.batch_wanted)
+    thread.start()
+    thread.join()
+    assert kept.recorder.takes_forward
+    kept.learn()
+    kept.update()
+    kept.recorder.close()
+    phases = [span.stage for span in kept.stretches[-1][1:]]
+    assert phases[:3] == ["forward", "loss", "backward"]

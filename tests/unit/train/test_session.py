@@ -1,0 +1,83 @@
+"""A loop of PyTorch as it is recorded into a run folder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.full  # importing torch takes a second
+
+from headrace import train  # noqa: E402
+from headrace.base.documents import decode_document  # noqa: E402
+from headrace.runs.formats.training import FOLDER, TrainingProcess  # noqa: E402
+from headrace.runs.reader import read_run  # noqa: E402
+
+
+def _fit(model: Any, loader: Any, path: Path, epochs: int = 2) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(epochs):
+        for images, labels in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+        torch.save(model.state_dict(), path)
+
+
+def _parts() -> tuple[Any, Any]:
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Dropout(), torch.nn.Linear(16, 3))
+    data = torch.utils.data.TensorDataset(torch.randn(50, 8), torch.randint(0, 3, (50,)))
+    return model, torch.utils.data.DataLoader(data, batch_size=10, shuffle=True)
+
+
+def test_a_recorded_training_is_the_same_bit_by_bit(tmp_path: Path) -> None:
+    """Weights after dropout and shuffling are those of a training that nobody watched, and every hook is gone."""
+    model, loader = _parts()
+    _fit(model, loader, tmp_path / "bare.pt")
+    watched, loader = _parts()
+    functions = torch.autograd.backward, torch.save
+    with train.profile(loader, output=tmp_path / "run") as same:
+        _fit(watched, same, tmp_path / "watched.pt")
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), watched.parameters(), strict=True))
+    assert (torch.autograd.backward, torch.save) == functions
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in watched.modules())
+
+
+def test_a_run_folder_tells_of_steps_epochs_and_checkpoints(tmp_path: Path) -> None:
+    """Ten steps of ten samples, two of them at the start of an epoch; what trained is described beside them."""
+    model, loader = _parts()
+    with train.profile(loader, output=tmp_path / "run") as same:
+        _fit(model, same, tmp_path / "model.pt")
+    run = read_run(tmp_path / "run")
+    spans = run.spans().to_pylist()
+    steps = [span for span in spans if (span["unit"], span["stage"]) == ("step", "whole")]
+    assert (run.info.unit, run.info.status, run.problems) == ("step", "finished", [])
+    assert [step["batch_size"] for step in steps] == [10] * 10
+    assert Counter(step["release_reason"] for step in steps) == {"epoch_start": 2, None: 8}
+    assert sum(span["stage"] == "checkpoint" for span in spans) == 2
+    (file,) = (tmp_path / "run" / FOLDER).iterdir()
+    process = decode_document(file.read_bytes(), TrainingProcess)
+    assert (process.modules, process.optimizers, process.num_parameters) == (("Sequential",), ("SGD",), 195)
+    assert (process.steps, process.loaders[0].batch_size, process.loaders[0].num_items) == (10, 10, 50)
+
+
+def test_an_exception_goes_through_and_is_noted(tmp_path: Path) -> None:
+    """The program sees its own error; the run says that it failed, and in which step."""
+    model, loader = _parts()
+
+    def fail() -> None:
+        with train.profile(loader, output=tmp_path / "run") as same:
+            for images, _ in same:
+                model(images).sum().backward()
+                raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        fail()
+    run = read_run(tmp_path / "run")
+    wholes = [span for span in run.spans().to_pylist() if span["stage"] == "whole"]
+    assert run.info.status == "failed"
+    assert wholes[-1]["outcome"] == "failed"
