@@ -181,12 +181,14 @@ def _remove(path: Path, sizes: dict[Path, int], closed: list[Path]) -> None:
 
 
 def _halve(path: Path) -> bool:
-    """Return whether a sample could be made smaller."""
+    """Return whether a sample could be made smaller. It keeps its age: a half of an old sample is as old."""
     try:
         half, dropped = halve_sample(_read(path))
         if not dropped:
             return False
+        last = _last_of(path)
         replace_private(path / _DOCUMENT, encode_document(half, or_text=True))
+        os.utime(path / _DOCUMENT, (last, last))
     except (OSError, msgspec.DecodeError):
         return False
     for name in {item.file for item in dropped} - {item.file for item in half.items} - {""}:
