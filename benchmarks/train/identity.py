@@ -9,6 +9,7 @@ or more: what is left of the wall time is blocked, by definition.
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.paths import ROOT
 from benchmarks.train.loops import BATCHES, LOOPS, Parts
 from headrace.base.records import Span
 from headrace.runs.reader import read_run
@@ -103,7 +105,12 @@ def _two_ranks() -> dict[str, Any]:
         run = Path(folder, "run")
         script = Path(__file__).with_name("two_ranks.py")
         command = [*("-m", "headrace", "train", "-o", str(run), sys.executable, str(script), str(Path(folder, "met")))]
-        subprocess.run([sys.executable, *command], check=True, stdout=2, stderr=subprocess.DEVNULL, timeout=120)
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+        done = subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True, timeout=120, check=False, env=environment
+        )
+        if done.returncode:
+            raise RuntimeError(f"two_ranks.py: exit status {done.returncode}\n{done.stderr[-3000:]}")
         rows = [row for row in read_run(run).spans().to_pylist() if row["unit"] in _UNITS]
     stretches: dict[int, dict[tuple[str, str], list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in sorted(rows, key=lambda row: (row["started"], row["stage"] != WHOLE)):

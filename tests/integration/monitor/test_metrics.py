@@ -139,6 +139,7 @@ def test_the_exporter_comes_back(killed: str) -> None:
                 return delivered(command, 1)()
             return None
 
+        command.wait_for(lambda: not is_running(exporter) or None)  # until then it may still answer
         command.wait_for(answers)
         assert children(find_keeper(command)) != [exporter]
 
