@@ -78,6 +78,7 @@ def _rank(document: TrainingDocument, rank: RankProfile) -> list[list[str]]:
         wrap_lines(_waiting(rank)),
         _loading(rank.loading),
         wrap_lines(_apart(rank)),
+        wrap_lines(_missing(rank)),
     ]
 
 
@@ -171,6 +172,11 @@ def _apart(rank: RankProfile) -> list[str]:
     if rank.checkpoints:
         lines.append(f"{pluralize(rank.checkpoints, 'checkpoint')} took {format_duration(rank.checkpoint_seconds)}")
     return lines
+
+
+def _missing(rank: RankProfile) -> list[str]:
+    missing = {} if rank.about is None else rank.about.not_measured
+    return [f"not measured: {what}: {why}" for what, why in missing.items()]
 
 
 def _ranks(ranks: Sequence[RankProfile]) -> list[str]:

@@ -158,6 +158,8 @@ class Recorder:
     #: Positions of the first forward passes after the last update: without gradients, and with.
     _eval_at: int | None
     _train_at: int | None
+    #: Position of the first forward or backward pass within the update: of a closure, or after an update that raised.
+    _again_at: int | None
 
     def __init__(self, write: Callable[[Sequence[Span]], None], *, rank: int = 0) -> None:
         """Begin outside of any step.
@@ -279,6 +281,7 @@ class Recorder:
         if self._updated:
             self._note_after_update(training=training)
         if training:
+            self._note_again()
             self._num_forward += 1
             # Batches that were all asked for before the first call are used one after the other.
             self._in_use = self._microbatch - self._num_wanted + min(self._num_forward, self._num_wanted)
@@ -299,6 +302,7 @@ class Recorder:
         self._own()
         if not self._is_mine():
             return
+        self._note_again()
         if self._updated and self._train_at is None:
             self._train_at = len(self._marks) if self._eval_at is None else self._eval_at
         if not self._is_training and not self._is_validation:
@@ -333,6 +337,8 @@ class Recorder:
         self._own()
         if not self._is_mine():
             return
+        if self._update_depth and optimizer == self._updating and self._again_at is not None:
+            self._end_raised_update(self._again_at)
         self._update_depth += 1
         if self._update_depth > 1:
             return
@@ -340,7 +346,7 @@ class Recorder:
             self._end_before_update()
         elif not self._is_training and not self._num_wanted and not self._is_validation:
             self._end(None)
-        self._updating = optimizer
+        self._updating, self._again_at = optimizer, None
         self._is_training, self._is_validation = True, False
         self._switch(_OPTIMIZER)
 
@@ -353,7 +359,7 @@ class Recorder:
             self._num_updates += 1
             self._updates_are_unseen = self._is_aborted = False
             self._updated.add(self._updating)
-            self._eval_at = self._train_at = None
+            self._eval_at = self._train_at = self._again_at = None
             self._switch(_AFTER)
 
     def enter(self, phase: Phase) -> Phase:
@@ -420,7 +426,7 @@ class Recorder:
         self._used = -1
         self._updating = 0
         self._updated = set()
-        self._last_request = self._eval_at = self._train_at = None
+        self._last_request = self._eval_at = self._train_at = self._again_at = None
 
     def _note_unseen_forward(self) -> None:
         self.search()
@@ -477,6 +483,18 @@ class Recorder:
             self._end(train_at - eval_at)
         else:
             self._end(train_at)
+        self._use_batch()
+
+    def _note_again(self) -> None:
+        if self._update_depth and self._again_at is None:
+            self._again_at = len(self._marks)
+
+    def _end_raised_update(self, at: int) -> None:
+        """End the step whose update raised, in hindsight: the program went on, and the same optimizer begins again."""
+        self._update_depth, self._is_aborted = 0, True
+        self._end(at)
+        self._marks = [(_BEFORE_UPDATE if mark[0] is _OPTIMIZER else mark[0], *mark[1:]) for mark in self._marks]
+        self._is_training = True
         self._use_batch()
 
     def _end_at_request(self) -> None:

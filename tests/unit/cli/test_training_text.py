@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headrace.cli.training_text import as_text
@@ -32,6 +33,17 @@ def test_the_bar_is_the_step(tmp_path: Path) -> None:
     bar = next(line for line in lines if line.startswith("|"))
     assert (bar.count("w"), bar.count("F"), bar.count("B")) == (36, 14, 22)
     assert max(len(line) for line in lines if "headrace whatif" not in line) <= 80
+
+
+def test_what_was_not_measured_is_printed(tmp_path: Path) -> None:
+    """With the reason, as the process gave it."""
+    run = MadeRun(tmp_path / "run")
+    plain_steps(run, {Phase.WAIT: 1.0, Phase.FORWARD: 4.0, Phase.BACKWARD: 6.0})
+    path = run.finish()
+    (file,) = (path / "training").iterdir()
+    about = msgspec.json.decode(file.read_bytes())
+    file.write_bytes(msgspec.json.encode({**about, "not_measured": {"optimizer": "nobody called it"}}))
+    assert "not measured: optimizer: nobody called it" in as_text(path)
 
 
 def test_a_run_without_steps_says_so(tmp_path: Path) -> None:

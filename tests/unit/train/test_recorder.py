@@ -150,6 +150,34 @@ def test_a_loop_without_a_loader_has_steps_too() -> None:
     assert len(kept.wholes(Stretch.STEP)) == 3
 
 
+def test_an_update_that_raised_ends_its_step_where_the_loop_goes_on() -> None:
+    """Without a loader nothing is asked for in between: the same optimizer begins again after another backward pass."""
+    kept = Kept()
+    for is_raising in (False, True, True, False, False):
+        kept.learn()
+        kept.recorder.update_begins()
+        if not is_raising:
+            kept.recorder.update_ended()
+    kept.recorder.close()
+    steps = [spans for spans in kept.stretches if spans[0].unit == Stretch.STEP]
+    assert [spans[0].outcome for spans in steps] == ["ok", "failed", "failed", "ok", "ok"]
+    assert [span.stage for span in steps[3][1:]] == [
+        *("forward", "loss", "backward", "before_update", "optimizer", "after")
+    ]
+
+
+def test_a_closure_belongs_to_its_update() -> None:
+    """L-BFGS computes forward and backward within its step, several times."""
+    kept = Kept()
+    for _ in range(3):
+        kept.recorder.update_begins()
+        kept.learn()
+        kept.learn()
+        kept.recorder.update_ended()
+    kept.recorder.close()
+    assert [step.outcome for step in kept.wholes(Stretch.STEP)] == ["ok"] * 3
+
+
 def test_batches_that_were_skipped_are_uneven() -> None:
     """A resume that throws batches away is not averaged with other steps."""
     kept = Kept()

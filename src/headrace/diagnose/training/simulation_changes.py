@@ -250,6 +250,9 @@ class _Builder:
         loads: dict[LoaderWork, Needs],
         threads: int,
     ) -> None:
+        usual = round(float(np.median(recorded.microbatches)))
+        if settings.accumulate == usual and settings.batch is None:
+            settings = dataclasses.replace(settings, accumulate=None)  # that is what was recorded
         self._recorded, self._settings, self._phases, self._loads = recorded, settings, phases, loads
         self._threads = threads
         self._first_batch = np.concatenate([[0], np.cumsum(recorded.microbatches)])

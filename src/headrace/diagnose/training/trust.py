@@ -10,7 +10,7 @@ import numpy as np
 
 from headrace.base.formatting import pluralize
 from headrace.diagnose.training.steps import RankSteps, Stretches
-from headrace.runs.formats.training import TrainingProcess
+from headrace.runs.formats.training import TrainingProcess, process_file
 from headrace.runs.reader import Run
 from headrace.runs.training_phases import Stretch
 
@@ -48,12 +48,23 @@ def check_training(run: Run, ranks: Sequence[RankSteps], about: Sequence[Trainin
         distrust.append(f"{pluralize(lost, 'span')} could not be written: steps are missing or not whole")
     distrust += _check_ranks(ranks, about)
     warnings = [text for text in run.problems if "spans could not be written" not in text]
-    if ranks and None in about:
-        count = sum(one is None for one in about)
-        warnings.append(
-            f"{count} of {len(ranks)} processes did not live to say what they trained; their spans are there"
-        )
+    warnings += _missing_words(run, ranks, about)
     return Checked(distrust=tuple(distrust), unchecked=tuple(unchecked), warnings=tuple(warnings))
+
+
+def _missing_words(run: Run, ranks: Sequence[RankSteps], about: Sequence[TrainingProcess | None]) -> list[str]:
+    """Say of which processes nothing is known but their spans, and whether that is a file's fault."""
+    silent = [rank for rank, process in zip(ranks, about, strict=True) if process is None]
+    files = [process_file(run.path, rank.host, rank.process) for rank in silent]
+    found = [
+        f"{file} cannot be read: it is damaged, or of another version; loaders, threads and the model of that process are "
+        "not known, its spans are there"
+        for file in files
+        if file.is_file()
+    ]
+    if count := len(files) - len(found):
+        found.append(f"{count} of {len(ranks)} processes did not live to say what they trained; their spans are there")
+    return found
 
 
 def _check_phases(rank: RankSteps) -> list[str]:

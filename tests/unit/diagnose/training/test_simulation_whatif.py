@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import msgspec
@@ -220,6 +221,14 @@ def test_accumulating_saves_updates(run: Run) -> None:
     assert document.throughput.ratio is not None
     assert document.throughput.ratio.mid == pytest.approx(39 / 36.75, rel=0.02)
     assert any("no_sync" in one for one in document.assumes)
+
+
+def test_accumulating_as_recorded_changes_nothing() -> None:
+    """Two batches for most updates, as it was: steps that had one keep it."""
+    counts = np.array([1] * 10 + [2] * 50 + [1] * 10)
+    recorded = dataclasses.replace(_record(_job(workers=0)), microbatches=counts)
+    made = build_model(recorded, Change(settings=("accumulate=2",)))
+    assert [len(step.microbatches) for step in made.steps] == counts.tolist()
 
 
 def test_cache_saves_reading_and_decoding(run: Run) -> None:

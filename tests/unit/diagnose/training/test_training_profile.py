@@ -114,6 +114,20 @@ def test_an_identity_that_does_not_hold_makes_it_untrusted(
     assert any(says in text for text in document.distrust), document.distrust
 
 
+def test_a_damaged_description_is_named(tmp_path: Path) -> None:
+    """Not taken for a process that was killed; what it recorded is read."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(5):
+        run.stretch(STEP)
+    path = run.finish()
+    (file,) = (path / "training").iterdir()
+    file.write_bytes(file.read_bytes()[:100])
+    document = training_document(read_run(path))
+    assert [text for text in document.warnings if f"{file.name} cannot be read" in text]
+    assert not [text for text in document.warnings if "did not live" in text]
+    assert document.ranks[0].steps == 5
+
+
 def test_a_run_without_steps_has_no_ranks(tmp_path: Path) -> None:
     """Only what was between them was recorded."""
     run = MadeRun(tmp_path / "run")
