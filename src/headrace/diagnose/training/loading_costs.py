@@ -36,7 +36,8 @@ def waiting(view: View) -> Cost | None:
         cause=cause,
         says=f"{format_duration(wait.seconds)} of a step of {format_duration(view.step_seconds)} ({wait.share:.0%}) wait for "
         f"data{why}{view.lines(Phase.WAIT)}",
-        rule=_rule(view),
+        rule=f"waiting for batches takes at least {WORTH_WORK:.0%} of the training's time; workers, where there are some, are too "
+        f"few or their work is too dear if they are busy {BUSY:.0%} of it",
         share=view.share_of(wait.seconds),
         evidence=(
             fact("wait", f"share of the step that waits for data: {wait.share:.0%} (red flag of the field: from "
@@ -46,13 +47,6 @@ def waiting(view: View) -> Cost | None:
         ),
         remedies=_remedies(view, cause, loading),
     )  # fmt: skip
-
-
-def _rule(view: View) -> str:
-    found = f"waiting for batches takes at least {WORTH_WORK:.0%} of the training's time"
-    if _num_workers(view) == 0:
-        return found
-    return f"{found}; workers that are busy {BUSY:.0%} of it are too few, or their work is too dear"
 
 
 def _cause(view: View, loading: LoadingProfile | None) -> tuple[str, str]:
