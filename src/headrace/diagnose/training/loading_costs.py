@@ -36,8 +36,8 @@ def waiting(view: View) -> Cost | None:
         cause=cause,
         says=f"{format_duration(wait.seconds)} of a step of {format_duration(view.step_seconds)} ({wait.share:.0%}) wait for "
         f"data{why}{view.lines(Phase.WAIT)}",
-        rule=f"waiting for batches takes at least {WORTH_WORK:.0%} of the training's time; workers, where there are some, are too "
-        f"few or their work is too dear if they are busy {BUSY:.0%} of it",
+        rule=f"waiting for batches takes at least {WORTH_WORK:.0%} of the training's time; workers, where there are some, are "
+        f"too few or their work is too dear if they are busy {BUSY:.0%} of it",
         share=view.share_of(wait.seconds),
         evidence=(
             fact("wait", f"share of the step that waits for data: {wait.share:.0%} (red flag of the field: from "
