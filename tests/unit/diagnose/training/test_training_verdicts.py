@@ -117,7 +117,7 @@ def test_each_fault_has_its_verdict(tmp_path: Path, name: str) -> None:
     assert found.first.gain > 1 / (1 - WORTH_WORK)
     assert found.first.remedies
     assert found.first.confidence == "high"
-    if found.first.verdict == "LOADING":
+    if found.first.cause == "no workers":
         assert "workers, where there are some" in found.first.rule
 
 
