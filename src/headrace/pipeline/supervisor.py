@@ -18,7 +18,6 @@ alone. If the supervisor is killed, the kernel kills the workers.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import random
@@ -39,6 +38,7 @@ from headrace.base.clock import Clock, SystemClock
 from headrace.base.crash_recovery import RecoveryFolder
 from headrace.base.in_flight import InFlight, InFlightTable
 from headrace.base.log_events import EventText, event_fields
+from headrace.base.parent_death import die_with_parent
 from headrace.base.policies.blame import BlameBook, Death, Known, Redriven
 from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import OutcomeKind
@@ -61,7 +61,6 @@ _MOST_FIRST_DEATHS = 5
 _MOST_DEATHS = 100
 #: A pipe holds 200 KB or so; this is a fifth.
 _IDS_AT_ONCE, _NEWS_AT_ONCE = 250, 4
-_PR_SET_PDEATHSIG = 1
 _MISUSE, _DEFECT, _INTERRUPTED = 2, 70, 130
 _said = msgspec.msgpack.Decoder(Redriven | Inherited | Ended)
 
@@ -339,8 +338,7 @@ class Supervisor:
     def _become_worker(self, parent: int, ours: Connection) -> None:
         """Leave behind what is the supervisor's."""
         os.setpgid(0, 0)
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the kernel was told
+        if not die_with_parent(parent):
             os._exit(1)
         # Not SIG_IGN: programs that the user's code starts would inherit that.
         signal.signal(signal.SIGTERM, lambda *_: None)

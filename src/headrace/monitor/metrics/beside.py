@@ -10,7 +10,6 @@ workers nor scrapes ever wait for each other.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -18,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from headrace.base.parent_death import die_with_parent
 from headrace.monitor.metrics.counts import Counts
 from headrace.monitor.metrics.exporter import Exporter
 from headrace.monitor.metrics.page import Page
@@ -25,7 +25,6 @@ from headrace.monitor.metrics.server import MetricsServer
 from headrace.monitor.metrics.table import DEATH_CAUSES
 from headrace.monitor.published import tell_counts
 
-_PR_SET_PDEATHSIG = 1
 #: Before one that ended is started again.
 _PAUSE_SECONDS = 0.5
 
@@ -119,10 +118,10 @@ def _run_as_child(parent: int, body: Callable[[], None]) -> NoReturn:
     status = 1
     try:
         os.setpgid(0, 0)  # the terminal's Ctrl-C is the supervisor's alone
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        is_wanted = die_with_parent(parent)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        if os.getppid() == parent:  # else it died before the kernel was told
+        if is_wanted:
             body()
             status = 0
     finally:

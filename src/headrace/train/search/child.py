@@ -1,8 +1,8 @@
-"""The child process in which one thing is tried: `python -m headrace.train.search.child REQUEST ANSWER`.
+"""The child process in which one thing is tried: `python -m headrace.train.search.child REQUEST ANSWER PARENT`.
 
-REQUEST is a file of JSON: `task`, `recipe` (FILE.py:make), `seed`, `arguments` of the task. Each line of
-ANSWER is a result, written as soon as it is known, or `{"error": text, "kind": "out of memory" | "settings" | "error"}`.
-What the user's code prints goes to stderr.
+PARENT is the process id of who started it: it dies with that. REQUEST is a file of JSON: `task`, `recipe` (FILE.py:make),
+`seed`, `arguments` of the task. Each line of ANSWER is a result, written as soon as it is known, or
+`{"error": text, "kind": "out of memory" | "settings" | "error"}`. What the user's code prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import SettingsError
+from headrace.base.parent_death import die_with_parent
 from headrace.base.shortage import SIGNS_OF_NO_MEMORY
 
 Maker = Callable[[], Any]
@@ -135,8 +136,10 @@ def _run(request: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> Non
         tell(result)
 
 
-def main(request_file: str, answer_file: str) -> int:
+def main(request_file: str, answer_file: str, parent: str) -> int:
     """Do what the request asks for; return the exit status."""
+    if not die_with_parent(int(parent)):
+        return 1
     request = decode_document(Path(request_file).read_bytes(), dict[str, Any])
     os.dup2(2, 1)
     with open(answer_file, "ab", buffering=0) as answer:

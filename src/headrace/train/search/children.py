@@ -2,8 +2,9 @@
 
 How this works: each trial is a fresh Python that imports the user's file, so no trial sees what another one left in memory. It
 writes its results to a file of the parent's folder, a line each; what it wrote before it died counts. The parent looks at its
-resident memory every few milliseconds and kills it above the limit. A limit of the kernel (RLIMIT_DATA, RLIMIT_AS) would be
-exact, but it counts memory that libraries reserve and never touch: Arrow's allocator alone takes a gigabyte of it.
+resident memory every few milliseconds and kills it above the limit; if the parent itself is killed, the kernel kills the child.
+A limit of the kernel (RLIMIT_DATA, RLIMIT_AS) would be exact, but it counts memory that libraries reserve and never touch:
+Arrow's allocator alone takes a gigabyte of it.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def run_child(
         request, answer = Path(folder) / "request.json", Path(folder) / "answer.jsonl"
         request.write_bytes(encode_document({"task": task, "recipe": recipe, "seed": seed, "arguments": arguments}))
         answer.touch()
-        command = [sys.executable, "-m", "headrace.train.search.child", str(request), str(answer)]
+        command = [sys.executable, "-m", "headrace.train.search.child", str(request), str(answer), str(os.getpid())]
         status, shortage = _run(command, limit_bytes, {**os.environ, **(environment or {})})
         found = _read(answer, status, recipe)
         return Answer(found.results, shortage) if shortage else found

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,6 +62,11 @@ def broken():
 
 def misspelt():
     return {"modle": 1}
+
+def endless():
+    import pathlib, time
+    pathlib.Path(__file__).with_name("child.txt").write_text(f"{os.getpid()}\\n")
+    time.sleep(600)
 """
 
 
@@ -146,6 +154,32 @@ def test_ctrl_c_keeps_what_was_measured(recipe: str) -> None:
     assert document.interrupted
     assert [trial.batch_size for trial in document.trials] == told == [1, 2]
     assert document.batch_size in told
+
+
+def test_a_search_that_is_killed_leaves_no_child_behind(recipe: str) -> None:
+    """SIGKILL, as of the kernel's killer, leaves it no time to end the trial, which may hold gigabytes."""
+    file = Path(recipe).with_name("child.txt")
+    command = [sys.executable, "-m", "headrace", "train", "batch", f"{recipe}:endless"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as search:
+        _wait_until(lambda: search.poll() is not None or (file.exists() and file.read_text().endswith("\n")))
+        child = int(file.read_text())
+        search.kill()
+    _wait_until(lambda: _has_ended(child))
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.01)
+
+
+def _has_ended(process: int) -> bool:
+    """Return whether a process is gone, or dead and only waits to be reaped."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_the_check_prints_accumulation_and_checkpoints(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,22 @@
+"""Lets a process die with the one that started it, also where that is killed and cannot end anything. Linux only."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent: int) -> bool:
+    """Ask the kernel to kill this process once its parent has died; return whether the parent still lives.
+
+    If it died before the kernel was asked, nothing will come: the caller ends itself then. The kernel takes the thread that
+    started this process for its parent; start it from one that lives on.
+
+    Args:
+        parent: Process id of who started this process.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.getppid() == parent
