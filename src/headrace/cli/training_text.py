@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.base.formatting import align_columns, pluralize, wrap_lines
 from headrace.base.units import format_duration, format_rate
+from headrace.cli.training_memory_text import memory_text
 from headrace.cli.training_ranks_text import ranks_text
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def _rank(document: TrainingDocument, rank: RankProfile) -> list[list[str]]:
         _phases(rank.phases),
         wrap_lines(_waiting(rank)),
         _loading(rank.loading),
+        memory_text(rank.memory),
         wrap_lines(_apart(rank)),
         wrap_lines(_missing(rank)),
     ]

@@ -31,6 +31,8 @@ from headrace.train.fingerprints import LoaderPrints, PrintedLoader
 from headrace.train.line_sampler import LineSampler
 from headrace.train.loader_source import LoaderSources
 from headrace.train.loader_watch import Tally, WatchedLoader
+from headrace.train.memory_owned import describe_memory
+from headrace.train.memory_sampler import MemorySampler
 from headrace.train.recorder import Recorder
 from headrace.train.shared_folder import SharedFolder
 from headrace.train.torch_hooks import TorchHooks
@@ -70,6 +72,7 @@ class Session:
         self._sources = LoaderSources()
         self._describing: threading.Thread | None = None
         self._lines: LineSampler | None = None
+        self._memory: MemorySampler | None = None
 
     def watch(self, loader: Any) -> WatchedLoader:
         """Return a loader that behaves as the given one, and is recorded."""
@@ -94,6 +97,8 @@ class Session:
     def _close(self, *, failed: bool) -> None:
         if self._lines is not None:
             self._lines.close()
+        if self._memory is not None:
+            self._memory.close()
         self.hooks.detach()
         self._sources.close()
         self.recorder.close(failed=failed)
@@ -118,6 +123,7 @@ class Session:
         self._writer.stage_finished(spans)
         if self._lines is None and self.recorder.steps:
             self._lines = LineSampler(lambda: self.recorder.phase, threading.get_ident())
+            self._memory = MemorySampler(lambda: (self.recorder.steps, self.recorder.phase))
         if self._describing is None and self.recorder.steps:
             # Early, for a process that is killed; beside the thread that trains, which must not wait for a disk.
             self._describing = threading.Thread(target=self._describe_early, name="headrace-describe", daemon=True)
@@ -157,6 +163,7 @@ class Session:
                 "batches": [prints.describe() for prints in self._prints],
                 "slow_items": self._sources.slow.describe(),
                 "lines": {} if self._lines is None else self._lines.describe(),
+                "memory": None if self._memory is None else describe_memory(self._memory, self.hooks),
             },
         )
 

@@ -10,6 +10,7 @@ import numpy as np
 from headrace.base.documents import decode_document
 from headrace.diagnose.training.course import course_of, epochs_of
 from headrace.diagnose.training.loading import loading_profile
+from headrace.diagnose.training.memory import memory_profile
 from headrace.diagnose.training.selection import Selection, select
 from headrace.diagnose.training.steps import Array, RankSteps, Times, read_steps
 from headrace.diagnose.training.together import describe_together
@@ -44,7 +45,9 @@ def describe_training(run: Run, ranks: list[RankSteps]) -> TrainingDocument:
         status=run.info.status,
         num_cores=run.info.hardware.num_cores,
         ranks=tuple(
-            _describe(rank, process, run.info.hardware.num_cores / _num_here(ranks, rank))
+            _describe(
+                rank, process, run.info.hardware.num_cores / _num_here(ranks, rank), run.info.hardware.memory_bytes
+            )
             for rank, process in zip(ranks, about, strict=True)
         ),
         together=describe_together(run, ranks, [one for one in about if one is not None]),
@@ -69,7 +72,9 @@ def _num_here(ranks: list[RankSteps], rank: RankSteps) -> int:
     return sum(one.host == rank.host for one in ranks)
 
 
-def _describe(rank: RankSteps, about: TrainingProcess | None, num_cores: float) -> RankProfile:
+def _describe(
+    rank: RankSteps, about: TrainingProcess | None, num_cores: float, memory_bytes: int | None
+) -> RankProfile:
     steps, selection = rank.steps, select(rank.steps)
     plain = selection.plain
     total = _total_seconds(rank)
@@ -100,6 +105,7 @@ def _describe(rank: RankSteps, about: TrainingProcess | None, num_cores: float) 
         epochs=epochs_of(rank),
         course=course_of(steps),
         about=about,
+        memory=memory_profile(about, memory_bytes),
     )
 
 

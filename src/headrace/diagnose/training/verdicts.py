@@ -11,6 +11,7 @@ from headrace.base.formatting import pluralize, quote_arg
 from headrace.base.units import format_duration
 from headrace.diagnose.training.cost import WORTH_WORK, Cost, View, costs_worth, fact
 from headrace.diagnose.training.loading_costs import epoch_starts, preparing, waiting
+from headrace.diagnose.training.memory_costs import memory_pressure, note_of_growth
 from headrace.diagnose.training.profile import describe_training
 from headrace.diagnose.training.rank_costs import note_of_order, same_data, waiting_for_ranks
 from headrace.diagnose.training.remedies import predict_remedies
@@ -85,6 +86,7 @@ def find_costs(analysis: TrainingAnalysis, view: View) -> list[Cost]:
         *(own_code(view, phase) for phase in (Phase.LOSS, Phase.BEFORE_UPDATE, Phase.AFTER)),
         checkpoints(view),
         missing_cores(view),
+        memory_pressure(view),
         waiting_for_ranks(analysis.document.together.judged) if analysis.document.together.judged is not None else None,
     ]
     return costs_worth(found)
@@ -216,6 +218,7 @@ def _notes(analysis: TrainingAnalysis, view: View) -> tuple[str, ...]:
     if validation is not None and validation.seconds >= _MUCH_VALIDATION * view.profile.total_seconds:
         share = validation.seconds / view.profile.total_seconds
         found.append(f"validation takes {share:.0%} of the time; validate less often, or on fewer samples")
+    found += [text for text in [note_of_growth(view)] if text is not None]
     warm_up = [one for one in view.profile.apart if one.what in ("warm_up", "recompiled")]
     if sum(one.count for one in warm_up):
         seconds = format_duration(sum(one.seconds for one in warm_up))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.runs.formats.training import TrainingProcess
+from headrace.runs.formats.training_memory import MemoryProfile
 from headrace.runs.formats.training_ranks import RanksDocument
 
 SCHEMA = "headrace.training/1"
@@ -142,6 +143,8 @@ class RankProfile(msgspec.Struct, frozen=True, kw_only=True):
     """At most 400, over all steps."""
     about: TrainingProcess | None
     """What the process said of itself; None: it did not live to, or the file cannot be read."""
+    memory: MemoryProfile | None = None
+    """None: not sampled."""
 
 
 class TrainingDocument(msgspec.Struct, frozen=True, kw_only=True):

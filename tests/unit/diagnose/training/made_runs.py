@@ -87,12 +87,27 @@ class MadeRun:
         ]
         self._writer.stage_finished(spans)
 
-    def finish(self, *, workers: int = 2, world_size: int | None = None, lost: int = 0, lines: object = None) -> Path:
+    def finish(
+        self,
+        *,
+        workers: int = 2,
+        world_size: int | None = None,
+        lost: int = 0,
+        lines: object = None,
+        memory: object = None,
+    ) -> Path:
         """Close the files, and write what each process says of itself."""
         self._writer.close()
+        details = {name: one for name, one in (("lines", lines), ("memory", memory)) if one is not None}
         ranks = sorted(self._now)
         for rank in ranks:
-            about = _process(rank, len(ranks) if world_size is None else world_size, workers, lost, lines)
+            about = _process(
+                rank,
+                len(ranks) if world_size is None else world_size,
+                workers,
+                lost,
+                details,
+            )
             file = process_file(self.path, "here", 100 + rank)
             file.parent.mkdir(exist_ok=True)
             file.write_bytes(msgspec.json.encode(about))
@@ -120,7 +135,7 @@ def _span(
     )  # fmt: skip
 
 
-def _process(rank: int, world_size: int, workers: int, lost: int, lines: object) -> TrainingProcess:
+def _process(rank: int, world_size: int, workers: int, lost: int, details: dict[str, object]) -> TrainingProcess:
     loader = LoaderInfo(
         kind="torch.utils.data.DataLoader", dataset="Photos", num_items=320, workers=workers, prefetch_factor=2,
         batch_size=8, in_order=True, persistent_workers=False, pin_memory=False,
@@ -128,7 +143,7 @@ def _process(rank: int, world_size: int, workers: int, lost: int, lines: object)
     return TrainingProcess(
         host="here", process=100 + rank, rank=rank, world_size=world_size, script="train.py", framework="torch",
         torch_version="2.13.0", threads=1, device="cpu", modules=("Net",), num_parameters=1_000, parameter_bytes=4_000,
-        optimizers=("SGD",), loaders=(loader,), lost_spans=lost, details={} if lines is None else {"lines": lines},
+        optimizers=("SGD",), loaders=(loader,), lost_spans=lost, details=details,
     )  # fmt: skip
 
 

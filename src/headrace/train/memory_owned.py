@@ -1,0 +1,61 @@
+"""Counts the bytes that models and optimizers hold in memory, from their tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import torch
+
+from headrace.runs.formats.training_memory import MemoryRecord, OwnedBytes
+from headrace.train.memory_sampler import MemorySampler
+from headrace.train.torch_hooks import TorchHooks
+
+
+def describe_memory(sampler: MemorySampler, hooks: TorchHooks) -> MemoryRecord | None:
+    """Return what was sampled, with the bytes that model and optimizer hold; None where nothing was sampled."""
+    record = sampler.describe()
+    if record is None:
+        return None
+    on_device = torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None
+    owned = count_owned(hooks.modules, hooks.optimizers)
+    return msgspec.structs.replace(record, owned=owned, device_peak_bytes=on_device)
+
+
+def count_owned(modules: Iterable[torch.nn.Module], optimizers: Iterable[torch.optim.Optimizer]) -> OwnedBytes:
+    """Return what they hold; a tensor that several of them share counts once.
+
+    Args:
+        modules: The outermost ones.
+        optimizers: Those that update their parameters.
+    """
+    modules = list(modules)
+    parameters = _once(one for module in modules for one in module.parameters())
+    states = (state for optimizer in optimizers for state in list(optimizer.state.values()))
+    return OwnedBytes(
+        parameters=_bytes(parameters),
+        gradients=_bytes(one for one in parameters if one.requires_grad),
+        buffers=_bytes(_once(one for module in modules for one in module.buffers())),
+        optimizer=_bytes(_once(one for state in states for one in _tensors(state))),
+    )
+
+
+def _once(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    return list({id(one): one for one in tensors}.values())
+
+
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(one.numel() * one.element_size() for one in tensors)
+
+
+def _tensors(state: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors of an optimizer's state, also those in lists (LBFGS keeps its history so)."""
+    if isinstance(state, torch.Tensor):
+        yield state
+    elif isinstance(state, dict):
+        for one in list(state.values()):
+            yield from _tensors(one)
+    elif isinstance(state, list | tuple):
+        for one in state:
+            yield from _tensors(one)

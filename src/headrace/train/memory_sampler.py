@@ -1,0 +1,102 @@
+"""Samples the memory of the process that trains, and what the kernel says of a lack of memory. Linux only.
+
+How this works: a daemon thread reads four files of /proc a few times a second, which takes some 100 us; the thread that trains
+does nothing for it. Once there are `MOST_SAMPLES`, every second one is dropped, and the pause doubles: a training of days has
+as many samples as one of minutes. It is started at the first step and ended by `close`; a forked child has no such thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from headrace.runs.formats.training_memory import MemoryRecord
+from headrace.runs.training_phases import Phase
+
+PAUSE_SECONDS = 0.25
+MOST_SAMPLES = 800
+_PROC = Path("/proc")
+
+#: (clock, steps, phase, resident, swapped, major faults, stalled)
+Sample = tuple[int, int, str, int, int, int, int | None]
+
+
+class MemorySampler:
+    """Samples from its making until `close`."""
+
+    def __init__(self, progress: Callable[[], tuple[int, Phase]], *, proc: Path = _PROC) -> None:
+        """Start.
+
+        Args:
+            progress: Returns the steps that have ended, and the phase that the training thread is in.
+            proc: Where the kernel tells of processes.
+        """
+        self._progress, self._proc = progress, proc
+        self._samples: list[Sample] = []
+        self._pause = PAUSE_SECONDS
+        self._peak: int | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-memory", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take a last sample and stop."""
+        self._ended.set()
+        self._thread.join()
+
+    def describe(self) -> MemoryRecord | None:
+        """Return what was sampled; None where nothing was."""
+        samples = list(self._samples)
+        if not samples:
+            return None
+        at, steps, phases, resident, swapped, faults, stalled = zip(*samples, strict=True)
+        return MemoryRecord(
+            at_ns=at,
+            steps=steps,
+            phases=phases,
+            resident_bytes=resident,
+            swapped_bytes=swapped,
+            major_faults=faults,
+            stalled_us=None if None in stalled else stalled,
+            peak_bytes=self._peak,
+        )
+
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            is_last = self._ended.wait(self._pause if self._samples else 0.0)
+            try:
+                self._samples.append(self._take())
+            except (OSError, LookupError, ValueError):
+                return  # no Linux, or a sandbox without /proc: memory is not measured
+            self._thin_out()
+
+    def _thin_out(self) -> None:
+        if len(self._samples) >= MOST_SAMPLES:
+            self._samples = self._samples[::2]
+            self._pause *= 2
+
+    def _take(self) -> Sample:
+        steps, phase = self._progress()
+        status = (self._proc / "self/status").read_text()
+        # After the name, which may hold blanks and parentheses; major faults are field 12 of stat(5).
+        faults = (self._proc / "self/stat").read_text().rpartition(")")[2].split()[9]
+        self._peak = _kilobytes(status, "VmHWM")
+        resident, swapped = _kilobytes(status, "VmRSS"), _kilobytes(status, "VmSwap")
+        return time.monotonic_ns(), steps, str(phase), resident or 0, swapped or 0, int(faults), self._stalled()
+
+    def _stalled(self) -> int | None:
+        """Return microseconds of stalls for memory; None where the kernel does not count them."""
+        try:
+            some = (self._proc / "pressure/memory").read_text().splitlines()[0]
+            return int(some.rpartition("total=")[2])
+        except (OSError, IndexError, ValueError):
+            return None
+
+
+def _kilobytes(status: str, name: str) -> int | None:
+    """Return a line of /proc/PID/status, bytes; None where there is none."""
+    found = next((line for line in status.splitlines() if line.startswith(f"{name}:")), None)
+    return None if found is None else int(found.split()[1]) * 1024
