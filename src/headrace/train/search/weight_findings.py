@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from headrace.runs.formats.train_check import CheckFinding
@@ -26,6 +27,8 @@ def judge_weights(given: Sequence[float], right: Sequence[float], tolerance: flo
     if not pairs:
         return findings
     scale = sum(found for found, _ in pairs) / sum(wanted for _, wanted in pairs)
+    if _is_clipped(pairs, tolerance):
+        return [*findings, _clipped(pairs)]
     if not _is_alike(pairs, scale, tolerance):
         findings.append(_uneven(pairs, tolerance))
         # A mean of means weighs each as 1 / k, whatever the sums of those that are left.
@@ -41,11 +44,41 @@ def _is_alike(pairs: Sequence[tuple[float, float]], scale: float, tolerance: flo
 
 
 def _skipped(skipped: Sequence[int], count: int) -> CheckFinding:
+    if count > 1 and list(skipped) == list(range(count - 1)):
+        return CheckFinding(
+            name="zeroed gradients",
+            what=f"only the last of {count} micro-batches is in the sum: what the others gave was set to zero",
+            advice="call zero_grad() once for an update, not before each backward()",
+            is_defect=True,
+        )
     which = "the last" if list(skipped) == [count - 1] else ", ".join(str(number + 1) for number in skipped)
     return CheckFinding(
         name="skipped micro-batch",
         what=f"the gradient of micro-batch {which} of {count} is not in the sum",
         advice="call backward() for every micro-batch before the update, also for the last one",
+        is_defect=True,
+    )
+
+
+def _is_clipped(pairs: Sequence[tuple[float, float]], tolerance: float) -> bool:
+    """Return whether what came earlier was made smaller more often: each clipping scales all that is there by then."""
+    if any(wanted <= 0 or found <= 0 for found, wanted in pairs):
+        return False
+    factors = [found / wanted for found, wanted in pairs]
+    slack = tolerance * factors[-1]
+    is_rising = all(later >= earlier - slack for earlier, later in itertools.pairwise(factors))
+    found = [one for one, _ in pairs]
+    is_mean_of_means = max(found) - min(found) <= tolerance * max(found)
+    return is_rising and factors[-1] - factors[0] > slack and not is_mean_of_means
+
+
+def _clipped(pairs: Sequence[tuple[float, float]]) -> CheckFinding:
+    factors = ", ".join(f"{found / wanted:.3g}" for found, wanted in pairs)
+    return CheckFinding(
+        name="clipped within",
+        what=f"the earlier a micro-batch, the smaller the factor of its gradient ({factors}), as if clipping came after each "
+        "backward()",
+        advice="clip once, after the last backward() and before the update",
         is_defect=True,
     )
 

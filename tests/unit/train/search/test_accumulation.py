@@ -62,6 +62,18 @@ def _without_the_last(model: Any, batches: Sequence[Any]) -> None:
         (_loss(model, batch) / len(batches)).backward()
 
 
+def _zeroed(model: Any, batches: Sequence[Any]) -> None:
+    for batch in batches:
+        model.zero_grad()
+        (_loss(model, batch) / len(batches)).backward()
+
+
+def _clipped(model: Any, batches: Sequence[Any]) -> None:
+    for batch in batches:
+        (_loss(model, batch) / len(batches)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+
+
 def _by_tokens(model: Any, batches: Sequence[Any]) -> None:
     counts = [int((targets != PAD).sum()) for _, targets in batches]
     for batch, count in zip(batches, counts, strict=True):
@@ -117,6 +129,18 @@ def test_a_missing_division_is_named() -> None:
 def test_a_skipped_last_micro_batch_is_named() -> None:
     """It is in no update."""
     assert _names(_recipe(_layers(), accumulate=_without_the_last)) == ["skipped micro-batch"]
+
+
+def test_gradients_that_are_zeroed_within_the_window_are_named() -> None:
+    """Three of four micro-batches are lost by `zero_grad()` before each backward pass."""
+    assert _names(_recipe(_layers(), accumulate=_zeroed)) == ["zeroed gradients"]
+
+
+def test_clipping_after_each_micro_batch_is_named() -> None:
+    """It scales down what came before once more each time."""
+    found = _check(_recipe(_layers(), accumulate=_clipped))
+    assert [finding.name for finding in found["findings"]] == ["clipped within"]
+    assert found["given_weights"] == tuple(sorted(found["given_weights"]))
 
 
 def test_batch_normalisation_is_named_also_without_running_statistics() -> None:

@@ -25,6 +25,12 @@ BY_TOKENS = [0.1, 0.2, 0.3, 0.4]
         ([0.25, 0.25, 0.25, 0.0], BY_TOKENS, ["skipped micro-batch", "mean of means"]),
         ([0.1, 0.2, 0.3, 0.0], BY_TOKENS, ["skipped micro-batch"]),
         ([0.5, 0.25, 0.25, 0.25], FOURTHS, ["wrong scale", "wrong scale"]),
+        ([0.0, 0.0, 0.0, 0.25], FOURTHS, ["zeroed gradients"]),
+        ([0.0, 0.0, 0.0, 1.0], FOURTHS, ["zeroed gradients", "missing division"]),
+        ([0.0, 0.25, 0.25, 0.25], FOURTHS, ["skipped micro-batch"]),
+        ([0.05, 0.1, 0.2, 0.25], FOURTHS, ["clipped within"]),
+        ([0.25, 0.25, 0.25, 0.3], FOURTHS, ["clipped within"]),
+        ([0.02, 0.08, 0.2, 0.4], BY_TOKENS, ["clipped within"]),
     ],
 )
 def test_each_mistake_is_named_and_no_other(given: list[float], right: list[float], names: list[str]) -> None:
