@@ -67,6 +67,7 @@ def profile_text(document: TrainingDocument) -> str:
     if len(document.ranks) > 1:
         parts.append(_ranks(document.ranks))
     parts += ranks_text(document.together)
+    parts.append(wrap_lines(_not_measured(document.ranks)))
     parts.append(wrap_lines([f"warning: {text}" for text in document.warnings]))
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
@@ -80,7 +81,6 @@ def _rank(document: TrainingDocument, rank: RankProfile) -> list[list[str]]:
         _loading(rank.loading),
         memory_text(rank.memory),
         wrap_lines(_apart(rank)),
-        wrap_lines(_missing(rank)),
     ]
 
 
@@ -90,12 +90,13 @@ def _head(document: TrainingDocument, rank: RankProfile) -> list[str]:
         lines[0] += f"; rank {rank.rank} of {len(document.ranks)}, all ranks below"
     step = rank.step
     if step.count:
-        rate = "" if rank.samples_per_second is None else f", {format_rate(rank.samples_per_second)[:-2]} samples/s"
         lines.append(
             f"A step takes {format_duration(step.median)} in the middle (mean {format_duration(step.mean)}, "
-            f"p95 {format_duration(step.p95)}, p99 {format_duration(step.p99)}; {pluralize(step.count, 'plain step')}){rate}"
+            f"p95 {format_duration(step.p95)}, p99 {format_duration(step.p99)}; {pluralize(step.count, 'plain step')})"
         )
-    lines.append(f"Steps are {rank.steps_share:.0%} of the time")
+    rate = rank.samples_per_second
+    learnt = "" if rate is None else f", {format_rate(rate)[:-2]} samples/s with the turns of epochs"
+    lines.append(f"Steps are {rank.steps_share:.0%} of the time{learnt}")
     return lines
 
 
@@ -176,9 +177,12 @@ def _apart(rank: RankProfile) -> list[str]:
     return lines
 
 
-def _missing(rank: RankProfile) -> list[str]:
-    missing = {} if rank.about is None else rank.about.not_measured
-    return [f"not measured: {what}: {why}" for what, why in missing.items()]
+def _not_measured(ranks: Sequence[RankProfile]) -> list[str]:
+    """Return what was not measured, and why: once, whatever the number of ranks that say it."""
+    found: dict[str, str] = {}
+    for one in ranks:
+        found |= {} if one.about is None else one.about.not_measured
+    return [f"not measured: {what}: {why}" for what, why in sorted(found.items())]
 
 
 def _ranks(ranks: Sequence[RankProfile]) -> list[str]:

@@ -81,7 +81,7 @@ def _tiles(rank: RankProfile) -> list[Html]:
         tile("step", seconds(step.median), f"median of {step.count:,} plain steps"),
         tile("step p95", seconds(step.p95), "of the same steps"),
         tile("step p99", seconds(step.p99), "of the same steps"),
-        tile("samples per second", shown, "in plain steps"),
+        tile("samples per second", shown, "with the turns of epochs"),
         tile("steps", count(rank.steps), "all of them"),
         tile("in steps", ratio(rank.steps_share), "of the whole time"),
         tile("duration", seconds(rank.total_seconds), "of the training"),

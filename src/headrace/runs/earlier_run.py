@@ -21,18 +21,20 @@ from headrace.runs.held_folder import HeldFolder
 from headrace.runs.resource_files import remove_resource_files
 
 
-def take_folder(path: Path, *, force: bool, resumed: bool = False) -> HeldFolder:
+def take_folder(path: Path, *, force: bool, resumed: bool = False, in_code: bool = False) -> HeldFolder:
     """Make a folder for a run, or for the runs of several workers, or take that of an earlier one; return the hold on it.
 
     Args:
         path: New or empty folder; parents are made.
         force: Take the folder of an earlier run. The files of that run are removed; other files are left.
         resumed: Whether the run goes on with another, for the message.
+        in_code: Whether the folder is an argument of a function, and no option of a command; for the message.
 
     Raises:
         RunFolderError: If the folder is not empty and `force` is not given or no run was ever written there, if a run writes
             into it now, or if it cannot be written.
     """
+    other, replace = ("another output", "force=True") if in_code else ("another with -o", "--force")
     try:
         path.mkdir(parents=True, exist_ok=True)
         held = HeldFolder(path)
@@ -40,19 +42,19 @@ def take_folder(path: Path, *, force: bool, resumed: bool = False) -> HeldFolder
             return held
         if not _was_run_folder(path):
             raise RunFolderError(
-                f"folder {path} is not empty and holds no run ({RUN_JSON}) that --force could replace; choose another with -o"
+                f"folder {path} is not empty and holds no run ({RUN_JSON}) that {replace} could replace; choose {other}"
             )
         if not force:
             raise RunFolderError(
                 f"{path} holds the record of the run so far, and what is left gets a record of its own: choose another folder, "
                 f"such as -o {path}-2 (--resume goes by the results and needs none of {path})"
                 if resumed
-                else f"{path} holds an earlier run; choose another with -o, or replace it with --force"
+                else f"{path} holds an earlier run; choose {other}, or replace it with {replace}"
             )
         _remove_earlier_run(path)
         return held
     except OSError as error:
-        raise explain_unwritable(path, error) from error
+        raise explain_unwritable(path, error, in_code=in_code) from error
 
 
 def discard(path: Path) -> None:
@@ -63,11 +65,11 @@ def discard(path: Path) -> None:
         path.rmdir()
 
 
-def explain_unwritable(path: Path, error: OSError) -> RunFolderError:
-    """Return the error for a run folder that cannot be written."""
+def explain_unwritable(path: Path, error: OSError, *, in_code: bool = False) -> RunFolderError:
+    """Return the error for a run folder that cannot be written; `in_code` as in `take_folder`."""
     return RunFolderError(
         f"run folder {path} cannot be written: {error.strerror or error}; "
-        "choose another with -o, free space on the disk or change the folder's rights"
+        f"choose {'another output' if in_code else 'another with -o'}, free space on the disk or change the folder's rights"
     )
 
 

@@ -33,7 +33,7 @@ class HeldFolder:
             fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunFolderError(
-                f"a run that goes on now writes into {path}; end that one first, or choose another folder with -o"
+                f"a run that goes on now writes into {path}; end that one first, or choose another folder"
             ) from None
         except OSError:
             pass  # a file system without locks: two runs in one folder are not noticed there

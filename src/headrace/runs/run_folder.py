@@ -136,11 +136,11 @@ class RunFolder:
         info: What `run.json` holds now; change it through `update`.
     """
 
-    def __init__(self, path: Path, info: RunInfo, held: HeldFolder | None = None) -> None:
+    def __init__(self, path: Path, info: RunInfo, held: HeldFolder | None = None, *, in_code: bool = False) -> None:
         self.path = path
         self.spans = path / SPANS_FOLDER
         self.info = info
-        self._held = held
+        self._held, self._in_code = held, in_code
         self._lock = threading.Lock()
 
     @classmethod
@@ -156,6 +156,7 @@ class RunFolder:
         data_fingerprint: Mapping[str, Any] | None = None,
         force: bool = False,
         resumed: bool = False,
+        in_code: bool = False,
         clock: Clock | None = None,
     ) -> RunFolder:
         """Make the folder, write a first `run.json` with status `running`, and return it.
@@ -170,6 +171,7 @@ class RunFolder:
             data_fingerprint: What the source tells about the items.
             force: Take the folder of an earlier run. The files of that run are removed; other files are left.
             resumed: Whether the run goes on with another, for the message.
+            in_code: Whether the folder is an argument of a function, and no option of a command; for the message.
             clock: The run's clock.
 
         Raises:
@@ -177,11 +179,11 @@ class RunFolder:
                 cannot be written.
         """
         path, clock = Path(path), clock or SystemClock()
-        held = take_folder(path, force=force, resumed=resumed)
+        held = take_folder(path, force=force, resumed=resumed, in_code=in_code)
         try:
             (path / SPANS_FOLDER).mkdir(exist_ok=True)
         except OSError as error:
-            raise explain_unwritable(path, error) from error
+            raise explain_unwritable(path, error, in_code=in_code) from error
         host = socket.gethostname()
         info = RunInfo(
             schema_version=SCHEMA_VERSION,
@@ -201,7 +203,7 @@ class RunFolder:
             data_fingerprint=dict(data_fingerprint) if data_fingerprint is not None else None,
             clock_offsets_ns={host: 0},
         )
-        folder = cls(path, info, held)
+        folder = cls(path, info, held, in_code=in_code)
         folder.update()
         return folder
 
@@ -226,7 +228,7 @@ class RunFolder:
             try:
                 replace_file(self.path / RUN_JSON, content + b"\n")
             except OSError as error:
-                raise explain_unwritable(self.path, error) from error
+                raise explain_unwritable(self.path, error, in_code=self._in_code) from error
 
     def finish(self, status: Status, *, clock: Clock | None = None, **changes: Any) -> None:
         """Write how and when the run ended, with any last changes; raises like `update`."""

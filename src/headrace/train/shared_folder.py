@@ -34,7 +34,7 @@ class SharedFolder:
         failure: RunFolderError | None = None
         if rank == 0:
             try:
-                self._folder = RunFolder.create(output, pipeline=pipeline, unit="step", force=force)
+                self._folder = RunFolder.create(output, pipeline=pipeline, unit="step", force=force, in_code=True)
             except RunFolderError as error:
                 failure = error
         if is_group:

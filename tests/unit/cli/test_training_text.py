@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -49,3 +50,20 @@ def test_what_was_not_measured_is_printed(tmp_path: Path) -> None:
 def test_a_run_without_steps_says_so(tmp_path: Path) -> None:
     """Instead of a table of nothing."""
     assert "No training step was recorded" in as_text(MadeRun(tmp_path / "run").finish())
+
+
+def _finished(path: Path) -> tuple[Path, list[Path]]:
+    run = MadeRun(path / "run")
+    for rank in range(2):
+        for _ in range(30):
+            run.stretch({Phase.WAIT: 1.0, Phase.FORWARD: 4.0, Phase.BACKWARD: 6.0}, rank=rank)
+    return run.finish(), sorted((run.path / "training").iterdir())
+
+
+def test_what_was_not_measured_is_said_once(tmp_path: Path) -> None:
+    """With the reason; not again for each rank that says the same."""
+    run, files = _finished(tmp_path)
+    for file in files:
+        said = json.loads(file.read_bytes())
+        file.write_text(json.dumps({**said, "not_measured": {"forward": "a compiled function"}}))
+    assert as_text(run).count("not measured: forward: a compiled function\n") == 1

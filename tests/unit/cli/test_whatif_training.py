@@ -120,3 +120,26 @@ def test_run_that_is_not_trusted_needs_a_word(tmp_path: Path, capsys: pytest.Cap
     assert "3 spans could not be written" in capsys.readouterr().err
     assert main(["whatif", run, "--speedup", "backward=2", "--no-ledger", "--untrusted"]) == 0
     assert "the run is not trusted" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("setting", ["accumulate=1", "batch=32", "loader.workers=0"])
+def test_what_the_run_had_is_no_change(setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exactly once the throughput, with no interval around it, and said."""
+    assert main(["whatif", str(_write_run(tmp_path / "run")), "--set", setting, "--no-ledger", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    ratio = document["throughput"]["ratio"]
+    assert (
+        (ratio["low"], ratio["mid"], ratio["high"]) == (1.0, 1.0, 1.0)
+        if isinstance(ratio, dict)
+        else ratio == [1.0] * 3
+    )
+    assert "nothing is changed: the run was recorded like that" in document["warnings"]
+
+
+def test_one_rate_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`diagnose` measures what `whatif` begins from: with the turns of epochs, without the first step."""
+    run = _write_run(tmp_path / "run")
+    main(["whatif", str(run), "--set", "loader.workers=4", "--no-ledger", "--json"])
+    base = json.loads(capsys.readouterr().out)["throughput"]["base"]
+    main(["diagnose", str(run), "--json"])
+    assert json.loads(capsys.readouterr().out)["throughput"] == base

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.full  # importing torch takes a second
 
 from headrace import train  # noqa: E402
 from headrace.base.documents import decode_document  # noqa: E402
+from headrace.base.errors import RunFolderError  # noqa: E402
 from headrace.runs.formats.training import FOLDER, TrainingProcess  # noqa: E402
 from headrace.runs.reader import read_run  # noqa: E402
 
@@ -81,3 +82,20 @@ def test_an_exception_goes_through_and_is_noted(tmp_path: Path) -> None:
     wholes = [span for span in run.spans().to_pylist() if span["stage"] == "whole"]
     assert run.info.status == "failed"
     assert wholes[-1]["outcome"] == "failed"
+
+
+def test_a_folder_that_cannot_be_taken_is_told_in_words_of_python(tmp_path: Path) -> None:
+    """The arguments of the function, no options of a command."""
+    _, loader = _parts()
+    with train.profile(loader, output=tmp_path):
+        pass
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    for output, force, words in (
+        (tmp_path, False, "replace it with force=True"),
+        (tmp_path / "other", True, "force=True"),
+    ):
+        with pytest.raises(RunFolderError, match=words) as raised, train.profile(loader, output=output, force=force):
+            pass
+        assert "-o" not in str(raised.value).split()
+        assert "--force" not in str(raised.value)

@@ -34,11 +34,13 @@ class Cost:
     """Of the training's time, 0 to 1, that would be saved without it: at most, for something else may limit then."""
     evidence: tuple[EvidenceLine, ...] = ()
     remedies: tuple[Remedy, ...] = ()
+    is_bounded: bool = True
+    """False: without it other parts would be faster too, by nobody knows how much."""
 
     @property
-    def gain(self) -> float:
-        """Throughput without it over that of the run, at most."""
-        return 1.0 / (1.0 - min(self.share, 0.99))
+    def gain(self) -> float | None:
+        """Throughput without it over that of the run, at most; None: not known."""
+        return 1.0 / (1.0 - min(self.share, 0.99)) if self.share and self.is_bounded else None
 
     def as_finding(self, confidence: Confidence, more: str = "") -> Finding:
         """Return it as a finding.
@@ -47,12 +49,6 @@ class Cost:
             confidence: How sure it is.
             more: A further sentence.
         """
-        without = fact(
-            "gain",
-            f"without it: x{self.gain:.2f} of the steps per second at most",
-            self.gain,
-            1.0 / (1.0 - WORTH_WORK),
-        )
         return Finding(
             verdict=self.verdict,
             stage=self.stage,
@@ -60,10 +56,18 @@ class Cost:
             says=f"{self.says}; {more}" if more else self.says,
             rule=self.rule,
             confidence=confidence,
-            gain=self.gain if self.share else None,
-            evidence=(without, *self.evidence) if self.share else self.evidence,
+            gain=self.gain,
+            evidence=(self._without(), *self.evidence) if self.share else self.evidence,
             remedies=self.remedies,
         )
+
+    def _without(self) -> EvidenceLine:
+        gain = self.gain
+        if gain is None:
+            says = f"{self.share:.0%} of the time goes to it; what more would be won without it is not known, and may be much"
+            return fact("share", says, self.share, WORTH_WORK)
+        says = f"without it: x{gain:.2f} of the steps per second at most"
+        return fact("gain", says, gain, 1.0 / (1.0 - WORTH_WORK))
 
 
 def fact(name: str, says: str, value: float | None, threshold: float | None = None) -> EvidenceLine:

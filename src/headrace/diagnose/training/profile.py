@@ -11,6 +11,7 @@ from headrace.base.documents import decode_document
 from headrace.diagnose.training.course import course_of, epochs_of
 from headrace.diagnose.training.loading import loading_profile
 from headrace.diagnose.training.memory import memory_profile
+from headrace.diagnose.training.rate import find_rate
 from headrace.diagnose.training.selection import Selection, select
 from headrace.diagnose.training.steps import Array, RankSteps, Times, read_steps
 from headrace.diagnose.training.together import describe_together
@@ -79,7 +80,6 @@ def _describe(
     plain = selection.plain
     total = _total_seconds(rank)
     seconds = float(steps.wall[plain].sum())
-    samples = int(steps.samples[plain].sum())
     checkpoints = [
         times.wall
         for stretches in (steps, rank.validation, rank.between)
@@ -91,7 +91,7 @@ def _describe(
         process=rank.process,
         steps=len(steps),
         step=spread_of(steps.wall[plain]),
-        samples_per_second=samples / seconds if samples and seconds else None,
+        samples_per_second=(find_rate(rank) or None) if steps.samples.any() else None,
         total_seconds=total,
         plain_share=seconds / total if total else 0.0,
         steps_share=float(steps.wall.sum()) / total if total else 0.0,

@@ -126,7 +126,7 @@ def build_model(
         SettingsError: As `parse_change`.
         CannotReplay: If the run does not know what the change would cost.
     """
-    settings = parse_change(change)
+    settings = _leave_out_same(recorded, parse_change(change))
     places = np.arange(len(recorded)) if order is None else order
     _refuse_unknown(recorded, settings, change)
     loads = _change_loading(recorded, settings, change)
@@ -147,6 +147,16 @@ def batch_sizes(recorded: RecordedTraining) -> dict[int, int]:
     """Return {samples of a micro-batch: steps that had it}."""
     sizes, counts = np.unique(recorded.samples // recorded.microbatches, return_counts=True)
     return {int(size): int(count) for size, count in zip(sizes, counts, strict=True) if size > 0}
+
+
+def _leave_out_same(recorded: RecordedTraining, settings: TrainingChange) -> TrainingChange:
+    """Return the settings without a batch size that all steps had already; the last step of an epoch may have less."""
+    if settings.batch is None:
+        return settings
+    last = np.append(recorded.epoch_starts[1:], len(recorded)) - 1
+    sizes = np.delete(recorded.samples / recorded.microbatches, last)
+    is_same = bool(len(sizes)) and bool((sizes == settings.batch).all())
+    return dataclasses.replace(settings, batch=None) if is_same else settings
 
 
 def _refuse_unknown(recorded: RecordedTraining, settings: TrainingChange, change: Change) -> None:

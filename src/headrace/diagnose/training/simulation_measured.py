@@ -6,8 +6,9 @@ import math
 
 from headrace.diagnose.replay.demands import CannotReplay
 from headrace.diagnose.training.profile import read_process
+from headrace.diagnose.training.rate import measure_rate
 from headrace.diagnose.training.simulation_changes import parse_change
-from headrace.diagnose.training.simulation_recorded import LEAST_STEPS, measure_rate, training_loader
+from headrace.diagnose.training.simulation_recorded import LEAST_STEPS, training_loader
 from headrace.diagnose.training.steps import read_steps
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import Estimate

@@ -10,6 +10,7 @@ import numpy as np
 
 from headrace.diagnose.replay.demands import CannotReplay
 from headrace.diagnose.training.profile import read_process
+from headrace.diagnose.training.rate import epoch_starts, epoch_turns, find_rate, measure_rate, step_walls
 from headrace.diagnose.training.simulation import LoaderModel
 from headrace.diagnose.training.simulation_machine import Need
 from headrace.diagnose.training.simulation_needs import (
@@ -25,7 +26,7 @@ from headrace.diagnose.training.trust import check_training
 from headrace.runs.formats.training import LoaderInfo, TrainingProcess
 from headrace.runs.hardware import Hardware
 from headrace.runs.reader import Run
-from headrace.runs.training_phases import Kind, LoaderWork, Phase
+from headrace.runs.training_phases import LoaderWork, Phase
 
 #: Steps that are simulated; of longer runs, the last ones.
 MOST_STEPS = 800
@@ -58,7 +59,9 @@ class RecordedTraining:
     """Of PyTorch's operators, in the training process."""
     cores: float
     rate: float
-    """Samples (steps, where samples are not known) per second as measured, without the first step."""
+    """Of the steps that are simulated; see `rate.measure_rate`."""
+    whole_rate: float
+    """Of all steps, as `headrace diagnose` says it."""
     noise: float
     """Standard error of `rate`, as a share."""
     step_seconds: float
@@ -113,6 +116,7 @@ def recorded_training(rank: RankSteps, process: TrainingProcess | None, hardware
             f"the run has {len(rank.steps)} steps, and {LEAST_STEPS} are needed to tell how much they differ; train for longer"
         )
     info = training_loader(process, rank.steps)
+    whole_rate = find_rate(rank)
     rank = _last_steps(rank)
     stands = standing_for(rank.steps)
     workers = info.workers if info is not None else 0
@@ -127,7 +131,7 @@ def recorded_training(rank: RankSteps, process: TrainingProcess | None, hardware
             )
         zeros = np.zeros(int(counts.sum()))
         loading, is_known = {LoaderWork.ITEMS: Needs(zeros, zeros)}, False
-    walls = _walls(rank)
+    walls = step_walls(rank)
     samples = rank.steps.samples[stands]
     rate, noise = measure_rate(rank)
     return RecordedTraining(
@@ -140,11 +144,12 @@ def recorded_training(rank: RankSteps, process: TrainingProcess | None, hardware
         samples=samples,
         loading=loading,
         is_loading_known=is_known,
-        epoch_starts=_epoch_starts(rank.steps),
+        epoch_starts=epoch_starts(rank.steps),
         loader=_loader(rank, info, hardware.num_cores) if is_known else LoaderModel(workers=0),
         threads=max(1, process.threads) if process is not None else 1,
         cores=min(float(hardware.num_cores), hardware.cpu_quota or math.inf),
         rate=rate,
+        whole_rate=whole_rate,
         noise=noise,
         step_seconds=float(np.median(rank.steps.wall[1:])),
         walls=walls,
@@ -162,15 +167,6 @@ def training_loader(process: TrainingProcess | None, steps: Stretches) -> Loader
         return learnt
     size = int(np.median(steps.samples // np.maximum(steps.microbatches, 1)))
     return next((one for one in loaders if one.batch_size == size), loaders[0] if loaders else None)
-
-
-def measure_rate(rank: RankSteps) -> tuple[float, float]:
-    """Return samples (steps, where samples are not known) per second, without the first step; and its standard error, a share.
-
-    Turns of epochs count; validation and checkpoints between steps do not.
-    """
-    walls, samples = _walls(rank)[1:], rank.steps.samples[standing_for(rank.steps)][1:]
-    return float((samples.sum() or len(samples)) / walls.sum()), _noise(walls, samples)
 
 
 def _last_steps(rank: RankSteps) -> RankSteps:
@@ -197,41 +193,9 @@ def _last_steps(rank: RankSteps) -> RankSteps:
     return dataclasses.replace(rank, steps=cut)
 
 
-def _epoch_starts(steps: Stretches) -> Array:
-    starts = [place for place, kind in enumerate(steps.kinds) if kind is Kind.EPOCH_START and place]
-    return np.array([0, *starts], np.int64)
-
-
 def _wait_share(steps: Stretches) -> float:
     wait = steps.phases.get(Phase.WAIT)
     return 0.0 if wait is None else float(wait.wall[1:].sum() / steps.wall[1:].sum())
-
-
-def _walls(rank: RankSteps) -> Array:
-    """Return what each step took, and with the first of each epoch the turn before it."""
-    walls = np.array(rank.steps.wall[standing_for(rank.steps)])
-    starts = _epoch_starts(rank.steps)[1:]
-    if len(starts):
-        turn = _turns(rank)
-        walls[starts] += (turn.blocked + turn.cpu).sum() / len(starts)
-    return walls
-
-
-def _turns(rank: RankSteps) -> Needs:
-    """Return what the turns of epochs needed after the first step: starting workers and ending them."""
-    later = rank.between.started > rank.steps.started[0]
-    found = Needs(np.zeros(int(later.sum())), np.zeros(int(later.sum())))
-    for phase in (Phase.EPOCH_START, Phase.WAIT):
-        if phase in rank.between.phases:
-            found = found + needs_of(rank.between.phases[phase])[later]
-    return found
-
-
-def _noise(walls: Array, samples: Array) -> float:
-    """Return the standard error of the rate, as a share, by ten blocks of steps."""
-    blocks = np.array_split(np.arange(len(walls)), min(10, len(walls) // 2))
-    rates = np.array([(samples[block].sum() or len(block)) / walls[block].sum() for block in blocks])
-    return float(rates.std(ddof=1) / rates.mean() / math.sqrt(len(rates)))
 
 
 def _run_delay(rank: RankSteps, workers: int) -> float:
@@ -254,7 +218,7 @@ def _load_walls(rank: RankSteps) -> Array:
 def _loader(rank: RankSteps, info: LoaderInfo | None, cores: int) -> LoaderModel:
     if info is None or not info.workers:
         return LoaderModel(workers=0)
-    turns, later = _turns(rank), len(_epoch_starts(rank.steps)) - 1
+    turns, later = epoch_turns(rank), len(epoch_starts(rank.steps)) - 1
     own = LoaderModel(
         workers=info.workers,
         prefetch=info.prefetch_factor or 2,
@@ -296,7 +260,7 @@ def _send(rank: RankSteps) -> Need:
 
 def _warm_up(rank: RankSteps, info: LoaderInfo, cores: int) -> Need:
     """Return what a worker needs before its first batch: of the first wait of an epoch, what loading does not explain."""
-    starts = _epoch_starts(rank.steps)
+    starts = epoch_starts(rank.steps)
     starts = starts[1:] if len(starts) > 1 and not info.persistent_workers else starts[:1]
     if Phase.WAIT not in rank.steps.phases or not len(rank.batches):
         return Need(0.0, 0.0)

@@ -42,6 +42,8 @@ _MOST_OTHERS = 8.0
 #: What comes if an assumption is wrong is looked at from this change on, as a logarithm.
 _MATTERS = math.log(1.02)
 
+_SAME = "nothing is changed: the run was recorded like that"
+
 
 @dataclass(frozen=True, slots=True)
 class _Assumption:
@@ -105,8 +107,9 @@ class TrainingReplay:
                 "machine, or for longer"
             )
         simulated = simulate_training(after)
-        granted = self._assumptions(change)
-        ratio = self._ratio(change, simulated, granted, record)
+        is_same = after == before and not change.quiet
+        granted = [] if is_same else self._assumptions(change)
+        ratio = Estimate(1.0, 1.0, 1.0) if is_same else self._ratio(change, simulated, granted, record)
         info = self.run.info
         return PredictionDocument(
             created_unix_seconds=time.time(),
@@ -118,7 +121,7 @@ class TrainingReplay:
             change=change,
             says=in_words(change),
             plan={},
-            throughput=_metric(self.recorded.rate, ratio),
+            throughput=_metric(self.recorded.whole_rate, ratio),
             latency_p50=self._step_time(simulated, ratio),
             latency_p99=PredictedMetric(
                 base=None, predicted=None, ratio=None, refused="of a training only the median step is predicted"
@@ -127,11 +130,11 @@ class TrainingReplay:
             bound_ratio=bound_ratio(before, after),
             naive_ratio=naive_ratio(self.recorded, before, after),
             limit_after=limit_in_words(after, simulated),
-            simulated_base=self.base.rate,
+            simulated_base=self.recorded.whole_rate * (1.0 + self.misfit),
             record=record,
             widened=times_as_wide(change.kinds, record),
             assumes=tuple(one.says for one in granted),
-            warnings=tuple(self._warnings(granted, simulated)),
+            warnings=(*([_SAME] if is_same else []), *self._warnings(granted, simulated)),
         )
 
     def _model(self, change: Change, order: Array | None = None, threads: int | None = None) -> TrainingModel:

@@ -132,6 +132,7 @@ def missing_cores(view: View) -> Cost | None:
             rule=f"the training thread waits for a core at least {_DELAYED:.0%} of the step, and the training's own "
             f"threads want at least {_OWN:.0%} of the cores",
             share=share,
+            is_bounded=False,  # threads that refuse one another a core also spin, and evict one another's caches
             evidence=evidence,
             remedies=(
                 Remedy(says="stop other programs first, if there are any (top, headrace doctor)"),
@@ -152,6 +153,7 @@ def missing_cores(view: View) -> Cost | None:
         rule=f"the training thread waits for a core at least {_DELAYED:.0%} of the step, and its own threads "
         f"want less than {_OWN:.0%} of the cores",
         share=share,
+        is_bounded=False,  # threads of operators wait for one another, and only the training thread's delay was measured
         evidence=evidence,
         remedies=(
             Remedy(

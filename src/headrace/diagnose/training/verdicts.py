@@ -113,7 +113,7 @@ def _decide(analysis: TrainingAnalysis, view: View, duplicated: Cost | None) -> 
         predict_remedies(analysis.run, first.as_finding(confidence, more)),
         runner_up=shown[0] if shown else None,
         next_bottleneck=shown[1] if len(shown) > 1 else None,
-        bounds=_bounds(view),
+        bounds=_bounds(view) if all(one.is_bounded for one in costs) else (),
         warnings=_notes(analysis, view),
     )
 
@@ -193,7 +193,7 @@ def _bounds(view: View) -> tuple[Bound, ...]:
     own, loading = view.step_seconds - wait - sum(delays), view.profile.loading
     if rate is None or own <= 0:
         return ()
-    samples = rate * view.step_seconds
+    samples = float(view.rank.steps.samples[view.plain].mean())
     found = [
         Bound(
             name="workers:train",

@@ -117,7 +117,8 @@ class RankProfile(msgspec.Struct, frozen=True, kw_only=True):
     step: Spread
     """Of plain steps after the warm-up."""
     samples_per_second: float | None
-    """Of the same steps; None where samples are not known."""
+    """Of all steps but the first, with the turns of epochs and without validation: what `headrace whatif` begins from. None
+    where samples are not known."""
     total_seconds: float
     """From the first stretch to the end of the last."""
     plain_share: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,14 +108,17 @@ def _with_two_cores(path: Path) -> object:
 
 @pytest.mark.parametrize("name", list(FAULTS))
 def test_each_fault_has_its_verdict(tmp_path: Path, name: str) -> None:
-    """Class, cause and stage; a gain, a rule and something to do; confidence where there are steps enough."""
+    """Class, cause and stage; a gain where one is known, a rule and something to do; confidence where steps are enough."""
     make, title, workers = FAULTS[name]
     run = MadeRun(tmp_path / "run")
     make(run)
     found = diagnose(run, workers=workers)
     assert found.first.title == title, found.first.says
-    assert found.first.gain is not None
-    assert found.first.gain > 1 / (1 - WORTH_WORK)
+    if found.first.verdict == "NEIGHBOUR":
+        assert found.first.gain is None
+    else:
+        assert found.first.gain is not None
+        assert found.first.gain > 1 / (1 - WORTH_WORK)
     assert found.first.remedies
     assert found.first.confidence == "high"
     if found.first.cause == "no workers":
@@ -225,3 +229,19 @@ def test_workers_that_sleep_long_are_no_reason_for_a_hundred_processes(tmp_path:
         run.stretch(MODEL | {Phase.WAIT: 990.0}, asleep=[Phase.WAIT])
     _batches(run, {LoaderWork.ITEMS: (999.5, 0.001), LoaderWork.COLLATE: (0.5, 1.0)})
     assert diagnose(run, workers=1).first.remedies[0].settings == ("loader.workers=8",)
+
+
+def test_no_bound_is_said_where_none_is_known(tmp_path: Path) -> None:
+    """Threads that refuse one another a core cost more than the wait that was measured: one thread may be far faster."""
+    run = MadeRun(tmp_path / "run")
+    _neighbour(run)
+    run.finish()
+    (file,) = (run.path / "training").iterdir()
+    file.write_text(json.dumps({**json.loads(file.read_bytes()), "threads": 2}))
+    found = diagnose_training(TrainingAnalysis(read_run(run.path)))
+    assert found.first.title == "OVERSUBSCRIPTION (training)"
+    assert found.first.gain is None
+    text = " ".join(as_text(found).split())
+    assert "at most" not in text
+    assert "cannot be more than" not in text
+    assert "what more would be won without it is not known" in text
