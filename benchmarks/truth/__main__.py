@@ -8,7 +8,8 @@
     python -m benchmarks.truth --write SEED FOLDER          # a case as files that a person can run
 
 How this works: see `benchmarks/truth/__init__.py`. Verdicts and predictions are frozen to a file before the truth of a case is
-measured. A case takes about half a minute. Have nothing else run, or run it with `chrt -r 10`,
+measured. A pilot makes a dose stronger that would cost nothing; `--write SEED FOLDER --of RUN` writes a case as it ran in RUN.
+A case takes about 20 s on quiet cores. Have nothing else run, or run it with `chrt -r 10`,
 or with `--quiet 600`, which waits before each case.
 """
 
@@ -26,12 +27,12 @@ import msgspec
 
 from benchmarks import measure
 from benchmarks.truth import program
-from benchmarks.truth.grammar import draw
+from benchmarks.truth.grammar import Case, draw
 from benchmarks.truth.measuring import Length, commit, run_case
 from benchmarks.truth.recordings import diagnose_again, store
 from benchmarks.truth.rows import DISTURBING_CORES, Row, append, read_rows
 from benchmarks.truth.scores import as_text, score, summarize
-from headrace.base.errors import Interrupted
+from headrace.base.errors import Interrupted, SettingsError
 
 ROWS = "rows.jsonl"
 #: Seeds below are for development: nothing that is reported comes from them.
@@ -98,6 +99,20 @@ def line_of(row: Row) -> str:
     )
 
 
+def case_of(seed: int, folder: Path | None) -> Case:
+    """Return a case: as it ran in a folder of `--full`, or as it is drawn.
+
+    Raises:
+        SettingsError: If the folder holds no such case.
+    """
+    if folder is None:
+        return draw(seed)
+    for row in read_rows(folder / ROWS):
+        if row.seed == seed:
+            return row.case
+    raise SettingsError(f"{folder / ROWS} holds no case of seed {seed}; leave out --of to write it as it is drawn")
+
+
 def say(text: str) -> None:
     """Tell the progress."""
     print(text, file=sys.stderr, flush=True)
@@ -116,6 +131,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--store", type=Path, metavar="FOLDER", help="store what --full FOLDER --keep left, for --quick"
     )
     parser.add_argument("--write", nargs=2, metavar=("SEED", "FOLDER"), help="write a case as files to run")
+    parser.add_argument("--of", type=Path, metavar="RUN", help="with --write: with the doses of the case in folder RUN")
     parser.add_argument("--cases", type=int, help="so many cases at most")
     parser.add_argument("--minutes", type=float, help="begin no case after so many minutes")
     parser.add_argument(
@@ -141,6 +157,8 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parsed = parser.parse_args(arguments)
     if sum(bool(one) for one in (parsed.quick, parsed.full, parsed.rescore, parsed.store, parsed.write)) != 1:
         parser.error("say one of --quick, --full FOLDER, --rescore FOLDER, --store FOLDER and --write SEED FOLDER")
+    if parsed.of and not parsed.write:
+        parser.error("--of goes with --write SEED FOLDER")
     if parsed.result and (parsed.quick or parsed.seeds):
         parser.error("--result goes with --full or --rescore of fresh seeds: what was developed with is no result")
     return parsed
@@ -179,7 +197,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = _arguments(arguments)
     if parsed.write:
         seed, folder = parsed.write
-        print(program.write(draw(int(seed)), Path(folder), _WRITTEN_SECONDS), end="")
+        try:
+            case = case_of(int(seed), parsed.of)
+        except SettingsError as error:
+            say(f"error: {error}")
+            return 2
+        print(program.write(case, Path(folder), _WRITTEN_SECONDS), end="")
         return 0
     if parsed.store:
         for row in read_rows(parsed.store / ROWS):

@@ -45,6 +45,17 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
                 spec = planted.applied(spec)
         return spec
 
+    def with_doses(self, factors: Sequence[float]) -> Case:
+        """Return it with its doses multiplied, each up to the greatest that is drawn."""
+        doses = [min(DOSES[1], round(one.dose * factor, 2)) for one, factor in zip(self.planted, factors, strict=True)]
+        planted = [msgspec.structs.replace(one, dose=dose) for one, dose in zip(self.planted, doses, strict=True)]
+        return msgspec.structs.replace(self, planted=tuple(planted))
+
+    def with_fewer_jobs(self, factor: float) -> Case:
+        """Return a healthy case to which so many times as many jobs come."""
+        rate = round(self.healthy.arrivals["per_second"] * factor, 1)
+        return msgspec.structs.replace(self, healthy=self.healthy.with_arrivals(per_second=rate))
+
     @property
     def says(self) -> str:
         """What is wrong, in a line."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.truth.measuring import freeze
+from benchmarks.truth.judging import freeze
 from benchmarks.truth.rows import Row
 
 FOLDER = Path(__file__).parent / "recordings"

@@ -14,7 +14,8 @@ from headrace.runs.formats.profile import Estimate
 
 #: A cause whose removal gains less than this is not worth finding; one that surely gains more than `SURE` is there.
 WORTH_FINDING, SURE = 1.10, 1.03
-#: A healthy pipeline does at least so much more when more jobs come.
+#: A healthy pipeline does at least so much more when more jobs come; a cure that surely gains less and seems to gain nothing
+#: counts as one that gains nothing.
 HAS_ROOM = 1.2
 #: Cores that others use at our expense from which on they are a fault of their own.
 DISTURBING_CORES = 0.25
@@ -67,6 +68,8 @@ class Experimented(msgspec.Struct, frozen=True, kw_only=True):
     predictions: tuple[Frozen, ...]
     seconds: float
     """That the experiments took."""
+    problem: str = ""
+    """Why there are none; then the rest is what the recording tells."""
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +78,7 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float
     low: float
     high: float
-    """95 % interval, where there are six pairs or more; else the least and the greatest pair."""
+    """95 % interval, whenever the rounds ended: see `rounds`."""
     pairs: int
 
     @property
@@ -83,14 +86,26 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it was worth finding; None: not clear."""
         if self.ratio >= WORTH_FINDING and self.low >= SURE:
             return True
-        return False if self.high < WORTH_FINDING or self.ratio < SURE else None
+        is_none = self.high < WORTH_FINDING or (self.ratio < SURE and self.high < HAS_ROOM)
+        return False if is_none else None
+
+
+class Pilot(msgspec.Struct, frozen=True, kw_only=True):
+    """One short trial of a case before anything is recorded: whether what is wrong with it makes a difference."""
+
+    doses: tuple[float, ...]
+    """Of its faults; of a healthy case, the jobs that come per second."""
+    gains: tuple[float | None, ...]
+    """Throughput without each fault over the one with all; of a healthy case, with more jobs. None: too few results."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One case."""
 
     case: Case
-    """As it was drawn then: the grammar may draw another one from the same seed today."""
+    """As it ran: drawn then (the grammar may draw another one from the same seed today), with the doses of the last pilot."""
+    pilots: tuple[Pilot, ...] = ()
+    """In order: the first with the doses as drawn, the last with those of `case`."""
     throughput: float | None = None
     """Of the profile, jobs per second."""
     said: Said = Said(first=None)
@@ -107,6 +122,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     foreign: float = 0.0
     """Cores that any other programs used."""
     seconds: float = 0.0
+    phases: dict[str, float] = {}
+    """{part of the case: its seconds}."""
+    rounds: int = 0
+    """Of interleaved blocks, until all that was asked was clear."""
     problem: str = ""
     """Why it could not be measured."""
     headrace: str = ""

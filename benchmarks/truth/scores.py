@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from benchmarks.truth.effort import effort_in_words, summarize_effort
 from benchmarks.truth.rows import HAS_ROOM, WORTH_FINDING, Frozen, Named, Row, Truth
 from benchmarks.verdicts_required import UNDECIDED, Required
 from headrace.ledger.track_record import SIGN_BAND
@@ -23,6 +25,8 @@ WELL = ("HEALTHY", "ARRIVAL_LIMITED", "STARVED")
 _ALMOST = 0.97
 
 Outcome = Literal["right", "second", "wrong", "undecided", "alarm", "not scored"]
+#: Why a case says nothing of the diagnosis.
+Reason = Literal["", "not run", "disturbed", "no room", "not clear", "harmless"]
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,14 +42,17 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True):
     """Of a refusal to decide; None: it decided."""
     why: str = ""
     """Why it is not scored."""
+    reason: Reason = ""
+    """The same as a word."""
 
 
 def score(row: Row) -> Scored:
     """Return the judgement of one case, by today's rules of what is right."""
     case = row.case
-    if why := _why_not(row):
+    reason, why = _why_not(row)
+    if reason:
         justified = True if _is_undecided(row) and not row.problem else None
-        return Scored(row=row, required=(), outcome="not scored", why=why, justified=justified)
+        return Scored(row=row, required=(), outcome="not scored", why=why, reason=reason, justified=justified)
     if not case.planted:
         return _score_healthy(row)
     counting = [one for number, one in enumerate(case.planted) if _counts(row, number)]
@@ -60,22 +67,23 @@ def score(row: Row) -> Scored:
     )
 
 
-def _why_not(row: Row) -> str:
+def _why_not(row: Row) -> tuple[Reason, str]:
     """Return why a case says nothing of the diagnosis; empty if it does."""
     if row.problem:
-        return row.problem
-    case = row.case
+        return "not run", row.problem
     if row.is_disturbed:
-        return f"others took {row.rivals:.2f} cores"
-    if not case.planted:
+        return "disturbed", f"others took {row.rivals:.2f} cores"
+    if not row.case.planted:
         gain = row.truths.get("arrivals")
-        return "" if gain is not None and gain.low >= HAS_ROOM else f"it may not have been starved: {_gain(gain)}"
-    gains = [row.truths.get(f"cure {number}") for number in range(len(case.planted))]
+        has_room = gain is not None and gain.low >= HAS_ROOM
+        return ("", "") if has_room else ("no room", f"it may not have been starved: {_gain(gain)}")
+    gains = [row.truths.get(f"cure {number}") for number in range(len(row.case.planted))]
     if any(gain is not None and gain.is_gain for gain in gains):
-        return ""
+        return "", ""
+    measured = ", ".join(map(_gain, gains))
     if any(gain is None or gain.is_gain is None for gain in gains):
-        return f"the truth is not clear: {', '.join(map(_gain, gains))}"
-    return f"the fault costs too little: {', '.join(map(_gain, gains))}"
+        return "not clear", f"the truth is not clear: {measured}"
+    return "harmless", f"the fault costs too little: {measured}"
 
 
 def _gain(gain: Truth | None) -> str:
@@ -196,6 +204,8 @@ def summarize(rows: Sequence[Row]) -> dict[str, Any]:
         "refusals": len(refusals),
         "refusals_justified": sum(one.justified is True for one in refusals),
         "not_scored": sum(one.outcome == "not scored" for one in scored),
+        "not_scored_by_reason": dict(Counter(one.reason for one in scored if one.reason)),
+        "effort": summarize_effort(rows),
         "whatif": errors(pair for row in clear for pair in predictions_of(row)),
         "whatif_by_kind": _by_kind(clear),
         "with_experiment": _with_experiment(rows),
@@ -274,7 +284,8 @@ def _headline(result: Mapping[str, Any]) -> list[str]:
         f"within the interval that nine in ten should keep to ({percent(whatif['overlap'])} of the intervals meet); "
         f"{percent(whatif['sign_right'])} of {whatif['n_signed']} on the right side of 1; {whatif['refused']} refused."
     )
-    return [verdicts, "", predictions, *_experiments_in_words(result["with_experiment"])]
+    effort = effort_in_words(result["effort"], result["not_scored_by_reason"])
+    return [verdicts, "", predictions, *_experiments_in_words(result["with_experiment"]), *effort]
 
 
 def _experiments_in_words(again: Mapping[str, Any] | None) -> list[str]:

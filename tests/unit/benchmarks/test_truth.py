@@ -13,11 +13,12 @@ import msgspec
 import pytest
 
 from benchmarks.truth import program, recordings, rivals, rows, scores, surroundings
-from benchmarks.truth.__main__ import FIRST_REPORTED, fresh_seeds
+from benchmarks.truth.__main__ import FIRST_REPORTED, ROWS, case_of, fresh_seeds
 from benchmarks.truth.changes import draw_changes
 from benchmarks.truth.faults import KINDS
 from benchmarks.truth.grammar import DOSES, draw
 from benchmarks.truth.rows import Frozen, Named, Row, Said, Truth
+from headrace.base.errors import SettingsError
 from headrace.pipeline.definition import Pipeline
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import Estimate
@@ -146,6 +147,8 @@ def test_random_arrivals_have_the_mean_that_was_asked_for() -> None:
         (0.98, 1.01, 1.05, False),
         (1.02, 1.08, 1.3, None),
         (1.04, 1.06, 1.09, False),
+        (0.9, 1.01, 1.18, False),
+        (0.3, 1.0, 3.4, None),
     ],
 )
 def test_a_gain_is_clear_or_not(low: float, ratio: float, high: float, is_gain: bool | None) -> None:
@@ -233,6 +236,39 @@ def test_the_report_tells_each_wrong_verdict_with_the_truth() -> None:
     assert f"Seed {seed}" in text
     assert "it is hot" in text
     assert "x1.50 [1.47-1.53]" in text
+
+
+def test_what_a_run_took_and_why_cases_are_not_scored_is_told() -> None:
+    """Doses that were scaled, rounds, seconds by part, and reasons, in the object and in the text."""
+    pilots = (rows.Pilot(doses=(1.5,), gains=(1.0,)), rows.Pilot(doses=(3.0,), gains=(1.6,)))
+    seed = a_seed(faults=1)
+    scaled = msgspec.structs.replace(
+        a_row(seed, right_for(seed, 0), cure_0=1.6),
+        pilots=pilots,
+        phases={"pilot": 3.0, "rounds": 9.0},
+        rounds=3,
+        seconds=12.0,
+    )
+    harmless = msgspec.structs.replace(a_row(seed, a_finding("THERMAL"), cure_0=1.0), pilots=pilots[:1], seconds=8.0)
+    unclear = msgspec.structs.replace(harmless, truths={"cure 0": Truth(ratio=1.2, low=0.9, high=1.6, pairs=12)})
+    result = scores.summarize([scaled, harmless, unclear])
+    assert result["not_scored_by_reason"] == {"harmless": 1, "not clear": 1}
+    assert (result["effort"]["pilots"], result["effort"]["scaled"], result["effort"]["rounds"]) == (4, 1, {3: 1})
+    assert result["effort"]["seconds"] == pytest.approx(28 / 3)
+    text = scores.as_text(result)
+    assert "1 harmless, 1 not clear" in text
+    assert "1 cases ran with another dose" in text
+
+
+def test_a_case_is_written_as_it_ran(tmp_path: Path) -> None:
+    """With the doses of its row; of a folder that does not hold it, an error says what to do."""
+    seed = a_seed(faults=1)
+    stronger = draw(seed).with_doses([1.5])
+    rows.append(tmp_path / ROWS, [Row(case=stronger)])
+    assert case_of(seed, tmp_path) == stronger
+    assert case_of(seed, None) == draw(seed)
+    with pytest.raises(SettingsError, match="holds no case of seed"):
+        case_of(seed + 1, tmp_path)
 
 
 # --- files
