@@ -255,9 +255,11 @@ def _by_circumstances(attempts: Sequence[Attempt]) -> dict[tuple[str, ...], list
 
 
 def _model_of(plan_text: str) -> str:
-    """Return what a Plan's text says of its models."""
+    """Return what a Plan's text says of its models; of the settings file of a training, its values."""
     try:
         plan = parse_toml(plan_text)
+        if of_training := [f"{key} = {plan[key]}" for key in ("batch_size", "checkpointed") if key in plan]:
+            return f"{', '.join(of_training)} for a training"
         several = plan.get("models", {})
         named = {**({"": plan.get("model", {})} if "model" in plan or not several else {}), **several}
         return ", ".join(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
 from headrace.cli.pipeline_arguments import points, positive, seconds
 from headrace.cli.terminal import speaker, write, write_json
+from headrace.cli.train_accept import accept, add_accept_arguments, check_file
 
 if TYPE_CHECKING:
     from headrace.runs.formats.batch_search import BatchSearchDocument
@@ -55,6 +56,7 @@ def add_word_arguments(parser: argparse.ArgumentParser) -> None:
         "--margin", type=points, default=0.01, metavar="SHARE", help="a loss higher by this is no worse (default 1%%)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the recipe's random numbers (default 0)")
+    add_accept_arguments(parser, "batch_size")
     parser.add_argument("--json", action="store_true", help="print JSON (schema headrace.batch_search/1)")
 
 
@@ -84,6 +86,7 @@ def run_word(args: argparse.Namespace) -> int:
     from headrace.cli.train_batch_text import as_text, loss_line, trial_line
     from headrace.train.search.batch_search import SearchSettings, search_batch_size
 
+    check_file(args.accept)
     settings = SearchSettings(
         memory_bytes=args.memory,
         seconds=args.seconds,
@@ -104,6 +107,9 @@ def run_word(args: argparse.Namespace) -> int:
         write_json(document, indented=True)
     else:
         write(as_text(document), end="")
+    if args.accept is not None and document.batch_size is not None and not document.interrupted:
+        why = f"headrace train batch {args.recipe}: {document.present_batch_size} -> {document.batch_size}"
+        _say(accept(args.accept, "batch_size", document.batch_size, why=why, ledger=args.ledger))
     return _status(document)
 
 

@@ -18,10 +18,13 @@ from typing import TYPE_CHECKING
 
 from headrace.cli import EXIT_DONE, EXIT_NEGATIVE
 from headrace.cli.pipeline_arguments import positive
-from headrace.cli.terminal import write, write_json
+from headrace.cli.terminal import speaker, write, write_json
+from headrace.cli.train_accept import accept, add_accept_arguments, check_file
 
 if TYPE_CHECKING:
     from headrace.runs.formats.train_check import TrainCheckDocument
+
+_say = speaker("train check")
 
 
 def add_word_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +46,7 @@ def add_word_arguments(parser: argparse.ArgumentParser) -> None:
         "--ddp", action="store_true", help="also count exchanges of gradients under DistributedDataParallel"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the recipe's random numbers (default 0)")
+    add_accept_arguments(parser, "checkpointed")
     parser.add_argument("--json", action="store_true", help="print JSON (schema headrace.train_check/1)")
 
 
@@ -59,6 +63,7 @@ def run_word(args: argparse.Namespace) -> int:
     from headrace.cli.train_check_text import as_text
     from headrace.train.search.checks import CHECKS, check_training
 
+    check_file(args.accept)
     document = check_training(
         args.recipe,
         checks=args.only or CHECKS,
@@ -71,6 +76,10 @@ def run_word(args: argparse.Namespace) -> int:
         write_json(document, indented=True)
     else:
         write(as_text(document), end="")
+    checkpointing = document.checkpointing
+    if args.accept is not None and checkpointing is not None and checkpointing.proposed:
+        why = f"headrace train check {args.recipe}: these parts are worth a checkpoint"
+        _say(accept(args.accept, "checkpointed", list(checkpointing.proposed), why=why, ledger=args.ledger))
     return EXIT_NEGATIVE if _is_wrong(document) else EXIT_DONE
 
 

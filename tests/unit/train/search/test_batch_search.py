@@ -214,6 +214,15 @@ def test_the_command_prints_a_table_and_json(recipe: str, capsys: pytest.Capture
     assert [trial["batch_size"] for trial in document["trials"]] == [1]
 
 
+def test_what_is_recommended_can_be_accepted(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The settings file holds it, and the way back is printed."""
+    file, ledger = Path(recipe).with_name("settings.toml"), Path(recipe).with_name("ledger.sqlite")
+    options = ["--seconds", "0.01", "--largest", "1", "--accept", str(file), "--ledger", str(ledger)]
+    assert run_word(["batch", recipe, *options]) == 0
+    assert file.read_text() == "batch_size = 1\n"
+    assert f"headrace ledger rollback {file} --ledger {ledger}" in capsys.readouterr().err
+
+
 LOSSES = """
 import torch
 from headrace.train import Recipe
