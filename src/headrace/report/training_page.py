@@ -11,6 +11,7 @@ from headrace.report.numbers import count, digits, ratio, seconds, time_scale
 from headrace.report.section import Section
 from headrace.report.sections.diagnosis import diagnosis
 from headrace.report.sections.overview import tile
+from headrace.report.training_memory import memory_section
 from headrace.runs.formats.diagnosis import DiagnosisDocument
 from headrace.runs.formats.training_profile import LoadingProfile, RankProfile, TrainingDocument
 
@@ -33,7 +34,8 @@ def render_training(document: TrainingDocument, diagnosed: DiagnosisDocument) ->
     first = document.ranks[0] if document.ranks else None
     made = [diagnosis(diagnosed, None)]
     if first is not None:
-        made += [_step(document), _course(first), _loading(first), _epochs(first), _together(document), _apart(first)]
+        made += [_step(document), _course(first), _loading(first), memory_section(first.memory)]
+        made += [_epochs(first), _together(document), _apart(first)]
     made.append(_checks(document))
     footer = (
         f"Made by headrace {document.headrace_version} from the run folder {document.run}. "

@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.diagnose.training.verdicts import TrainingAnalysis, diagnose_training
 from headrace.report.training_page import render_training
+from headrace.runs.formats.training_memory import MemoryProfile, OwnedBytes
 from headrace.runs.reader import read_run
 from headrace.runs.training_phases import LoaderWork, Phase, Stretch
 from tests.unit.diagnose.training.made_runs import MadeRun, plain_steps
@@ -45,6 +46,22 @@ def test_its_numbers_are_exact(tmp_path: Path, read_page: Callable[[str], Any]) 
     expected = {one.seconds for one in (*rank.phases, *rank.loading.work, *rank.apart)} | {rank.samples_per_second}
     page = read_page(render_training(analysis.document, diagnose_training(analysis)))
     assert not expected - set(page.values)
+
+
+def test_memory_that_was_sampled_has_a_part(tmp_path: Path, read_page: Callable[[str], Any]) -> None:
+    """What tensors hold and what is resident in each phase; names of phases come from a file, and are no markup."""
+    analysis = _analysis(tmp_path)
+    owned = OwnedBytes(parameters=2_000_000, gradients=2_000_000, buffers=0, optimizer=4_000_000)
+    memory = MemoryProfile(
+        num_samples=9, limit_bytes=None, peak_bytes=700_000_000, resident_bytes={"<b>": 600_000_000}, swapped_bytes=0,
+        major_faults_per_second=0.0, stalled_share=None, growth_bytes_per_step=None, owned=owned, device_peak_bytes=None,
+    )  # fmt: skip
+    ranks = (msgspec.structs.replace(analysis.document.ranks[0], memory=memory),)
+    text = render_training(msgspec.structs.replace(analysis.document, ranks=ranks), diagnose_training(analysis))
+    page = read_page(text)
+    assert "memory" in [one["id"] for one in page.named("section")]
+    assert "resident in <b>" in page.text
+    assert all(size in page.text for size in ("700 MB", "600 MB", "2.00 MB", "4.00 MB"))
 
 
 def test_names_of_a_run_are_no_markup(tmp_path: Path) -> None:

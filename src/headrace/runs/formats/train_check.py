@@ -11,8 +11,8 @@ class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One reason why accumulated gradients are not those of the large batch."""
 
     name: str
-    """`mean of means`, `missing division`, `wrong scale`, `skipped micro-batch`, `no_sync missing`, `batch norm`,
-    `random numbers`, `mixed samples`, `unexplained`."""
+    """`mean of means`, `missing division`, `wrong scale`, `skipped micro-batch`, `zeroed gradients`, `clipped within`,
+    `no_sync missing`, `batch norm`, `random numbers`, `mixed samples`, `unexplained`."""
     what: str
     """What was seen, with figures."""
     advice: str
