@@ -18,12 +18,14 @@ from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.compare.blocks import FEWEST_READINGS, per_item
 from headrace.pipeline.execute import Measuring, run
 
-#: While queues fill. In eight pipelines of development seeds the rate was steady 0.2 s after the second result.
-_FILLING_SECONDS = 0.2
+#: Queues count as full after so long and so many results, at the latest after the longer time. Fast pipelines fill at once.
+#: Where all workers wait for one lock (seed 301), those at the start hold it while queues fill, and the end gets little for
+#: much longer: a block from that time finds differences between pipelines that long runs do not have.
+_FILLING_SECONDS, _FILLING_ITEMS, _LONGEST_FILLING_SECONDS = 0.2, 24, 1.5
 #: A block with fewer items goes on, up to twice its time.
 _USUAL_ITEMS = 40
 #: A block that gives few results may take so many times as long.
-_PATIENCE = 8
+_PATIENCE = 10
 #: Control groups and neighbours come and go several times a second: a block has to hold some of their periods.
 _PERIODIC_SECONDS = 0.8
 
@@ -40,6 +42,7 @@ class Settled(Observer):
         self._at_seconds: list[float] = []
         self._seconds = seconds
         self._second: float | None = None
+        self._num_before = 0
         self._is_first = True
 
     @property
@@ -59,11 +62,17 @@ class Settled(Observer):
             self._is_first = False
             return
         self._second = now if self._second is None else self._second
-        if now < self._second + _FILLING_SECONDS:
+        if not self._at_seconds and self._is_filling(now - self._second):
+            self._num_before += 1
             return
         self._at_seconds.append(now)
         if self._is_enough(now - self._at_seconds[0], len(self._at_seconds)):
             self.is_over.set()
+
+    def _is_filling(self, seconds: float) -> bool:
+        if seconds >= _LONGEST_FILLING_SECONDS:
+            return False
+        return seconds < _FILLING_SECONDS or self._num_before < _FILLING_ITEMS
 
     def _is_enough(self, seconds: float, items: int) -> bool:
         usual = seconds >= self._seconds and items >= _USUAL_ITEMS

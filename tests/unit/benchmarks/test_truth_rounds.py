@@ -44,22 +44,28 @@ def test_a_block_counts_from_the_time_on_when_queues_have_filled() -> None:
     assert settled.rate == pytest.approx(100)
 
 
-def test_a_slow_pipeline_gets_twice_the_time() -> None:
-    """At 15 jobs a second a block of 0.4 s ends after 0.8 s with twelve of them, and one with three gives no rate."""
-    settled = Settled(seconds=0.4)
-    fed = 0
-    for number in range(100):
-        if settled.is_over.is_set():
-            break
-        settled.note(number / 15)
-        fed = number
+def test_a_slow_pipeline_gets_more_time() -> None:
+    """At 15 jobs a second queues count as full after 1.5 s, and a block of 0.4 s lasts 0.8 s; three jobs give no rate."""
+    settled, fed = Settled(seconds=0.4), 0
+    while not settled.is_over.is_set() and fed < 100:
+        settled.note(fed / 15)
+        fed += 1
     assert settled.rate == pytest.approx(15)
-    assert fed / 15 == pytest.approx(1.1, abs=0.1)
+    assert (fed - 1) / 15 == pytest.approx(1 / 15 + 1.5 + 0.8, abs=0.15)
     few = Settled(seconds=0.4)
     for now in (0.0, 1.0, 2.0, 3.0, 4.0):
         few.note(now)
     assert few.rate is None
     assert not few.is_over.is_set()
+
+
+def test_queues_that_fill_slowly_do_not_count() -> None:
+    """As in seed 301: 15 jobs a second for 1.5 s, then 50; the rate of a block is the one that stays."""
+    settled = Settled(seconds=0.4)
+    for now in [0.0, *(number / 15 for number in range(1, 24)), *(1.6 + number / 50 for number in range(100))]:
+        settled.note(now)
+    assert settled.is_over.is_set()
+    assert settled.rate == pytest.approx(50, rel=0.02)
 
 
 # --- pilots
