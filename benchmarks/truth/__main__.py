@@ -9,7 +9,7 @@
 
 How this works: see `benchmarks/truth/__init__.py`. Verdicts and predictions are frozen to a file before the truth of a case is
 measured. A pilot makes a dose stronger that would cost nothing; `--write SEED FOLDER --of RUN` writes a case as it ran in RUN.
-A case takes about 20 s on quiet cores. Have nothing else run, or run it with `chrt -r 10`,
+A case takes a minute or less; a result says how long each part took. Have nothing else run, or run it with `chrt -r 10`,
 or with `--quiet 600`, which waits before each case.
 """
 
