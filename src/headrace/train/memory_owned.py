@@ -32,7 +32,9 @@ def count_owned(modules: Iterable[torch.nn.Module], optimizers: Iterable[torch.o
     """
     modules = list(modules)
     parameters = _once(one for module in modules for one in module.parameters())
-    states = (state for optimizer in optimizers for state in list(optimizer.state.values()))
+    # An optimizer of another library (Keras) keeps its state elsewhere: it counts 0.
+    kept = (getattr(optimizer, "state", None) for optimizer in optimizers)
+    states = (state for one in kept if isinstance(one, dict) for state in list(one.values()))
     return OwnedBytes(
         parameters=_bytes(parameters),
         gradients=_bytes(one for one in parameters if one.requires_grad),
