@@ -24,6 +24,7 @@ import msgspec
 
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.documents import decode_document, encode_document
+from headrace.base.formatting import encodable
 from headrace.base.handoff import HandoffCost, handoff_cost
 from headrace.base.records import SCHEMA_VERSION, Counters, Receiving, Tending
 from headrace.runs.earlier_run import discard, explain_unwritable, take_folder
@@ -189,8 +190,8 @@ class RunFolder:
             schema_version=SCHEMA_VERSION,
             headrace_version=headrace_version(),
             status="running",
-            pipeline=pipeline,
-            options=list(options),
+            pipeline=encodable(pipeline),
+            options=[encodable(option) for option in options],
             unit=unit,
             served=served,
             host=host,

@@ -21,6 +21,7 @@ import msgspec
 import torch
 
 from headrace.base.documents import encode_document
+from headrace.base.formatting import encodable
 from headrace.base.records import Span
 from headrace.runs.file_names import SPANS_FOLDER
 from headrace.runs.formats.training import LoaderInfo, TrainingProcess, process_file
@@ -58,7 +59,7 @@ class Session:
             script: What runs.
             framework: Whose loop it is.
         """
-        self._folder, self._script, self.framework = folder, script, framework
+        self._folder, self._script, self.framework = folder, encodable(script), framework
         self._process = os.getpid()
         (folder / SPANS_FOLDER).mkdir(parents=True, exist_ok=True)
         self._writer = SpanWriter(folder / SPANS_FOLDER, rotate_seconds=2.0)

@@ -235,3 +235,10 @@ def test_discarded_folder_is_gone(tmp_path: Path) -> None:
     other.discard()
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["notes.txt"]
     assert not (tmp_path / "empty").exists()
+
+
+def test_names_that_are_not_unicode_are_written(tmp_path: Path) -> None:
+    """Files and arguments may be any bytes; Python reads them as surrogates, which JSON cannot hold."""
+    RunFolder.create(tmp_path / "run", pipeline="tr\udce9.py", options=["--a\udcff"]).finish("finished")
+    info = read_run(tmp_path / "run").info
+    assert (info.pipeline, info.options) == ("tr\\udce9.py", ["--a\\udcff"])
