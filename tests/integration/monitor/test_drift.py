@@ -161,8 +161,7 @@ def test_workers_count_together_and_a_run_goes_on_where_the_last_ended(usual: Pa
     assert sum(window.items for window in every) == len(files) + 100
     assert {name for window in every for name in window.strata} == set(_CAMERAS)
     answers = sum(part.counts.get("answers", 0) for window in every for part in window.strata.values())
-    # A batch of warm-up may be one item seen twice; of 540 answers one was once missing, nobody knows why.
-    assert len(files) + 98 <= answers <= len(files) + 110
+    assert len(files) + 100 <= answers <= len(files) + 110  # a batch of warm-up may be one item seen twice
     document = folder.scores()
     assert document is not None
     assert document.verdict == "recording"

@@ -207,7 +207,7 @@ class Collector:
     def take(self, *, rest: bool = False) -> list[DriftWindow]:
         """Return the parts that are complete, and what is left if asked for."""
         with self._lock:
-            if rest and self._adder.items:
+            if rest and not self._adder.is_empty:
                 self._close_part()
             found = list(self._parts)
             self._parts.clear()

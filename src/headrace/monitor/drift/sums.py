@@ -22,6 +22,11 @@ class Adder:
         self._means: dict[str, dict[str, list[float]]] = {}
         self._counts: dict[str, dict[str, int]] = {}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was seen: the answers of items that an earlier part counted may be all there is."""
+        return not self._counts and not self.lost
+
     def stratum(self, name: str) -> str:
         """Return the name itself, or `other` if there are too many."""
         if name in self._counts or len(self._counts) < MOST_STRATA:

@@ -43,6 +43,17 @@ def test_files_are_counted_by_camera_with_their_verdicts() -> None:
     assert window.strata["1"].means["bytes"].total == pytest.approx(expected)
 
 
+def test_the_last_answer_is_not_lost_with_a_part_that_is_full() -> None:
+    """The item that fills a part is answered after it: the rest has no item, and this answer."""
+    collector = Collector(window_items=8)
+    collector.step = 1
+    collector.enter(_job(1), "text", "decode", "text", None, 0)
+    collector.answer(_job(1), "cat")
+    counts = _all(collector).strata[""].counts
+    assert (counts["items"], counts["answers"]) == (1, 1)
+    assert collector.take(rest=True) == []
+
+
 def test_a_second_delivery_is_not_counted_again() -> None:
     """A job that is retried is one item."""
     collector = Collector()

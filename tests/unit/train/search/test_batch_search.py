@@ -165,6 +165,7 @@ def test_a_search_that_is_killed_leaves_no_child_behind(recipe: str) -> None:
         child = int(file.read_text())
         search.kill()
     _wait_until(lambda: _has_ended(child))
+    assert _has_ended(child)
 
 
 def _wait_until(holds: Callable[[], bool]) -> None:
