@@ -92,6 +92,9 @@ class LoaderWork(StrEnum):
     """Part of `ITEMS`: what these were blocked for outside of decoding, augmenting and tokenising: reading, sleeping, locks."""
     DECODE = "decode"
     """Part of `ITEMS`: Pillow, OpenCV or simplejpeg decoded."""
+    OPEN = "open"
+    """Part of `ITEMS`: what was computed for an item before its transform, outside of decoding and tokenising: opening files,
+    converting. With `READ` and `DECODE` it is what a cache of items keeps. Not known without a transform."""
     AUGMENT = "augment"
     """Part of `ITEMS`: the data set's own transform, without what was decoded or tokenised in it."""
     TOKENISE = "tokenise"

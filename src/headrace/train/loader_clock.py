@@ -47,6 +47,7 @@ class BatchClock:
         self._other_cpu = time.process_time_ns() - time.thread_time_ns()
         self.num_items = 0
         self.slowest_item, self.slowest = -1, 0
+        self.has_transforms = False
 
     def begin(self) -> None:
         """A batch is wanted."""
@@ -56,6 +57,11 @@ class BatchClock:
         self._begun = self._since = self._meter.read()
         self._collated: Reading | None = None
         self._tokenised = _NOTHING
+
+    def begin_item(self) -> None:
+        """An item is wanted; until its transform begins it is opened."""
+        if self.has_transforms:
+            self._switch(LoaderWork.OPEN)
 
     def items_ended(self) -> None:
         """The items are there, and are collated now."""
@@ -71,7 +77,8 @@ class BatchClock:
         try:
             return call(*args, **kwargs)
         finally:
-            self._switch(before)
+            is_opened = part is LoaderWork.AUGMENT and before is LoaderWork.OPEN
+            self._switch(_REST if is_opened else before)
 
     def end(self, batch: Any, *, failed: bool = False) -> None:
         """The batch is there, or an exception ended it."""
@@ -85,6 +92,9 @@ class BatchClock:
             moved = tokenised - self._tokenised
             items, collate = items + moved, collate - moved
         other_cpu = time.process_time_ns() - (ended[1] or 0) if self._is_alone else 0
+        augment, rest, opened = map(self._cost_of, (LoaderWork.AUGMENT, _REST, LoaderWork.OPEN))
+        if augment is _NOTHING:  # no transform was called, so nothing was before one
+            rest, opened = rest + opened, _NOTHING
         record = BatchRecord(
             process=self._process,
             number=self._number,
@@ -96,9 +106,10 @@ class BatchClock:
             items=items,
             collate=collate,
             decode=self._cost_of(LoaderWork.DECODE),
-            augment=self._cost_of(LoaderWork.AUGMENT),
+            augment=augment,
             tokenise=tokenised,
-            rest=self._cost_of(_REST),
+            rest=rest,
+            opened=opened,
             num_bytes=count_bytes(batch),
             slowest_item=self.slowest_item,
             slowest=self.slowest,
@@ -137,6 +148,7 @@ class TimedIndices(list[Any]):
         last = _now()
         try:
             for index in super().__iter__():
+                clock.begin_item()
                 yield index  # the loader gets the item before it comes back
                 count += 1
                 at = _now()
@@ -208,6 +220,7 @@ class WatchedFetcher:
             index = TimedIndices(index, clock) if self._is_by_item else index
         inside.clock = clock
         self._transforms.begin()
+        clock.has_transforms = self._transforms.has_found
         try:
             batch = self._fetcher.fetch(index)
         except BaseException as error:

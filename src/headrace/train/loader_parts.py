@@ -167,6 +167,11 @@ class TransformWatch:
                 if callable(value) or isinstance(method, types.FunctionType):
                     self._watch(holder, name, value)
 
+    @property
+    def has_found(self) -> bool:
+        """Whether something is wrapped now."""
+        return bool(self._undo)
+
     def end(self) -> None:
         """Put them back."""
         while self._undo:

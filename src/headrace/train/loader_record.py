@@ -63,7 +63,10 @@ class BatchRecord(NamedTuple):
     augment: Cost
     tokenise: Cost
     rest: Cost
-    """Of the items: outside of decoding, augmenting and tokenising. What it was blocked for is counted as reading."""
+    """Of the items: outside of the other parts. What it was blocked for is counted as reading."""
+    opened: Cost
+    """Of the items: before their transforms, outside of decoding and tokenising; nothing where no transform was seen. Blocked
+    time in it is reading, too."""
     num_bytes: int
     """Of the tensors and arrays in the batch; 0: none were found."""
     slowest_item: int
@@ -76,7 +79,7 @@ class BatchRecord(NamedTuple):
 
 #: Fields that are a `Cost`.
 _COSTS = tuple(
-    BatchRecord._fields.index(name) for name in ("items", "collate", "decode", "augment", "tokenise", "rest")
+    BatchRecord._fields.index(name) for name in ("items", "collate", "decode", "augment", "tokenise", "rest", "opened")
 )
 _LAYOUT = struct.Struct(f"<{1 + len(BatchRecord._fields) + 2 * len(_COSTS)}q")
 #: The first bytes of the memory: not 0 once nobody reads any more.

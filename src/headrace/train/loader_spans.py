@@ -44,7 +44,8 @@ class LoadSpans(Sequence[Span]):
             (LoaderWork.DECODE, record.decode),
             (LoaderWork.AUGMENT, record.augment),
             (LoaderWork.TOKENISE, record.tokenise),
-            (LoaderWork.READ, Cost(record.rest.blocked, 0, 0)),
+            (LoaderWork.OPEN, _without_blocked(record.opened)),
+            (LoaderWork.READ, Cost(record.rest.blocked + record.opened.blocked, 0, 0)),
         ]
         self._parts = [(stage, cost) for stage, cost in parts if cost.wall > 0]
 
@@ -92,3 +93,7 @@ class LoadSpans(Sequence[Span]):
             bytes_out=num_bytes,
             shape_key=None,
         )
+
+
+def _without_blocked(cost: Cost) -> Cost:
+    return Cost(cost.wall - cost.blocked, cost.cpu, cost.delay)

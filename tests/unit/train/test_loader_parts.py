@@ -186,6 +186,31 @@ def test_what_is_decoded_in_a_transform_is_decoding(tmp_path: Path) -> None:
     assert (sum(parts) <= work[LoaderWork.ITEMS].wall + 1e-9).all()
 
 
+class Opening(Dataset[Any]):
+    """Computes before and after its transform, which computes too."""
+
+    def __init__(self, transform: Any) -> None:
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        value = _compute(_compute(torch.tensor([float(index)])))
+        return _compute(value if self.transform is None else self.transform(value))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_is_computed_before_a_transform_is_opening(workers: int, tmp_path: Path) -> None:
+    """It is a part of the items, apart from what comes after the transform; without a transform it is not known."""
+    work = _record(DataLoader(Opening(_compute), 4, num_workers=workers), tmp_path / "run").work
+    assert (work[LoaderWork.OPEN].cpu >= 4 * 2 * _CPU_SECONDS).all()
+    others = work[LoaderWork.ITEMS].cpu - work[LoaderWork.OPEN].cpu - work[LoaderWork.AUGMENT].cpu
+    assert (others >= 4 * _CPU_SECONDS - 1e-9).all()
+    bare = _record(DataLoader(Opening(None), 4, num_workers=workers), tmp_path / "bare").work
+    assert LoaderWork.OPEN not in bare
+
+
 class Tokeniser:
     """Has the methods of a tokeniser of `transformers`."""
 

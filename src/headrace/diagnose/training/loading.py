@@ -12,8 +12,8 @@ from headrace.runs.training_phases import LoaderWork
 
 #: Parts of `ITEMS`: taken off it, so that the work adds up.
 _OF_ITEMS = (LoaderWork.READ, LoaderWork.DECODE, LoaderWork.AUGMENT, LoaderWork.TOKENISE)
-#: No work: the batch was ready, and waited.
-_NO_WORK = frozenset({LoaderWork.SEND})
+#: Not shown: a batch that was ready and waited is no work, and opening belongs to the items.
+_NO_WORK = frozenset({LoaderWork.SEND, LoaderWork.OPEN})
 
 
 def loading_profile(

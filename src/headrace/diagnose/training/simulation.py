@@ -71,6 +71,9 @@ class TrainingModel:
     cores: float
     others: float = 0.0
     """Threads of other programs that are always runnable."""
+    by_group: bool = False
+    pace: float = 1.0
+    """Both: see `Machine`."""
 
     @property
     def steps(self) -> Iterator[StepModel]:
@@ -94,7 +97,7 @@ class SimulatedTraining:
     """Of each step."""
     seconds: float
     cores_used: float
-    """Core-seconds of all processes."""
+    """Core-seconds of all processes, as the system would count them."""
     run_delay: float
     """Seconds runnable without a core, one thread of each process counted."""
     worker_seconds: float
@@ -127,7 +130,7 @@ class _Simulation:
 
     def __init__(self, model: TrainingModel) -> None:
         self._model, self._loader = model, model.loader
-        self._machine = Machine(model.cores, model.others)
+        self._machine = Machine(model.cores, model.others, by_group=model.by_group, pace=model.pace)
         self._ends: list[float] = []
         self._waits: list[float] = []
         self._worker_seconds = 0.0

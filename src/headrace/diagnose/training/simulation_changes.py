@@ -15,7 +15,7 @@ from headrace.base.settings import unknown_key
 from headrace.diagnose.replay.demands import CannotReplay
 from headrace.diagnose.training.simulation import LoaderModel, Microbatch, StepModel, TrainingModel
 from headrace.diagnose.training.simulation_machine import Need
-from headrace.diagnose.training.simulation_needs import IN_THREADS, LOADING, PARTS, PER_BATCH, PER_STEP, Needs
+from headrace.diagnose.training.simulation_needs import CACHED, IN_THREADS, LOADING, PARTS, PER_BATCH, PER_STEP, Needs
 from headrace.diagnose.training.simulation_recorded import RecordedTraining
 from headrace.diagnose.training.steps import Array
 from headrace.runs.formats.prediction import Change
@@ -31,6 +31,24 @@ WORKER_TURN, WORKER_WARM_UP = Need(0.008, 0.012), Need(0.0, 0.010)
 WORKER_SEND, WORKER_RECEIVE = Need(0.0, 0.0005), Need(0.0, 0.0008)
 #: Steps of another batch size that make a cost known.
 _LEAST_OF_SIZE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast cores compute side by side."""
+
+    of_a_core: float = 1.0
+    """See `Machine`."""
+    recorded: float = 1.0
+    """By how much CPU times of the run are longer than those of one core that is busy alone, >= 1."""
+
+    def without(self, needs: Needs) -> Needs:
+        """Return needs as they are on one core that is busy alone."""
+        return Needs(needs.blocked, needs.cpu / self.recorded)
+
+
+#: As if all cores were as fast together as each alone.
+ALONE = Pace()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +130,7 @@ def build_model(
     others: float = 0.0,
     order: Array | None = None,
     threads: int | None = None,
+    pace: Pace = ALONE,
 ) -> TrainingModel:
     """Return a recorded training with a change made.
 
@@ -121,6 +140,7 @@ def build_model(
         others: Threads of other programs that are always runnable.
         order: int64, (steps,): which recorded step takes each place; None: each its own.
         threads: Threads that compute in forward, backward and optimizer; None: those of PyTorch.
+        pace: How fast cores compute side by side.
 
     Raises:
         SettingsError: As `parse_change`.
@@ -129,9 +149,9 @@ def build_model(
     settings = _leave_out_same(recorded, parse_change(change))
     places = np.arange(len(recorded)) if order is None else order
     _refuse_unknown(recorded, settings, change)
-    loads = _change_loading(recorded, settings, change)
+    loads = {work: pace.without(needs) for work, needs in _change_loading(recorded, settings, change).items()}
     phases = {
-        phase: _scaled(needs, _factor(change, str(phase)))
+        phase: pace.without(_scaled(needs, _factor(change, str(phase))))
         for phase, needs in _change_batch(recorded, settings.batch).items()
     }
     builder = _Builder(recorded, settings, phases, loads, threads or recorded.threads)
@@ -140,6 +160,7 @@ def build_model(
         epochs=tuple(builder.build_epochs(places)),
         cores=change.cores or recorded.cores,
         others=0.0 if change.quiet else others,
+        pace=pace.of_a_core,
     )
 
 
@@ -175,7 +196,7 @@ def _refuse_unknown(recorded: RecordedTraining, settings: TrainingChange, change
             f"the run does not say what {missing[0]} cost in loading a batch; it knows {known}. If the data set does that "
             "itself, outside of the libraries that headrace watches, ask for items"
         )
-    if settings.cache and not {LoaderWork.READ, LoaderWork.DECODE} & set(recorded.loading):
+    if settings.cache and not set(CACHED) & set(recorded.loading):
         raise CannotReplay(
             "the run does not say what reading and decoding cost, so it is not known what a cache would save; record it again "
             "with loader workers"
@@ -209,7 +230,7 @@ def _change_loading(recorded: RecordedTraining, settings: TrainingChange, change
         factor = _factor(change, str(work))
         if work in PARTS:
             factor *= _factor(change, LoaderWork.ITEMS)
-        if settings.cache and work in (LoaderWork.READ, LoaderWork.DECODE):
+        if settings.cache and work in CACHED:
             factor = 0.0
         found[work] = _scaled(needs, factor)
     return found

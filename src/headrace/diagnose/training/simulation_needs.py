@@ -21,6 +21,7 @@ IN_THREADS = frozenset({Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER})
 #: What loading a batch consists of, in this order. `ITEMS` is here what is left of it without its parts.
 LOADING = (
     LoaderWork.READ,
+    LoaderWork.OPEN,
     LoaderWork.DECODE,
     LoaderWork.AUGMENT,
     LoaderWork.TOKENISE,
@@ -28,7 +29,9 @@ LOADING = (
     LoaderWork.COLLATE,
 )
 #: Parts of `ITEMS`.
-PARTS = (LoaderWork.READ, LoaderWork.DECODE, LoaderWork.AUGMENT, LoaderWork.TOKENISE)
+PARTS = (LoaderWork.READ, LoaderWork.OPEN, LoaderWork.DECODE, LoaderWork.AUGMENT, LoaderWork.TOKENISE)
+#: What a cache of items saves.
+CACHED = (LoaderWork.READ, LoaderWork.OPEN, LoaderWork.DECODE)
 
 
 @dataclass(frozen=True, slots=True)

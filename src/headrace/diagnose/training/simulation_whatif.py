@@ -21,7 +21,7 @@ from headrace.diagnose.prediction_interval import interval, times_as_wide
 from headrace.diagnose.replay.demands import CannotReplay
 from headrace.diagnose.training.simulation import SimulatedTraining, TrainingModel, simulate_training
 from headrace.diagnose.training.simulation_bounds import bound_ratio, naive_ratio
-from headrace.diagnose.training.simulation_changes import build_model, parse_change
+from headrace.diagnose.training.simulation_changes import ALONE, Pace, build_model, parse_change
 from headrace.diagnose.training.simulation_recorded import RecordedTraining, read_training
 from headrace.diagnose.training.steps import Array
 from headrace.diagnose.whatif import in_words
@@ -37,6 +37,11 @@ _RESAMPLED = 12
 MOST_MISFIT = 0.40
 #: Below this share of the computing, waiting for cores needs no other programs to explain it.
 _LEAST_DELAY = 0.03
+#: What a core computes while all are busy, over what it computes alone. Of five changes of two trainings that were 12 % off
+#: without it (`benchmarks/results/train_whatif_amd-epyc-17-2c_20261123`): more workers than before on 2 cores.
+SPEED_IN_A_CROWD = 0.85
+#: Repetitions until what that adds to a run is known to a thousandth.
+_ROUNDS = 4
 #: Threads of other programs, at most, for each core.
 _MOST_OTHERS = 8.0
 #: What comes if an assumption is wrong is looked at from this change on, as a logarithm.
@@ -63,6 +68,7 @@ class TrainingReplay:
         run: The folder that it came from.
         recorded: What is known of it.
         others: Threads of other programs that its waiting for cores shows.
+        pace: How fast its cores compute side by side.
         base: It, simulated as recorded.
     """
 
@@ -79,6 +85,7 @@ class TrainingReplay:
         self.run = run
         self.recorded = recorded or read_training(run)
         self.others = find_others(self.recorded)
+        self.pace = find_pace(self.recorded, self.others)
         self.base = self._simulate(Change())
 
     @property
@@ -137,11 +144,17 @@ class TrainingReplay:
             warnings=(*([_SAME] if is_same else []), *self._warnings(granted, simulated)),
         )
 
-    def _model(self, change: Change, order: Array | None = None, threads: int | None = None) -> TrainingModel:
-        return build_model(self.recorded, change, others=self.others, order=order, threads=threads)
+    def _model(
+        self, change: Change, order: Array | None = None, threads: int | None = None, pace: Pace | None = None
+    ) -> TrainingModel:
+        return build_model(
+            self.recorded, change, others=self.others, order=order, threads=threads, pace=pace or self.pace
+        )
 
-    def _simulate(self, change: Change, order: Array | None = None, threads: int | None = None) -> SimulatedTraining:
-        return simulate_training(self._model(change, order, threads))
+    def _simulate(
+        self, change: Change, order: Array | None = None, threads: int | None = None, pace: Pace | None = None
+    ) -> SimulatedTraining:
+        return simulate_training(self._model(change, order, threads, pace))
 
     def _ratio(
         self, change: Change, simulated: SimulatedTraining, granted: list[_Assumption], record: TrackRecord
@@ -179,6 +192,7 @@ class TrainingReplay:
         return [
             *_settings_granted(self.recorded, change),
             *self._storage_granted(change),
+            *self._cache_granted(change),
             *self._machine_granted(change),
         ]
 
@@ -205,7 +219,25 @@ class TrainingReplay:
             f"record the training with loader.workers={workers}, or read with {workers} processes at once",
         )
 
+    def _cache_granted(self, change: Change) -> Iterator[_Assumption]:
+        """Yield what a cache takes for granted where no transform says where it ends: all of an item may be kept."""
+        loading = self.recorded.loading
+        if parse_change(change).cache is None or {LoaderWork.OPEN, LoaderWork.AUGMENT} & set(loading):
+            return
+        whole = msgspec.structs.replace(change, drop=(*change.drop, LoaderWork.ITEMS))
+        yield _Assumption(
+            "of an item the cache keeps what was read and decoded, and not what else the data set computes",
+            self._simulate(whole).rate / self.base.rate,
+            "give the data set its random part as `transform`, and record it again",
+        )
+
     def _machine_granted(self, change: Change) -> Iterator[_Assumption]:
+        if self.pace.of_a_core < 1.0:
+            as_fast = self._simulate(change, pace=ALONE).rate / self._simulate(Change(), pace=ALONE).rate
+            if abs(math.log(as_fast * self.base.rate / self._simulate(change).rate)) > _MATTERS:
+                yield _Assumption(
+                    f"a core computes at {self.pace.of_a_core:.0%} of its speed while all of them are busy", as_fast
+                )
         threads = self.recorded.threads
         if threads > 1:
             one = self._simulate(change, threads=1).rate / self._simulate(Change(), threads=1).rate
@@ -218,6 +250,19 @@ class TrainingReplay:
             yield _Assumption(
                 f"other programs go on to use the machine, as {self.others:.2g} threads that always compute"
             )
+            yield _Assumption(
+                "the kernel gives each of this training's processes as much of a core as each thread of other programs",
+                self._ratio_by_group(change),
+                "where it shares among sessions or containers, more processes get no more; record on a quiet machine",
+            )
+
+    def _ratio_by_group(self, change: Change) -> float:
+        """Return the ratio where cores are shared among sessions or containers, not among threads."""
+        others = find_others(self.recorded, by_group=True)
+        before, after = (
+            build_model(self.recorded, one, others=others).replace(by_group=True) for one in (Change(), change)
+        )
+        return simulate_training(after).rate / simulate_training(before).rate
 
 
 def check_options(change: Change) -> None:
@@ -245,16 +290,21 @@ def check_options(change: Change) -> None:
         )
 
 
-def find_others(recorded: RecordedTraining) -> float:
+def find_others(recorded: RecordedTraining, *, by_group: bool = False) -> float:
     """Return the threads of other programs that explain how long the run waited for cores.
 
     Its own threads wait for one another in the simulation; what is left of the recorded run delay others made. Found by
     bisection, to a hundredth of a thread.
+
+    Args:
+        recorded: The training.
+        by_group: As of `Machine`.
     """
     computing = sum(needs.cpu.sum() for needs in (*recorded.phases.values(), *recorded.loading.values()))
 
     def delay(others: float) -> float:
-        return simulate_training(build_model(recorded, Change(), others=others)).run_delay
+        model = build_model(recorded, Change(), others=others).replace(by_group=by_group)
+        return simulate_training(model).run_delay
 
     if recorded.run_delay - delay(0.0) < _LEAST_DELAY * computing:
         return 0.0
@@ -263,6 +313,20 @@ def find_others(recorded: RecordedTraining) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if delay(middle) < recorded.run_delay else (low, middle)
     return (low + high) / 2
+
+
+def find_pace(recorded: RecordedTraining, others: float) -> Pace:
+    """Return how fast the cores of a run compute side by side, and what that adds to its CPU times.
+
+    The speed is a constant; what it added to the run is found by repetition: the simulated run has to take the CPU time that
+    was recorded.
+    """
+    found = ALONE if recorded.cores <= 1.0 else Pace(SPEED_IN_A_CROWD)
+    computing = simulate_training(build_model(recorded, Change(), others=others)).cores_used
+    for _ in range(_ROUNDS if found.of_a_core < 1.0 and computing else 0):
+        seen = simulate_training(build_model(recorded, Change(), others=others, pace=found)).cores_used
+        found = Pace(found.of_a_core, max(1.0, found.recorded * seen / computing))
+    return found
 
 
 def resampled_order(count: int, seed: int) -> Array:

@@ -11,6 +11,7 @@ import pytest
 
 from headrace.base.errors import SettingsError
 from headrace.diagnose.replay.demands import CannotReplay
+from headrace.diagnose.training import simulation_whatif
 from headrace.diagnose.training.simulation import (
     LoaderModel,
     Microbatch,
@@ -58,6 +59,16 @@ def _job(
         )
         made.append(StepModel(microbatches=(batch,), update=(Need(0.0, update),)))
     return TrainingModel(loader=LoaderModel(workers=workers), epochs=(tuple(made),), cores=cores, others=others)
+
+
+def _changed_to(workers: int, was: int) -> TrainingModel:
+    """Return the training with other workers; from none, what a worker costs is taken for granted."""
+    if was:
+        return _job(workers=workers)
+    costs = LoaderModel(
+        workers=workers, turn=WORKER_TURN, warm_up=WORKER_WARM_UP, send=WORKER_SEND, receive=WORKER_RECEIVE
+    )
+    return _job(workers=workers).replace(loader=costs)
 
 
 def _times(values: list[Need], walls: list[float] | None = None) -> Times:
@@ -133,15 +144,23 @@ def _process(job: TrainingModel, threads: int = 1) -> TrainingProcess:
     )  # fmt: skip
 
 
-def _record(job: TrainingModel, *, with_batches: bool = True, threads: int = 1) -> RecordedTraining:
-    batches = _batches(job)
+def _record(
+    job: TrainingModel,
+    *,
+    with_batches: bool = True,
+    threads: int = 1,
+    batches: LoadedBatches | None = None,
+    truth: SimulatedTraining | None = None,
+) -> RecordedTraining:
+    """Return a training as it would be recorded, with its batches as they cost or others, as it runs or ran."""
+    batches = batches or _batches(job)
     if not with_batches:
         batches = LoadedBatches(step=np.zeros(0), process=np.zeros(0), work={})
     rank = RankSteps(
         rank=0,
         host="here",
         process=1,
-        steps=_steps(job, simulate_training(job)),
+        steps=_steps(job, truth or simulate_training(job)),
         validation=_none(Stretch.VALIDATION),
         between=_none(Stretch.BETWEEN),
         batches=batches,
@@ -154,6 +173,52 @@ def run(tmp_path: Path) -> Run:
     """Return a run folder of a training, without steps in it."""
     RunFolder.create(tmp_path / "run", pipeline="train.py", unit="step").finish("finished")
     return read_run(tmp_path / "run")
+
+
+@pytest.fixture(autouse=True)
+def _equal_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All cores of the simulated machine are as fast together as each alone, where a test does not say otherwise."""
+    monkeypatch.setattr(simulation_whatif, "SPEED_IN_A_CROWD", 1.0)
+
+
+@pytest.mark.parametrize(("was", "becomes"), [(0, 2), (0, 4), (1, 3), (2, 0), (2, 1)])
+def test_cores_that_are_slower_together_are_known(
+    run: Run, monkeypatch: pytest.MonkeyPatch, was: int, becomes: int
+) -> None:
+    """Where each of two busy cores computes 15 % less, other workers are predicted within 4 %: less than it makes."""
+    monkeypatch.setattr(simulation_whatif, "SPEED_IN_A_CROWD", 0.85)
+    job, changed = (one.replace(pace=0.85) for one in (_job(workers=was), _changed_to(becomes, was)))
+    truth, alone = simulate_training(job), sum(_cpu_of(step) for step in job.steps)
+    recorded = _record(_with_longer_cpu(job, truth.cores_used / alone), truth=truth)
+    replay = TrainingReplay(run, recorded)
+    assert replay.pace.recorded == pytest.approx(truth.cores_used / alone, rel=0.01)
+    ratio = replay.predict(Change(settings=(f"loader.workers={becomes}",))).throughput.ratio
+    assert ratio is not None
+    assert ratio.mid == pytest.approx(simulate_training(changed).rate / truth.rate, rel=0.04)
+
+
+def _cpu_of(step: StepModel) -> float:
+    (batch,) = step.microbatches
+    return sum(need.cpu for need in (*batch.load, *batch.compute, *step.update))
+
+
+def _with_longer_cpu(job: TrainingModel, factor: float) -> TrainingModel:
+    """Return a training whose needs are as a system counts them whose cores were slower by a factor."""
+
+    def longer(needs: tuple[Need, ...]) -> tuple[Need, ...]:
+        return tuple(Need(need.blocked, need.cpu * factor, need.width) for need in needs)
+
+    steps = tuple(
+        StepModel(
+            microbatches=tuple(
+                Microbatch(samples=one.samples, load=longer(one.load), compute=longer(one.compute))
+                for one in step.microbatches
+            ),
+            update=longer(step.update),
+        )
+        for step in job.steps
+    )
+    return job.replace(epochs=(steps,))
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 4])
@@ -170,12 +235,7 @@ def test_other_workers_are_predicted(run: Run, was: int, becomes: int) -> None:
     job = _job(workers=was)
     change = Change(settings=(f"loader.workers={becomes}",))
     document = TrainingReplay(run, _record(job)).predict(change)
-    changed = _job(workers=becomes)
-    if not was:  # what a worker costs is then taken for granted
-        costs = LoaderModel(
-            workers=becomes, turn=WORKER_TURN, warm_up=WORKER_WARM_UP, send=WORKER_SEND, receive=WORKER_RECEIVE
-        )
-        changed = changed.replace(loader=costs)
+    changed = _changed_to(becomes, was)
     truth = simulate_training(changed).rate
     assert document.throughput.predicted is not None
     assert document.throughput.predicted.mid == pytest.approx(truth, rel=0.03)
@@ -237,6 +297,34 @@ def test_cache_saves_reading_and_decoding(run: Run) -> None:
     document = TrainingReplay(run, _record(_job(workers=0))).predict(Change(settings=("cache=ram",)))
     assert document.throughput.ratio is not None
     assert document.throughput.ratio.mid == pytest.approx(39 / 19, rel=0.03)
+
+
+def test_a_cache_keeps_what_is_computed_before_the_transform(run: Run) -> None:
+    """Opening an item is saved with reading and decoding; what comes after the transform is not."""
+    job = _job(workers=0)
+    batches = _batches(job)
+    opened = [Need(0.0, 0.004) for _ in job.steps]
+    whole = batches.work[LoaderWork.ITEMS]
+    more = np.full(len(whole.wall), 0.007)  # 4 ms before and 3 ms after the transform
+    items = Times(wall=whole.wall + more, cpu=whole.cpu + more, run_delay=whole.run_delay)
+    work = {**batches.work, LoaderWork.ITEMS: items, LoaderWork.OPEN: _times(opened)}
+    recorded = _record(job, batches=LoadedBatches(step=batches.step, process=batches.process, work=work))
+    document = TrainingReplay(run, recorded).predict(Change(settings=("cache=ram",)))
+    assert document.throughput.ratio is not None
+    assert document.throughput.ratio.mid == pytest.approx(46 / 22, rel=0.03)
+    assert not any("whole" in one for one in document.assumes)
+
+
+def test_more_workers_may_get_no_more_of_a_shared_machine(run: Run) -> None:
+    """Beside other programs the interval reaches to a kernel that shares cores among sessions; alone nothing is doubted."""
+    change = Change(settings=("loader.workers=2",))
+    beside = TrainingReplay(run, _record(_job(workers=0, cores=2, others=6.0))).predict(change)
+    alone = TrainingReplay(run, _record(_job(workers=0))).predict(change)
+    shares = "as much of a core as each thread of other programs"
+    assert any(shares in one for one in beside.assumes)
+    assert not any(shares in one for one in alone.assumes)
+    assert beside.throughput.ratio is not None
+    assert beside.throughput.ratio.low < 1.25 < 1.6 < beside.throughput.ratio.mid
 
 
 def test_other_programs_are_found_by_waiting_for_cores() -> None:
