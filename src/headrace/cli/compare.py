@@ -98,10 +98,11 @@ def run(args: argparse.Namespace) -> int:
         write_machine_readable(encoded)
     else:
         _print(document)
-    return _status(document)
+    return exit_status(document)
 
 
-def _status(document: ComparisonDocument) -> int:
+def exit_status(document: ComparisonDocument) -> int:
+    """Return the exit status that says what a comparison came to."""
     if document.interrupted:
         return EXIT_INTERRUPTED
     if document.is_regression:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,28 +63,66 @@ def _measure_from_runs(before: str, after: str) -> tuple[ComparisonDocument, flo
 
 
 def _measure_training(results: Sequence[str], entry: PredictionEntry) -> MeasuredChange:
-    """Return what came of a change of a training, by two run folders."""
-    from headrace.diagnose.training.simulation_measured import missing_settings, training_ratio
-    from headrace.runs.reader import read_run
-
+    """Return what came of a change of a training, by two run folders or by a comparison of both in turn."""
+    if len(results) == 1 and Path(results[0]).is_file():
+        return _measure_trainings_in_turn(Path(results[0]), entry)
     if len(results) != 2 or not all(Path(text).is_dir() for text in results):
         raise SettingsError(
-            f"{' '.join(results)}: {entry.id} is of a training; expected two run folders: before and after"
+            f"{' '.join(results)}: {entry.id} is of a training; expected the JSON file of `headrace train compare -o FILE`, or "
+            "two run folders: before and after"
         )
+    return _measure_recorded_trainings(results, entry)
+
+
+def _measure_trainings_in_turn(file: Path, entry: PredictionEntry) -> MeasuredChange:
+    compared, began, how = _measure_from_comparison(file)
+    _check_loader(compared.b.name, compared.b.plan, entry)
+    ratio = _ratio(compared)
+    doubts = _doubts_of_scripts([(compared.a.pipeline, compared.a.name), (compared.b.pipeline, compared.b.name)], entry)
+    if compared.interrupted:
+        doubts.append("it was interrupted")
+    return MeasuredChange(ratio=ratio, how="; ".join([how, *doubts]), began_unix_seconds=began)
+
+
+def _measure_recorded_trainings(results: Sequence[str], entry: PredictionEntry) -> MeasuredChange:
+    from headrace.diagnose.training.simulation_measured import loader_settings, training_ratio
+    from headrace.runs.reader import read_run
+
     before, after = (read_run(text) for text in results)
     for run in (run for run in (before, after) if run.info.unit != "step"):
         raise LedgerError(
             f"{run.path} is no training, and {entry.id} is a prediction of one; name the run folders of trainings"
         )
-    if missing := missing_settings(after, entry.change):
+    _check_loader(str(after.path), loader_settings(after), entry)
+    how = "two recorded runs, so drift of the machine is in it"
+    scripts = [(run.info.pipeline, " ".join((run.info.pipeline, *run.info.options))) for run in (before, after)]
+    return MeasuredChange(
+        ratio=training_ratio(before, after),
+        how="; ".join([how, *_doubts_of_scripts(scripts, entry)]),
+        began_unix_seconds=after.info.started_unix_seconds,
+    )
+
+
+def _check_loader(name: str, had: Mapping[str, object], entry: PredictionEntry) -> None:
+    """Raise LedgerError unless a training had the loader that the prediction changes."""
+    from headrace.diagnose.training.simulation_measured import missing_settings
+
+    if missing := missing_settings(had, entry.change):
         raise LedgerError(
-            f"{after.path} was recorded with {', '.join(missing)}, and {entry.id} predicts {', '.join(entry.change.settings)}; "
+            f"{name} was recorded with {', '.join(missing)}, and {entry.id} predicts {', '.join(entry.change.settings)}; "
             "record the training with these settings"
         )
-    how = "two recorded runs, so drift of the machine is in it"
-    return MeasuredChange(
-        ratio=training_ratio(before, after), how=how, began_unix_seconds=after.info.started_unix_seconds
-    )
+
+
+def _doubts_of_scripts(scripts: Sequence[tuple[str, str]], entry: PredictionEntry) -> list[str]:
+    """Return what may make this another question: scripts, before and after, each with its command."""
+    (before, before_command), (_, after_command) = scripts
+    found = []
+    if before != entry.pipeline:
+        found.append(f"the side before is {before}, not {entry.pipeline}")
+    if before_command != after_command:
+        found.append(f"before: {before_command}, after: {after_command}: all that differs between them is in it")
+    return found
 
 
 def _measure_from_comparison(file: Path) -> tuple[ComparisonDocument, float, str]:

@@ -20,9 +20,7 @@ script's own, or 1 if it ended well and no step was seen.
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,67 +54,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the program, finish its run folder and say what was recorded."""
-    from headrace.base.errors import RunFolderError, SettingsError
     from headrace.cli import EXIT_NEGATIVE
     from headrace.cli.train_words import is_word, run_word
-    from headrace.runs.run_folder import RunFolder
-    from headrace.train.program import run_program
+    from headrace.train.recording import find_program, record_program
 
     if args.module is None and is_word(args.program):
         return run_word(args.program)
-    argv, name = _program(args)
+    argv, name = find_program(args.program if args.module is None else ["-m", *args.module, *args.program])
     output = Path(args.output) if args.output else _new_folder(name)
-    folder = RunFolder.create(output, pipeline=name, options=argv[1:], unit="step", force=args.force)
-    try:
-        ending = run_program(argv, _environment(folder.path, name), stdout=2 if args.json else 1)
-    except SettingsError:  # it could not be started
-        folder.discard()
-        raise
-    try:
-        folder.finish(ending.status, ended_by=ending.reason)  # type: ignore[arg-type]
-    except RunFolderError as error:
-        say(f"headrace train: {name} ended with exit status {ending.exit_status}; {error}")
-        return ending.exit_status or EXIT_NEGATIVE
-    return _report(folder.path, name, ending, as_json=args.json)
-
-
-def _program(args: argparse.Namespace) -> tuple[list[str], str]:
-    """Return what to start, and its name."""
-    from headrace.base.errors import SettingsError
-
-    if args.module is not None:
-        given = [*args.module, *args.program]
-        if not given:
-            raise SettingsError("-m names no module; expected `headrace train -m MODULE [ARGUMENT]...`")
-        return [sys.executable, "-m", *given], given[0]
-    given = args.program[1:] if args.program[:1] == ["--"] else args.program
-    if not given:
-        raise SettingsError(
-            "no script is named; expected `headrace train SCRIPT.py [ARGUMENT]...`, for example train.py"
-        )
-    if given[0].endswith(".py"):
-        if not Path(given[0]).is_file():
-            raise SettingsError(f"script {given[0]!r} does not exist; the working folder is {Path.cwd()}")
-        return [sys.executable, *given], given[0]
-    return given, Path(given[0]).name
+    recording = record_program(argv, name, output, force=args.force, stdout=2 if args.json else 1)
+    if recording.problem is not None:
+        say(f"headrace train: {name} ended with exit status {recording.ending.exit_status}; {recording.problem}")
+        return recording.ending.exit_status or EXIT_NEGATIVE
+    return _report(recording.folder, name, recording.ending, as_json=args.json)
 
 
 def _new_folder(program: str) -> Path:
     """Return a folder for a run that was given no name."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(program).name.removesuffix(".py")).strip("-")
     return Path("runs", f"{name or 'train'}-{time.strftime('%Y%m%d-%H%M%S')}")
-
-
-def _environment(folder: Path, script: str) -> dict[str, str]:
-    """Return the program's variables: those of this process, and what makes its Pythons record."""
-    armed = Path(__file__).resolve().parents[1] / "train" / "armed"
-    path = os.environ.get("PYTHONPATH")
-    return {
-        **os.environ,
-        "PYTHONPATH": f"{armed}{os.pathsep}{path}" if path else str(armed),
-        "HEADRACE_TRAIN": str(folder.absolute()),
-        "HEADRACE_TRAIN_SCRIPT": script,
-    }
 
 
 def _report(folder: Path, name: str, ending: Ending, *, as_json: bool) -> int:

@@ -1,4 +1,4 @@
-"""Second words of `headrace train` that are no script: `headrace train batch`, `headrace train check`."""
+"""Second words of `headrace train` that are no script: `headrace train batch`, `check`, `compare`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 #: {word: module of this folder that declares its arguments and runs it}.
-WORDS = {"batch": "headrace.cli.train_batch", "check": "headrace.cli.train_check"}
+WORDS = {
+    "batch": "headrace.cli.train_batch",
+    "check": "headrace.cli.train_check",
+    "compare": "headrace.cli.train_compare",
+}
 
 
 def is_word(argv: Sequence[str]) -> bool:

@@ -137,7 +137,7 @@ def compare_pipelines(
     blocks_a, blocks_b = zip(*turns.pairs("A", "B"), strict=True)
     values_a, values_b = zip(*values, strict=True)
     differences = _log_ratios(values)
-    document = _document(
+    document = make_document(
         question,
         (_side(a, blocks_a, values_a), _side(b, blocks_b, values_b)),
         interval,
@@ -204,7 +204,7 @@ def compare_runs(a: Run, b: Run, *, question: Question | None = None, seed: int 
     told_a, told_b = recorded.read_recording(a, metric.name), recorded.read_recording(b, metric.name)
     interval = unpaired_interval(told_a.values, told_b.values, seed=seed)
     judgement = judge(question.gain(interval), 0, question.goal(margin, recorded.DRIFT))
-    return _document(
+    return make_document(
         question,
         (_make_recorded_side(a, told_a), _make_recorded_side(b, told_b)),
         interval,
@@ -226,7 +226,7 @@ def compare_runs(a: Run, b: Run, *, question: Question | None = None, seed: int 
     )
 
 
-def _document(
+def make_document(
     question: Question,
     sides: tuple[Side, Side],
     interval: Interval | None,
@@ -241,6 +241,22 @@ def _document(
     environment: Mapping[str, Any],
     warnings: Sequence[str],
 ) -> ComparisonDocument:
+    """Return the document of two sides that were measured.
+
+    Args:
+        question: What was wanted.
+        sides: A and B.
+        interval: Of log B/A; None with too few pairs.
+        judgement: What it means.
+        mid: log B/A.
+        delivered: The share of its jobs that each side delivered; None: not known.
+        paired: Whether they took turns.
+        num_pairs: Of both.
+        margin: Differences below this share count as none.
+        interrupted: The user stopped it.
+        environment: How it was measured.
+        warnings: A sentence each.
+    """
     lost = lost_share(delivered)
     verdict, budget_met = judgement.verdict, judgement.budget_met
     if lost > MOST_LOST:

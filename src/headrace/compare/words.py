@@ -56,7 +56,8 @@ def _explain_underpowered(document: ComparisonDocument) -> str:
     needed = document.pairs_needed or 0
     more = pluralize(needed, "more pair")
     if document.num_pairs + needed > MOST_PAIRS:
-        return f"{head}; it would take about {more}: quieten the machine, or lengthen the blocks with --seconds."
+        longer = " with --seconds" if "items_per_block" in document.environment else ""
+        return f"{head}; it would take about {more}: quieten the machine, or lengthen the blocks{longer}."
     return f"{head}; about {more} would tell (--blocks {document.num_pairs + needed}, or --until-sure)."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from headrace.diagnose.replay.demands import CannotReplay
 from headrace.diagnose.training.profile import read_process
@@ -38,21 +39,30 @@ def training_ratio(before: Run, after: Run) -> Estimate:
     return Estimate(new / old / width, new / old, new / old * width)
 
 
-def missing_settings(run: Run, change: Change) -> list[str]:
-    """Return the settings of a loader that a change asks for and a run did not have, as `workers=2`; empty if it had all.
+def missing_settings(had: Mapping[str, object], change: Change) -> list[str]:
+    """Return the settings of a loader that a change asks for and a training did not have, as `loader.workers=2`.
 
-    Other changes (a faster part, a batch size) leave no trace in a run folder that could be checked.
+    Other changes (a faster part, a batch size) leave no trace that could be checked.
+
+    Args:
+        had: What `loader_settings` returned of it; empty where no loader was seen.
+        change: What was predicted.
     """
+    settings = parse_change(change)
+    wanted = {key: getattr(settings, key.removeprefix("loader.")) for key in had}
+    return [f"{key}={had[key]}" for key, value in wanted.items() if value is not None and value != had[key]]
+
+
+def loader_settings(run: Run) -> dict[str, object]:
+    """Return the settings of the loader that a training's steps were made of, by the keys of `--set`; empty: none was seen."""
     ranks = read_steps(run)
     process = read_process(run.path, ranks[0].host, ranks[0].process) if ranks else None
     own = training_loader(process, ranks[0].steps) if ranks else None
     if own is None:
-        return []
-    settings = parse_change(change)
-    pairs = {
-        "workers": (settings.workers, own.workers),
-        "prefetch": (settings.prefetch, own.prefetch_factor),
-        "in_order": (settings.in_order, own.in_order),
-        "persistent": (settings.persistent, own.persistent_workers),
+        return {}
+    return {
+        "loader.workers": own.workers,
+        "loader.prefetch": own.prefetch_factor,
+        "loader.in_order": own.in_order,
+        "loader.persistent": own.persistent_workers,
     }
-    return [f"{name}={has}" for name, (wanted, has) in pairs.items() if wanted is not None and wanted != has]
