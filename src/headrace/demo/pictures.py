@@ -9,7 +9,7 @@ from headrace.base.formatting import align_columns, with_bars
 from headrace.base.units import format_duration
 from headrace.runs.formats.comparison import ComparisonDocument
 from headrace.runs.formats.prediction import PredictionDocument
-from headrace.runs.formats.profile import Estimate, StageAccount
+from headrace.runs.formats.profile import Estimate
 
 _COLUMNS = 44
 
@@ -30,13 +30,16 @@ def format_factor(factor: Estimate) -> str:
     return f"x{factor.mid:.2f} ({factor.low:.2f} to {factor.high:.2f})"
 
 
-def draw_waterfall(stages: Sequence[StageAccount]) -> list[str]:
-    """Return a line for each stage, with a bar that begins where the bar of the stage before ends."""
-    services = [stage.service.mean or 0.0 for stage in stages]
-    total = sum(services) or 1.0
-    lines = align_columns([[stage.name, format_duration(mean)] for stage, mean in zip(stages, services, strict=True)])
+def draw_waterfall(parts: Sequence[tuple[str, float]]) -> list[str]:
+    """Return a line for each part, with a bar that begins where the bar of the part before ends.
+
+    Args:
+        parts: At least one name with its seconds.
+    """
+    total = sum(seconds for _, seconds in parts) or 1.0
+    lines = align_columns([[name, format_duration(seconds)] for name, seconds in parts])
     width, bars, passed = max(map(len, lines)), [], 0.0
-    for mean in services:
+    for _, mean in parts:
         begin, end = round(_COLUMNS * passed / total), round(_COLUMNS * (passed + mean) / total)
         bars.append(" " * begin + ("#" * (end - begin) or "|"))
         passed += mean
@@ -44,7 +47,7 @@ def draw_waterfall(stages: Sequence[StageAccount]) -> list[str]:
 
 
 def draw_outcomes(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return a table with bars: the throughput of each proposal, as a factor of the pipeline as it was."""
+    """Return a table with bars: the throughput of each proposal, as a factor of the program as it was."""
     rows, factors = [["", "throughput", "interval"], ["as it was", "x1", ""]], [1.0]
     for name, factor in _list_factors(outcomes):
         rows.append([name, f"x{factor.mid:.2f}", f"{factor.low:.2f} to {factor.high:.2f}"])

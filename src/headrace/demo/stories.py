@@ -28,7 +28,7 @@ class Change:
     whatif: tuple[str, ...] = ()
     """Options of `headrace whatif`; empty where nothing is predicted."""
     tried: str = ""
-    """The pipeline and Plan that `headrace compare` runs beside the slow one; empty for a proposal that nobody tried."""
+    """The pipeline and Plan, or script, that is compared with the slow one; empty for a proposal that nobody tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,8 @@ class Story:
     learned: str
     """What remains when the story is over."""
     slow: str = ""
-    """The pipeline and Plan before: `jobs.py:slow@slow.toml`; empty where the folder has a `story.py` that tells it."""
+    """The pipeline and Plan before: `jobs.py:slow@slow.toml`, or a script that trains: `train.py`; empty where the folder has a
+    `story.py` that tells it."""
     photos: int = 0
     """Photographs that the pipeline reads from the folder `photos`."""
     prepare: str = ""
@@ -52,6 +53,13 @@ class Story:
     """What is not real, in a sentence."""
     changes: tuple[Change, ...] = ()
     """In the order in which they were proposed."""
+    needs: tuple[str, ...] = ()
+    """Packages that the program imports and headrace does not bring, such as `torch`."""
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the slow program is a script that trains."""
+        return self.slow.split(" ")[0].endswith(".py")
 
 
 def find_folders() -> dict[str, Path]:

@@ -1,4 +1,7 @@
-"""Tells a story by typing its commands: a profile, the diagnosis, each proposal asked and tried, and a picture of it all."""
+"""Tells a story by typing its commands: a profile, the diagnosis, each proposal asked and tried, and a picture of it all.
+
+The slow program is a pipeline, which `headrace profile` runs, or a script that trains, which `headrace train` runs.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,10 +19,13 @@ from headrace.base.formatting import COLUMNS, quote_arg, wrap_lines
 from headrace.base.units import format_rate
 from headrace.demo.pictures import Outcome, draw_outcomes, draw_waterfall, format_factor
 from headrace.demo.stories import Change, Story, read_story
+from headrace.diagnose.training.profile import describe_training
+from headrace.diagnose.training.steps import read_steps
 from headrace.runs.formats.comparison import ComparisonDocument
 from headrace.runs.formats.diagnosis import DiagnosisDocument
 from headrace.runs.formats.prediction import PredictionDocument
 from headrace.runs.formats.profile import ProfileDocument
+from headrace.runs.reader import read_run
 from headrace.samples.generator import make
 
 #: Where the slow run is profiled into.
@@ -45,6 +52,8 @@ def list_commands(story: Story) -> list[str]:
 
 
 def _profiling(story: Story) -> list[str]:
+    if story.is_training:
+        return ["train", "-o", RUN, story.slow]
     pipeline, _, plan = story.slow.partition("@")
     return ["profile", pipeline, "--plan", plan, "-o", RUN]
 
@@ -56,6 +65,8 @@ def _asking(change: Change) -> list[str]:
 def _trying(story: Story, change: Change) -> list[str]:
     if not change.tried:
         return []
+    if story.is_training:
+        return ["train", "compare", story.slow, change.tried, "--blocks", str(PAIRS)]
     return ["compare", story.slow, change.tried, "--blocks", str(PAIRS), "--items", str(story.items)]
 
 
@@ -100,12 +111,14 @@ class Telling:
         """Type all commands and write what came of them.
 
         Raises:
-            CommandFailed: If a command failed.
+            CommandFailed: If a command failed, or the program needs a package that is not installed.
         """
         story = self._story
+        if missing := [name for name in story.needs if find_spec(name) is None]:
+            raise CommandFailed(f"this story's program needs {', '.join(missing)}: pip install {' '.join(missing)}")
         self._tell(story.title, "=" * len(story.title), f"What people believed: {story.believed}")
         self._prepare()
-        self._profile()
+        self._record() if story.is_training else self._profile()
         self._diagnose()
         outcomes = [self._propose(change) for change in story.changes]
         self._say("", *draw_outcomes(outcomes), "")
@@ -123,7 +136,19 @@ class Telling:
         found = self._type(_profiling(self._story), ProfileDocument)
         if found and found.throughput:
             self._say(f"  {format_rate(found.throughput)}; the service of an item, stage after stage (waits left out):")
-            self._say(*(f"  {line}" for line in draw_waterfall(found.stages)))
+            services = [(stage.name, stage.service.mean or 0.0) for stage in found.stages]
+            self._say(*(f"  {line}" for line in draw_waterfall(services)))
+
+    def _record(self) -> None:
+        """Record the training; what `headrace train` prints of it is drawn shorter."""
+        command = _profiling(self._story)
+        self._write(f"\n{_as_typed(command)}")
+        self._run([sys.executable, "-m", "headrace", *command])
+        run = read_run(self._folder / RUN)
+        ranks = describe_training(run, read_steps(run)).ranks
+        if ranks and ranks[0].samples_per_second:
+            self._say(f"  {ranks[0].samples_per_second:.4g} samples/s; a step, phase after phase:")
+            self._say(*(f"  {line}" for line in draw_waterfall([(one.phase, one.seconds) for one in ranks[0].phases])))
 
     def _diagnose(self) -> None:
         found = self._type(_DIAGNOSING, DiagnosisDocument)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from headrace.base.documents import encode_document
 from headrace.cli import main
+from headrace.runs.formats.comparison import ComparisonDocument, Side
 from headrace.runs.formats.training import LoaderInfo, TrainingProcess, process_file
 from headrace.runs.run_folder import RunFolder
 from headrace.runs.span_files import SpanWriter
@@ -18,9 +20,9 @@ from headrace.train.recorder import StretchSpans
 _MILLISECOND = 1_000_000
 
 
-def _write_run(path: Path, *, wait: int = 30, workers: int = 0, lost: int = 0) -> Path:
+def _write_run(path: Path, *, wait: int = 30, workers: int = 0, lost: int = 0, options: tuple[str, ...] = ()) -> Path:
     """Write a training of 40 steps: a wait of which 10 ms compute, 8 ms forward, 12 ms backward, 4 ms optimizer."""
-    folder = RunFolder.create(path, pipeline="train.py", unit="step")
+    folder = RunFolder.create(path, pipeline="train.py", options=options, unit="step")
     writer = SpanWriter(path / "spans")
     wall, cpu = 10**12, 10**9
     host, process = "", 0
@@ -67,12 +69,50 @@ def test_change_of_a_training_is_predicted_and_proved(tmp_path: Path, capsys: py
     assert f"headrace ledger measured p1 {before} {before}-changed --ledger" in text
     without, after = _write_run(tmp_path / "without", wait=12), _write_run(tmp_path / "after", wait=12, workers=4)
     assert main(["ledger", "measured", "p1", str(before), str(without), "--ledger", ledger]) != 0
-    assert "was recorded with workers=0" in capsys.readouterr().err
+    assert "was recorded with loader.workers=0" in capsys.readouterr().err
     assert main(["ledger", "show", "p1", "--plan", "--ledger", ledger]) == 2
     assert "p1 is of a training, which has no Plan" in capsys.readouterr().err
     assert main(["ledger", "measured", "p1", str(before), str(after), "--ledger", ledger, "--json"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["predictions"]
     assert entry["measured"]["ratio"]["mid"] == pytest.approx(54 / 36, rel=0.01)
+
+
+def test_other_options_are_said_beside_a_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever else the options of the two sides changed is in the ratio, and the ledger says so."""
+    before, ledger = _write_run(tmp_path / "before"), str(tmp_path / "ledger.sqlite")
+    assert main(["whatif", str(before), "--set", "loader.workers=4", "--ledger", ledger]) == 0
+    after = _write_run(tmp_path / "after", wait=12, workers=4, options=("--workers", "4", "--half"))
+    capsys.readouterr()
+    assert main(["ledger", "measured", "p1", str(before), str(after), "--ledger", ledger, "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["predictions"]
+    assert "before: train.py, after: train.py --workers 4 --half" in entry["measured"]["how"]
+
+
+def _compared(workers: int) -> ComparisonDocument:
+    """Return a comparison in turn, whose side after had so many workers."""
+    sides = [
+        Side(name=name, pipeline="train.py", plan_id="", plan={"loader.workers": count})
+        for name, count in (("train.py", 0), (f"train.py --workers {workers}", workers))
+    ]
+    return ComparisonDocument(
+        a=sides[0], b=sides[1], metric="throughput", unit="samples/s", higher_is_better=True, paired=True, num_pairs=6,
+        ratio=1.6, ratio_low=1.5, ratio_high=1.7, margin=0.02, budget=None, verdict="better", is_regression=False,
+        pairs_needed=None, environment={"started_unix_seconds": time.time() + 1},
+    )  # fmt: skip
+
+
+def test_two_trainings_in_turn_prove_a_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file of `headrace train compare`, unless the side after had another loader than was predicted."""
+    before, ledger, file = _write_run(tmp_path / "before"), str(tmp_path / "ledger.sqlite"), tmp_path / "c.json"
+    assert main(["whatif", str(before), "--set", "loader.workers=4", "--ledger", ledger]) == 0
+    file.write_bytes(encode_document(_compared(2)))
+    assert main(["ledger", "measured", "p1", str(file), "--ledger", ledger]) != 0
+    assert "train.py --workers 2 was recorded with loader.workers=2" in capsys.readouterr().err
+    file.write_bytes(encode_document(_compared(4)))
+    assert main(["ledger", "measured", "p1", str(file), "--ledger", ledger, "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["predictions"]
+    assert entry["measured"]["ratio"]["mid"] == pytest.approx(1.6)
+    assert "6 interleaved pairs" in entry["measured"]["how"]
 
 
 def test_document_says_that_its_unit_is_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
