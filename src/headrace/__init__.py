@@ -4,7 +4,8 @@ A newcomer reads the folders in the order of the data:
 
     base/        records, errors, clock, statistics, units, policies, protocols, observer, Plan
     runs/        reads and writes run folders
-    sources/     queues (SQLite, SQS, Redis), folder, list of URLs, values in memory
+    store/       data sets in few files: tar shards with an index
+    sources/     queues (SQLite, SQS, Redis), folder, shards, list of URLs, values in memory
     stages/      fetch, decode, resize, the user's module, postprocess
     engines/     ONNX Runtime, OpenVINO, PyTorch, the emulated device
     delivery/    HTTP callback, JSON Lines, Parquet
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from headrace.sources.folder import Folder as folder
     from headrace.sources.items import Items as items
     from headrace.sources.queue_source import QueueSource as queue
+    from headrace.sources.shards import Shards as shards
     from headrace.sources.urls import UrlList as urls
     from headrace.stages import images
     from headrace.stages.decode import DecodeStage as decode
@@ -117,6 +119,7 @@ _WHERE = {
     "queue": "headrace.sources.queue_source:QueueSource",
     "resize": "headrace.stages.decode:ResizeStage",
     "run": "headrace.pipeline.execute",
+    "shards": "headrace.sources.shards:Shards",
     "stage": "headrace.stages.stage",
     "urls": "headrace.sources.urls:UrlList",
 }
@@ -172,6 +175,7 @@ __all__ = [
     "queue",
     "resize",
     "run",
+    "shards",
     "stage",
     "urls",
 ]

@@ -13,7 +13,8 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "headrace"
 
 _FIRST = "base runs"
-_FOUR = f"{_FIRST} sources stages engines delivery"
+_STORED = f"{_FIRST} store"
+_FOUR = f"{_STORED} sources stages engines delivery"
 _RUNNING = f"{_FOUR} pipeline compare profiler"
 _ABOVE = f"{_RUNNING} diagnose ledger report"
 _ALL = f"{_ABOVE} validate tune optimize monitor serve train loop samples"
@@ -21,7 +22,8 @@ _ALL = f"{_ABOVE} validate tune optimize monitor serve train loop samples"
 ALLOWED = {
     "base": "",
     "runs": "base",
-    **dict.fromkeys(("sources", "stages", "engines", "delivery"), _FIRST),
+    "store": _FIRST,
+    **dict.fromkeys(("sources", "stages", "engines", "delivery"), _STORED),
     "pipeline": _FOUR,
     "compare": f"{_FOUR} pipeline",
     "profiler": f"{_FOUR} pipeline compare",

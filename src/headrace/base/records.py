@@ -18,9 +18,10 @@ import numpy as np
 
 from headrace.base.error_origin import Origin
 from headrace.base.passage import Passage
+from headrace.base.pieces import Piece
 
-#: What a job may carry: an address, a path, bytes already at hand, or an array.
-Payload = str | bytes | Path | np.ndarray
+#: What a job may carry: an address, a path, a part of a file, bytes already at hand, or an array.
+Payload = str | bytes | Path | Piece | np.ndarray
 
 
 class OutcomeKind(StrEnum):

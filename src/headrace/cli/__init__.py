@@ -56,6 +56,7 @@ COMMANDS = {
     "monitor": "look at what watches a pipeline: drift of its input, alert rules, a dashboard",
     "submit": "put jobs into a queue",
     "queue": "look into a queue and its dead letters",
+    "pack": "pack many small files into few large ones that are read faster",
     "samples": "make labelled sample images",
     "completion": "print what completes commands and options in bash or zsh",
 }

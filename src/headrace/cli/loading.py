@@ -152,13 +152,20 @@ def parse_source(text: str, *, drain: bool) -> Source:
     elif Path(text).is_file() and Path(text).suffix in SOURCES:
         source = SOURCES.make(Path(text).suffix, Source, text)
     else:
-        from headrace.sources.folder import Folder
-
-        return Folder(text)
+        return _find_files(text)
     check_source(source)
     if drain and source.is_endless:
         raise SettingsError(f"--drain: {hide_secrets(text)} cannot be drained")
     return source
+
+
+def _find_files(text: str) -> Source:
+    """Return the tar shards that a path names, else its files."""
+    from headrace.sources.folder import Folder
+    from headrace.sources.shards import Shards
+    from headrace.store.shards import find_shards
+
+    return Folder(text) if find_shards(text) is None else Shards(text)
 
 
 def parse_results(text: str) -> Delivery:

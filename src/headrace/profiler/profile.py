@@ -26,6 +26,7 @@ from typing import Any
 from headrace.base.documents import encode_document
 from headrace.base.errors import RunFolderError, SettingsError
 from headrace.base.observer import Observer
+from headrace.base.pieces import Piece
 from headrace.base.plan import Plan
 from headrace.base.protocols import Instrument
 from headrace.pipeline.definition import Pipeline
@@ -363,7 +364,9 @@ class Profiler:
             return None
         try:
             entries = itertools.islice(source.entries(), _ENTRIES_LISTED)
-            files = [entry.payload for entry in entries if isinstance(entry.payload, Path)]
+            payloads = [entry.payload for entry in entries]
+            shards = [payload.path for payload in payloads if isinstance(payload, Piece)]
+            files = [payload for payload in payloads if isinstance(payload, Path)] + list(dict.fromkeys(shards))
         except Exception as error:
             self._info.not_measured["page_cache"] = f"the input files could not be listed: {error}"
             return None

@@ -32,6 +32,8 @@ class Entry:
     id: str
     payload: Payload
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    refused: str = ""
+    """Why it may reach no stage, with a code in front: the job is rejected. Empty: it may."""
 
 
 @dataclass(slots=True)
@@ -259,6 +261,8 @@ class _OpenFinite:
             settle=settle,
         )
         # Only addresses wait on others, and they cost little memory.
+        if entry.refused:
+            job.verdict = Outcome(OutcomeKind.REJECTED, entry.refused)
         is_light = isinstance(entry.payload, str) and len(self._aside) < MOST_ASIDE
         job.is_leftover = self._has_come_back
         job.may_wait = is_light and not (self._num_alone or self._has_come_back)

@@ -1,4 +1,4 @@
-"""Address or path -> bytes."""
+"""Address, path or place in a file -> bytes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from headrace.base.http_client import HttpClient
 from headrace.base.http_error import HttpError, strip_secrets
 from headrace.base.http_settings import HttpSettings
 from headrace.base.network_rules import NetworkRules
+from headrace.base.pieces import Piece
 from headrace.base.policies.breaker import BreakerPolicy
 from headrace.base.records import Job
 from headrace.base.settings import build, check
-from headrace.stages.local_files import file_reader
+from headrace.stages.local_files import PieceReader, file_reader
 from headrace.stages.stage import Stage, StageContext
 
 
@@ -49,7 +50,7 @@ class FetchSettings(HttpSettings):
 
 
 class FetchStage(Stage):
-    """Downloads http(s) addresses, reads paths and file addresses; bytes and arrays pass unchanged.
+    """Downloads http(s) addresses, reads paths, file addresses and parts of shards; bytes and arrays pass unchanged.
 
     Counts `NAME.connections`, the connections it opened, and `NAME.connect_microseconds`, the time to open them.
 
@@ -107,6 +108,7 @@ class _Fetcher:
     def __init__(self, servers: _Servers, files: list[str] | None, max_bytes: int) -> None:
         self._servers = servers
         self._read_file = file_reader(files, max_bytes)
+        self._read_piece = PieceReader(files, max_bytes)
         # Whoever wrote the address may have no access to this machine, whatever source it came through.
         self._read_address = file_reader(files or [], max_bytes)
 
@@ -123,6 +125,8 @@ class _Fetcher:
             return payload
         if isinstance(payload, Path):
             return (yield InThread(partial(self._read_file, payload)))
+        if isinstance(payload, Piece):
+            return (yield InThread(partial(self._read_piece, payload)))
         if not isinstance(payload, str):
             raise FetchRejected(
                 f"fetch.type: the job holds {type(payload).__name__}; expected an address, a path or bytes; a module that "

@@ -1,0 +1,230 @@
+"""Pack many small files into few large ones, which are read faster from cold disks and over a network.
+
+    headrace pack photos/ -o data
+    headrace pack photos/ -o data --format parquet --shard 256MB
+    headrace pack urls.txt -o data --resume
+    headrace pack data --verify
+    headrace pack others-{000..009}.tar --index
+
+The folder gets shards (`shard-000000.tar`, readable by every tar tool), an index beside each, `manifest.json` with counts and
+SHA-256, and `unreadable.jsonl`, which lists the items that could not be read, with the reason. `--source data` then reads it in
+any pipeline. Packing is a run like others: the Plan says how (--set fetch.workers=16), Ctrl-C keeps what was packed, and
+--resume goes on after any end. The packed bytes are the same, whatever the number of workers and of kills.
+
+--verify reads a packed folder again and compares it with its manifest. --index makes the index of tar shards that other tools
+made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.pipeline_arguments import add_plan_arguments, live_view, open_plan, stdout_kept
+from headrace.cli.terminal import say, speaker, write, write_json
+
+if TYPE_CHECKING:
+    from headrace.delivery.packed import Packed
+    from headrace.sources.finite import FiniteSource
+
+_say = speaker("pack")
+_DEFAULT_SHARD = "128MB"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "source", metavar="SOURCE", help="a folder (all of its files), a glob, a .txt of URLs or paths, tar shards"
+    )
+    parser.add_argument("-o", "--output", metavar="DATA", help="the folder to pack into")
+    parser.add_argument("--format", choices=("tar", "parquet"), default="tar", help="of the shards (default: tar)")
+    parser.add_argument(
+        "--shard", type=_size, default=_size(_DEFAULT_SHARD), metavar="SIZE",
+        help=f"size of a shard, such as 64MB (default: {_DEFAULT_SHARD})",
+    )  # fmt: skip
+    parser.add_argument("--resume", action="store_true", help="go on where an earlier start was cut off")
+    parser.add_argument("--force", action="store_true", help="remove what was packed there before, and begin anew")
+    parser.add_argument("--run-folder", metavar="RUN", help="write a run folder, as `headrace run -o` does")
+    parser.add_argument("--verify", action="store_true", help="read the packed folder SOURCE again, and check it")
+    parser.add_argument("--index", action="store_true", help="make the indexes of the tar shards SOURCE")
+    add_plan_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="print the manifest as JSON (schema headrace.pack/1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Pack, verify or index."""
+    from headrace.base.errors import SettingsError
+
+    if args.verify and args.index:
+        raise SettingsError("--verify and --index do different things; give one of them")
+    if args.verify:
+        return _verify(args)
+    if args.index:
+        return _index(args)
+    if not args.output:
+        raise SettingsError("headrace pack needs -o DATA, the folder to pack into")
+    return _pack(args)
+
+
+def _pack(args: argparse.Namespace) -> int:
+    from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
+    from headrace.delivery.packed import Packed
+    from headrace.pipeline.definition import Pipeline
+    from headrace.pipeline.execute import run as run_pipeline
+    from headrace.sources.packing import PackedSource
+    from headrace.sources.shards import ShardFiles
+    from headrace.stages.fetch import FetchStage
+    from headrace.store.naming import keep_names, name_members
+    from headrace.store.turns import Turns
+
+    folder = Path(args.output)
+    source = _open_source(args.source, folder)
+    _check_output(args, folder)
+    entries = list(source.entries())
+    ids = [entry.id for entry in entries]
+    turns = Turns(ids)
+    named = keep_names(ids) if isinstance(source, ShardFiles) else name_members(ids)
+    packed = Packed(folder, named, turns, format=args.format, shard_bytes=args.shard)
+    pipeline = Pipeline(
+        PackedSource(source, entries, turns, packed.give_up), stages=[FetchStage("fetch")], delivery=packed, name="pack"
+    )
+    with stdout_kept(args.json):
+        result = run_pipeline(
+            pipeline,
+            open_plan(args),
+            output=args.run_folder,
+            force=args.force,
+            resume=args.resume,
+            checkpoint=packed.checkpoint,
+            watch=functools.partial(live_view, len(entries)),
+        )
+    _print(args, packed, result, len(entries))
+    if not packed.manifest().complete:
+        return EXIT_INTERRUPTED if result.interrupted else EXIT_NEGATIVE
+    return EXIT_DONE if packed.manifest().files else EXIT_NEGATIVE
+
+
+def _open_source(text: str, folder: Path) -> FiniteSource:
+    """Return what is packed.
+
+    Raises:
+        SettingsError: If it has no end, or holds the folder that is packed into.
+    """
+    from headrace.base.errors import SettingsError
+    from headrace.cli.loading import parse_source
+    from headrace.sources.finite import FiniteSource
+    from headrace.sources.folder import Folder
+    from headrace.sources.shards import ShardFiles, Shards
+
+    source: Any = parse_source(text, drain=False)
+    if isinstance(source, Shards):
+        source = ShardFiles(text)
+    elif isinstance(source, Folder):
+        if folder.resolve().is_relative_to(Path(text).resolve()):
+            raise SettingsError(f"{folder} is inside of {text}, and would be packed itself; name a folder beside it")
+        source = Folder(text, patterns=("*",))
+    if not isinstance(source, FiniteSource) or source.where is None:
+        raise SettingsError(
+            f"{type(source).__name__} cannot be packed; name a folder, a glob, a .txt of URLs or paths, or shards"
+        )
+    return source
+
+
+def _check_output(args: argparse.Namespace, folder: Path) -> None:
+    """Raise SettingsError if something is in the way; with --force remove what was packed before."""
+    from headrace.base.errors import SettingsError
+    from headrace.delivery.packed import list_packed
+
+    there = list_packed(folder) if folder.is_dir() else []
+    if args.resume:
+        return
+    if there and not args.force:
+        raise SettingsError(
+            f"{folder} holds what was packed before ({there[-1].name}): go on with --resume, begin anew with --force, or name "
+            "another folder"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise SettingsError(f"{folder} is a file; expected a folder to pack into")
+    if folder.is_dir() and not there and any(folder.iterdir()):
+        raise SettingsError(f"{folder} holds other files; name a new folder or an empty one")
+    for file in there:
+        file.unlink()
+    if args.force:
+        shutil.rmtree(folder.with_name(f"{folder.name}.checkpoint"), ignore_errors=True)
+
+
+def _print(args: argparse.Namespace, packed: Packed, result: Any, num_items: int) -> None:
+    from headrace.base.documents import encode_document
+    from headrace.base.formatting import pluralize
+
+    manifest = packed.manifest()
+    if args.json:
+        import msgspec
+
+        write_json(msgspec.json.decode(encode_document(manifest)))
+        return
+    shards = pluralize(len(manifest.shards), "shard")
+    what = f"{pluralize(manifest.files, 'file')} ({manifest.bytes / 1e6:,.1f} MB) in {shards} of {packed.folder}"
+    if not manifest.complete:
+        write(f"not complete: {what}; go on with: headrace pack {args.source} -o {packed.folder} --resume")
+        if result.ended_early:
+            say(f"ended early: {result.ended_early}")
+        return
+    write(f"packed {what}")
+    if manifest.unreadable:
+        write(f"{manifest.unreadable:,} of {num_items:,} items could not be read: {packed.folder / 'unreadable.jsonl'}")
+    write(f"read it with: headrace run MODULE:ATTRIBUTE --source {packed.folder}" if manifest.format == "tar" else "")
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from headrace.base.formatting import pluralize
+    from headrace.cli import EXIT_DONE, EXIT_NEGATIVE
+    from headrace.store.indexing import verify_folder
+
+    found = verify_folder(Path(args.source))
+    if args.json:
+        write_json({
+            "schema": "headrace.pack.verify/1", "shards": found.num_shards, "bytes": found.num_bytes,
+            "problems": found.problems,
+        })  # fmt: skip
+    else:
+        for problem in found.problems:
+            write(problem)
+        good = "as packed" if not found.problems else pluralize(len(found.problems), "problem")
+        write(f"{pluralize(found.num_shards, 'shard')}, {found.num_bytes / 1e6:,.1f} MB: {good}")
+    return EXIT_NEGATIVE if found.problems else EXIT_DONE
+
+
+def _index(args: argparse.Namespace) -> int:
+    from headrace.base.errors import SourceError
+    from headrace.base.formatting import pluralize
+    from headrace.cli import EXIT_DONE
+    from headrace.store.indexing import index_shard
+    from headrace.store.shards import find_shards
+
+    shards = find_shards(args.source)
+    if not shards:
+        raise SourceError(
+            f"{args.source} names no tar shards; expected a .tar file, a folder of them, or a-{{000..009}}.tar"
+        )
+    counts = [index_shard(shard) for shard in shards]
+    if args.json:
+        write_json({"schema": "headrace.pack.index/1", "shards": len(shards), "files": sum(counts)})
+    else:
+        write(f"indexed {pluralize(sum(counts), 'file')} in {pluralize(len(shards), 'shard')}")
+    return EXIT_DONE
+
+
+def _size(text: str) -> int:
+    from headrace.base.units import parse_size
+
+    try:
+        found = parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if found < 1:
+        raise argparse.ArgumentTypeError(f"expected a size above 0 such as {_DEFAULT_SHARD}, got {text}")
+    return int(found)

@@ -1,0 +1,95 @@
+"""Gives items the names of members, once and for all: from the list of items alone, so that a resumed run gives the same."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace.store.samples import IMAGE_PARTS, split_name
+
+_SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_STRANGE = re.compile(r"[\x00-\x1f\x7f\\:*?\"<>|#%&]+")
+_AGAIN = re.compile(r"#\d+$")
+#: Characters of one segment: file systems take 255 bytes.
+_LONGEST_SEGMENT = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An item and where it goes."""
+
+    id: str
+    name: str
+    begins_sample: bool
+    """Whether it is the first file of a sample, so that a shard may begin with it."""
+
+
+def name_members(ids: Iterable[str]) -> list[Named]:
+    """Return a name for each item, in order.
+
+    Each image is a sample of its own, as it is a job of its own in a folder: dots in its stem become `_`, and a stem that comes
+    again gets a number. Neighbours with the stem of an image join it, unless they are images: `0001.json` beside `0001.jpg`.
+    """
+    keys: set[str] = set()
+    split = ((one, *_split(one)) for one in ids)
+    groups = (list(group) for _, group in itertools.groupby(split, key=lambda found: found[1]))
+    return [named for group in groups for named in _name_group(group, keys)]
+
+
+def _name_group(group: Sequence[tuple[str, str, str]], keys: set[str]) -> Iterator[Named]:
+    """Yield names for neighbours with one stem, given as (id, stem, part)."""
+    key = ""
+    taken: set[str] = set()
+    for one, stem, part in group:
+        is_second = part in taken or (part in IMAGE_PARTS and bool(taken & IMAGE_PARTS))
+        begins = not key or is_second
+        if begins:
+            key, taken = _new_key(stem, keys), set()
+        taken.add(part)
+        yield Named(one, f"{key}.{part}", begins)
+
+
+def keep_names(ids: Iterable[str]) -> list[Named]:
+    """Return the names of items that come from shards: as they are there, but for a sample whose key was there before.
+
+    An id that came again ends in `#2`, which is no part of the name.
+    """
+    named: list[Named] = []
+    keys: set[str] = set()
+    last, key, parts = None, "", set[str]()
+    for one in ids:
+        sample, part = split_name(_AGAIN.sub("", one))
+        begins = sample != last or part in parts
+        if begins:
+            last, key, parts = sample, _free_key(sample, keys), set()
+        parts.add(part)
+        named.append(Named(one, f"{key}.{part}" if part else key, begins))
+    return named
+
+
+def _new_key(stem: str, keys: set[str]) -> str:
+    folder, slash, last = stem.rpartition("/")
+    return _free_key(folder + slash + last.replace(".", "_"), keys)
+
+
+def _free_key(wanted: str, keys: set[str]) -> str:
+    key, number = wanted, 1
+    while key in keys:
+        number += 1
+        key = f"{wanted}~{number}"
+    keys.add(key)
+    return key
+
+
+def _split(one: str) -> tuple[str, str]:
+    """Return an item's stem, safe as a name, and its part, such as `jpg`."""
+    text = _SCHEME.sub("", one)
+    segments = [_STRANGE.sub("_", part)[-_LONGEST_SEGMENT:] for part in text.split("/") if part not in ("", ".", "..")]
+    path = "/".join(segments) or "_"
+    folder, slash, last = path.rpartition("/")
+    stem, dot, part = last.rpartition(".")
+    if not dot or not stem or not part.isalnum():
+        stem, part = last, "bin"
+    return folder + slash + stem.lstrip(".") if stem.lstrip(".") else f"{folder}{slash}_", part.lower()

@@ -1,0 +1,74 @@
+"""Joins the files of one sample: neighbours in a tar with one stem, as WebDataset names them (`0001.jpg`, `0001.cls`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+#: Parts that are short texts about the sample, which become attributes of its job.
+TEXT_PARTS = ("cls", "txt", "json")
+#: Bytes of such a text; a longer one stays in the shard.
+MOST_TEXT = 4_096
+#: Parts that are the payload where a sample has several.
+IMAGE_PARTS = frozenset({"jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff"})
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One file in a shard."""
+
+    name: str
+    offset: int
+    length: int
+    crc32: int | None = None
+    text: str | None = None
+    """Its content, where the index holds it."""
+
+
+@dataclass(slots=True)
+class Sample:
+    """The files that belong together."""
+
+    key: str
+    parts: dict[str, Stored] = field(default_factory=dict)
+    flaw: str = ""
+    """Why it may not be used: one of its files cannot be read. It begins with a code."""
+
+    def choose(self, part: str | None = None) -> Stored | None:
+        """Return the file that a job works on; None if the sample has no such part.
+
+        Args:
+            part: Its name, such as `jpg` or `seg.png`; None: the first image, else the first that is no short text, else the
+                first.
+        """
+        if part is not None:
+            return self.parts.get(part)
+        images = (one for name, one in self.parts.items() if name.rpartition(".")[2] in IMAGE_PARTS)
+        others = (one for name, one in self.parts.items() if name not in TEXT_PARTS)
+        return next(images, None) or next(others, None) or next(iter(self.parts.values()), None)
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return the key and the part of a name: what is before and behind the first dot of its last segment."""
+    folder, slash, last = name.rpartition("/")
+    stem, _, part = last.partition(".")
+    return folder + slash + stem, part.lower()
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether tools put a file there for themselves: `.DS_Store`, `._0001.jpg`."""
+    return name.rpartition("/")[2].startswith(".")
+
+
+def join_samples(files: Iterable[Stored]) -> Iterator[Sample]:
+    """Yield samples in the order of their first files. A part that comes twice begins a sample of its own."""
+    sample: Sample | None = None
+    for file in files:
+        key, part = split_name(file.name)
+        if sample is None or sample.key != key or part in sample.parts:
+            if sample is not None:
+                yield sample
+            sample = Sample(key)
+        sample.parts[part] = file
+    if sample is not None:
+        yield sample

@@ -1,0 +1,131 @@
+"""One shard while it grows: a tar file that is added to, and that a later process goes on with.
+
+A member counts once the operating system has all of it. So a killed process leaves whole members and perhaps half of one,
+which is cut off. A machine that lost its power may leave anything; so the name of an unfinished shard says since which start of
+the machine it grows, and an older one is not believed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.store.samples import Stored
+from headrace.store.shard_index import Row
+from headrace.store.shards import read_text
+from headrace.store.tar_header import BLOCK, END, make_headers, padded
+from headrace.store.tar_scan import Flaw, TarScan
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NO_PADDING = bytes(BLOCK)
+
+
+def boot_mark() -> str:
+    """Return a text that is another one after each start of the machine."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()[:8]
+    except OSError:
+        return "unknown"
+
+
+class ShardWriter:
+    """Adds members to a file, which is created if it is missing.
+
+    Args:
+        path: Of the unfinished shard.
+
+    Attributes:
+        rows: Of the members so far.
+        size: Bytes so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[Row] = []
+        self.size = 0
+        self._digest = hashlib.sha256()
+        self.handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def recover(self) -> None:
+        """Take in the members that are there, and cut off what is not whole. Text and checksum are read again."""
+        for one in TarScan(self.handle):
+            if isinstance(one, Flaw):
+                break
+            data = os.pread(self.handle, one.length, one.offset)
+            head = os.pread(self.handle, one.offset - self.size, self.size)
+            self._digest.update(head + data + _padding(one.length))
+            self._note(Stored(one.name, one.offset, one.length, zlib.crc32(data)), data, None)
+            self.size = one.offset + padded(one.length)
+        os.ftruncate(self.handle, self.size)  # also makes the last member's padding whole, or takes an end's zeros away
+
+    def append(self, name: str, data: bytes, source: str | None = None) -> Stored:
+        """Add a member; return where it is.
+
+        Args:
+            name: Of the member.
+            data: Its bytes.
+            source: What the item was called, where that is not the name.
+
+        Raises:
+            OSError: If it cannot be written; nothing was added.
+        """
+        headers, padding = make_headers(name, len(data)), _padding(len(data))
+        try:
+            _write_all(self.handle, [headers, data, padding], self.size)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self.handle, self.size)
+            raise
+        for part in (headers, data, padding):
+            self._digest.update(part)
+        stored = Stored(name, self.size + len(headers), len(data), zlib.crc32(data))
+        self._note(stored, data, source)
+        self.size += len(headers) + len(data) + len(padding)
+        return stored
+
+    def _note(self, stored: Stored, data: bytes, source: str | None) -> None:
+        text = read_text(stored, data)
+        if text is not None:
+            stored = Stored(stored.name, stored.offset, stored.length, stored.crc32, text)
+        self.rows.append(Row(stored, source))
+
+    def name_sources(self, ids: Mapping[str, str]) -> None:
+        """Note what the members that were recovered were called: {name: id}; those that are not in it keep their name."""
+        for number, row in enumerate(self.rows):
+            one = ids.get(row.stored.name, row.stored.name)
+            self.rows[number] = Row(row.stored, None if one == row.stored.name else one)
+
+    def end(self) -> str:
+        """Write the mark of an end and see that all is on the disk; return the SHA-256 of the whole."""
+        _write_all(self.handle, [END], self.size)
+        os.fsync(self.handle)
+        digest = self._digest.copy()
+        digest.update(END)
+        return digest.hexdigest()
+
+    def clear(self) -> None:
+        """Take all members out."""
+        self.rows, self.size, self._digest = [], 0, hashlib.sha256()
+        os.ftruncate(self.handle, 0)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self.handle)
+
+
+def _padding(length: int) -> bytes:
+    return _NO_PADDING[: padded(length) - length]
+
+
+def _write_all(handle: int, parts: list[bytes], offset: int) -> None:
+    """Write parts one behind the other; raises OSError if the disk takes only some."""
+    wanted = sum(map(len, parts))
+    done = os.pwritev(handle, parts, offset)
+    if done < wanted:  # a full disk takes what it can, and says why at the next call
+        rest = b"".join(parts)
+        while done < wanted:
+            done += os.pwrite(handle, rest[done:], offset + done)

@@ -1,0 +1,166 @@
+"""Finds the shards that a user names, and lists what is in them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.base.errors import SourceError
+from headrace.store.samples import MOST_TEXT, TEXT_PARTS, Sample, Stored, is_hidden, join_samples, split_name
+from headrace.store.shard_index import Row, index_path, read_index
+from headrace.store.tar_scan import Flaw, TarScan
+
+logger = logging.getLogger("headrace")
+
+_BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
+#: Shards that one pattern can name.
+_MOST_SHARDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a shard holds."""
+
+    shard: Path
+    samples: list[Sample]
+    flaws: list[Flaw]
+    is_indexed: bool
+
+
+def find_shards(text: str | Path) -> list[Path] | None:
+    """Return the tar shards that a path names: a file, a folder of them, `shard-{000..009}.tar`; None if it names none.
+
+    Raises:
+        SourceError: If a pattern names shards that are not there.
+    """
+    path = Path(text)
+    if _BRACES.search(str(text)) and not path.exists():
+        shards = [Path(name) for name in expand_braces(str(text))]
+        missing = [shard for shard in shards if not shard.is_file()]
+        if missing:
+            raise SourceError(
+                f"{len(missing):,} of the {len(shards):,} shards of {text} do not exist, such as {missing[0]}"
+            )
+        return shards
+    if path.is_file():
+        return [path] if path.suffix == ".tar" else None
+    if not path.is_dir():
+        return None
+    shards = sorted(file for file in path.glob("*.tar") if not file.name.startswith("."))
+    # A folder of photographs that holds an archive among others stays a folder of photographs.
+    others = (file.name for file in path.iterdir() if not file.name.endswith((".tar", ".idx.parquet")))
+    return shards if shards and not any(name not in _BESIDE_SHARDS and name[0] != "." for name in others) else None
+
+
+_BESIDE_SHARDS = frozenset({"manifest.json", "unreadable.jsonl", "README.md", "LICENSE"})
+
+
+def expand_braces(text: str) -> list[str]:
+    """Return the names that `{000..009}` stands for; other text is one name."""
+    found = _BRACES.search(text)
+    if found is None:
+        return [text]
+    first, last = int(found[1]), int(found[2])
+    if not first <= last < first + _MOST_SHARDS:
+        raise SourceError(
+            f"{found[0]} names no shards; expected the smaller number first, and at most {_MOST_SHARDS:,}"
+        )
+    width = len(found[1])
+    rest = expand_braces(text[found.end() :])
+    return [
+        f"{text[: found.start()]}{number:0{width}d}{behind}" for number in range(first, last + 1) for behind in rest
+    ]
+
+
+@contextmanager
+def open_shard(shard: Path) -> Iterator[int]:
+    """Give a handle of a shard.
+
+    Raises:
+        SourceError: If it cannot be opened.
+    """
+    try:
+        handle = os.open(shard, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise SourceError(f"{shard} cannot be read: {error.strerror}") from error
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def list_rows(shard: Path, handle: int) -> tuple[list[Row], list[Flaw], bool]:
+    """Return the files in a shard, what cannot be read of it, and whether an index was used."""
+    rows = read_index(shard, handle)
+    if rows is not None:
+        return rows, [], True
+    found, flaws = [], []
+    scan = TarScan(handle)
+    for one in scan:
+        if isinstance(one, Flaw):
+            flaws.append(one)
+        elif not is_hidden(one.name):
+            found.append(Row(Stored(one.name, one.offset, one.length)))
+    if scan.num_archives > 1:
+        logger.warning("%s: %d archives stand in it one behind the other; all are read", shard, scan.num_archives)
+    if not scan.has_end and not flaws:
+        logger.warning("%s ends without the mark of an end: it may have been cut off between two files", shard)
+    if not found and not flaws:
+        flaws.append(Flaw("@0", 0, "tar.empty: there is no file in it"))
+    return found, flaws, False
+
+
+def list_shard(shard: Path) -> Listed:
+    """Return the samples of a shard, from its index, else from its headers.
+
+    Raises:
+        SourceError: If the shard or its index cannot be used.
+    """
+    with open_shard(shard) as handle:
+        rows, flaws, is_indexed = list_rows(shard, handle)
+        files = (row.stored if is_indexed else _with_text(row.stored, handle) for row in rows)
+        samples = list(join_samples(files))
+        return Listed(shard, samples, list(_blame(samples, flaws)), is_indexed)
+
+
+def _blame(samples: list[Sample], flaws: list[Flaw]) -> Iterator[Flaw]:
+    """Give flaws to the samples that they are of, as half a sample is a wrong one; yield those of no sample."""
+    by_key = {sample.key: sample for sample in samples}
+    for flaw in flaws:
+        sample = by_key.get(split_name(flaw.name)[0])
+        if sample is None and flaw.reason.startswith("tar.damaged") and len(samples) > 1:
+            last, before = samples[-1], samples[-2]
+            if len(last.parts) < len(before.parts):
+                last.flaw = f"{flaw.reason}; the files of this sample may be among them"
+        if sample is None:
+            yield flaw
+        else:
+            sample.flaw = sample.flaw or f"{flaw.reason} ({flaw.name}, header at byte {flaw.offset:,})"
+
+
+def read_text(stored: Stored, data: bytes) -> str | None:
+    """Return a file's content if it is a short text about a sample; None otherwise."""
+    if split_name(stored.name)[1] not in TEXT_PARTS or stored.length > MOST_TEXT:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _with_text(stored: Stored, handle: int) -> Stored:
+    if split_name(stored.name)[1] not in TEXT_PARTS or stored.length > MOST_TEXT:
+        return stored
+    data = os.pread(handle, stored.length, stored.offset)
+    return Stored(stored.name, stored.offset, stored.length, zlib.crc32(data), read_text(stored, data))
+
+
+def has_index(shard: Path) -> bool:
+    """Return whether a shard has an index."""
+    return index_path(shard).exists()

@@ -1,0 +1,155 @@
+"""`headrace pack`, as it is typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+from headrace.cli import main
+from headrace.samples.generator import make
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Return a folder of real photographs."""
+    folder = tmp_path / "photos"
+    make(folder, count=12, seed=4)
+    for other in folder.iterdir():
+        if other.suffix != ".jpg":
+            other.unlink()
+    return folder
+
+
+@pytest.mark.smoke
+def test_a_packed_folder_is_read_like_the_folder_that_was_packed(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same ids, the same pixels; the command says how to go on."""
+    data = tmp_path / "data"
+    assert main(["-q", "pack", str(photos), "-o", str(data)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"packed {len(list(photos.iterdir()))} files (")
+    assert f"--source {data}" in said
+    answers = []
+    for source in (hr.folder(photos), hr.shards(data)):
+        kept = hr.collect()
+        stages = [
+            hr.fetch("fetch"),
+            hr.decode("decode", hr.ImageInput()),
+            hr.stage("sum", lambda image: int(image.sum())),
+        ]
+        hr.run(hr.Pipeline(source, stages=stages, delivery=kept))
+        answers.append(sorted(kept.results))
+    assert answers[0] == answers[1]
+    assert main(["pack", str(data), "--verify"]) == 0
+    assert capsys.readouterr().out.endswith("as packed\n")
+    next(data.glob("*.tar")).write_bytes(b"x")
+    assert main(["pack", str(data), "--verify"]) == 1
+
+
+def test_what_was_packed_is_not_overwritten(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only with --force, which leaves other files alone by refusing."""
+    data = tmp_path / "data"
+    assert main(["-q", "pack", str(photos), "-o", str(data)]) == 0
+    assert main(["-q", "pack", str(photos), "-o", str(data)]) == 2
+    assert "go on with --resume, begin anew with --force" in capsys.readouterr().err
+    assert main(["-q", "pack", str(photos), "-o", str(data), "--force"]) == 0
+    assert main(["-q", "pack", str(photos), "-o", str(data), "--resume"]) == 0
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "diary.txt").touch()
+    assert main(["-q", "pack", str(photos), "-o", str(tmp_path / "mine"), "--force"]) == 2
+    assert (tmp_path / "mine" / "diary.txt").exists()
+    assert main(["-q", "pack", str(photos), "-o", str(photos / "inside")]) == 2
+    assert main(["-q", "pack", str(photos)]) == 2
+    assert main(["-q", "pack", "sqlite:///jobs.db", "-o", str(data)]) == 2
+
+
+def test_shards_of_others_are_packed_again_and_indexed(photos: Path, tmp_path: Path) -> None:
+    """What cannot be read of them is listed, and the rest is packed; --index refuses to hide it."""
+    shard = tmp_path / "theirs.tar"
+    with tarfile.open(shard, "w") as tar:
+        tar.add(photos, "photos")
+    assert main(["-q", "pack", str(shard), "--index"]) == 0
+    assert (tmp_path / "theirs.idx.parquet").exists()
+    (tmp_path / "theirs.idx.parquet").unlink()
+    os.truncate(shard, shard.stat().st_size // 2)
+    assert main(["-q", "pack", str(shard), "--index"]) == 3
+    data = tmp_path / "data"
+    assert main(["-q", "pack", str(shard), "-o", str(data)]) == 0
+    manifest = json.loads((data / "manifest.json").read_text())
+    assert manifest["complete"]
+    assert manifest["unreadable"] == 1
+    assert "tar.truncated" in (data / "unreadable.jsonl").read_text()
+    assert 0 < manifest["files"] < 12
+
+
+def test_json_is_the_manifest(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same document, in the file and on stdout."""
+    data = tmp_path / "data"
+    assert main(["-q", "pack", str(photos), "-o", str(data), "--format", "parquet", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((data / "manifest.json").read_text())
+
+
+def test_nothing_that_can_be_read_is_exit_status_1(tmp_path: Path) -> None:
+    """A folder of which every file is a device."""
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "a.jpg").symlink_to("/dev/zero")
+    assert main(["-q", "pack", str(tmp_path / "odd"), "-o", str(tmp_path / "data")]) == 1
+    assert "file.special" in (tmp_path / "data" / "unreadable.jsonl").read_text()
+
+
+def test_ctrl_c_keeps_what_was_packed(tmp_path: Path) -> None:
+    """Exit status 130, and the command that goes on; the bytes come out as if nothing had happened."""
+    files = tmp_path / "files"
+    files.mkdir()
+    for number in range(3_000):
+        (files / f"{number:04d}.bin").write_bytes(bytes([number % 251]) * 20_000)
+    command = [sys.executable, "-m", "headrace", "pack", str(files), "-o", str(tmp_path / "data"), "--shard", "5MB"]
+    process = subprocess.Popen(
+        [*command, "--set", "source.max_in_flight=16"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not (tmp_path / "data" / "shard-000001.tar").exists() and process.poll() is None:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert out.startswith("not complete: ")
+    assert out.rstrip().endswith("--resume")
+    assert subprocess.run([*command, "--resume"], capture_output=True, check=False).returncode == 0
+    manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
+    assert manifest["complete"]
+    assert manifest["files"] == 3_000
+
+
+def test_a_full_disk_is_said_and_survived(tmp_path: Path) -> None:
+    """A limit on the size of files stands for a disk that is full; with more room the run goes on by itself or is resumed."""
+    files = tmp_path / "files"
+    files.mkdir()
+    for number in range(40):
+        (files / f"{number:02d}.bin").write_bytes(os.urandom(20_000))
+    command = [sys.executable, "-m", "headrace", "pack", str(files), "-o", str(tmp_path / "data")]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY)),
+    )  # fmt: skip
+    said = ""
+    while "cannot be written" not in said:
+        line = process.stderr.readline()  # type: ignore[union-attr]
+        assert line, said
+        said += line
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    process.communicate(timeout=120)
+    subprocess.run([*command, "--resume"], capture_output=True, check=True)
+    manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
+    assert (manifest["files"], manifest["complete"]) == (40, True)
+    assert main(["-q", "pack", str(tmp_path / "data"), "--verify"]) == 0
