@@ -53,6 +53,7 @@ CASES: dict[str, Case] = {
     "read": Case(make=lambda more: Faults(read=_STEP + more, workers=1), verdict="LOADING", stage="read"),
     "decode": Case(make=lambda more: Faults(decode=_STEP + more, workers=1), verdict="LOADING", stage="decode"),
     "augment": Case(make=lambda more: Faults(augment=_STEP + more, workers=1), verdict="LOADING", stage="augment"),
+    "tokenise": Case(make=lambda more: Faults(tokenise=_STEP + more, workers=1), verdict="LOADING", stage="tokenise"),
     "collate": Case(make=lambda more: Faults(collate=_STEP + more, workers=1), verdict="LOADING", stage="collate"),
     "too few workers": Case(
         make=lambda more: Faults(read=_STEP + more, workers=1), verdict="LOADING", cause="too few workers"
@@ -65,6 +66,8 @@ CASES: dict[str, Case] = {
         make=lambda more: Faults(worker_start=12 * more, epoch_steps=12), verdict="LOADING", cause="epoch start"
     ),
     "in the training thread": Case(make=lambda more: Faults(prepare=more), verdict="LOADING", stage="prepare"),
+    "in the loss": Case(make=lambda more: Faults(loss=more), verdict="SYNC", stage="loss"),
+    "before the update": Case(make=lambda more: Faults(before_update=more), verdict="SYNC", stage="before_update"),
     "after the update": Case(make=lambda more: Faults(after=more), verdict="SYNC", stage="after"),
     "optimizer": Case(make=lambda more: Faults(optimizer=more + 0.1 * _STEP), verdict="OPTIMIZER"),
     "checkpoint": Case(make=lambda more: Faults(checkpoint=10 * more), verdict="CHECKPOINT"),

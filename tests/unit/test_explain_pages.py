@@ -13,7 +13,15 @@ from types import ModuleType
 import pytest
 
 from headrace.diagnose import diagnosis, verdict
-from headrace.diagnose.training import cost, loading_costs, memory_costs, rank_costs, step_costs, verdicts
+from headrace.diagnose.training import (
+    cost,
+    loading_costs,
+    memory_costs,
+    rank_costs,
+    step_costs,
+    uneven_shards,
+    verdicts,
+)
 from headrace.diagnose.verdict import agreement, cores, proposal, ranking
 from headrace.runs.formats.diagnosis import VerdictClass
 
@@ -30,7 +38,7 @@ SEVERAL = {
 #: Modules whose rule may give any class; the index explains it.
 OF_ANY_CLASS = {"measured"}
 #: Modules with the rules of trainings.
-OF_TRAINING = (cost, loading_costs, memory_costs, rank_costs, step_costs, verdicts)
+OF_TRAINING = (cost, loading_costs, memory_costs, rank_costs, step_costs, uneven_shards, verdicts)
 #: Rules handed on from one that was looked at already.
 HANDED_ON = {"self.rule"}
 

@@ -43,7 +43,8 @@ def loading_profile(
         seconds=float(total.mean()),
         median_seconds=float(np.median(total)),
         p95_seconds=float(np.percentile(total, 95)),
-        busy_share=float(total.mean()) * per_step / (workers * step) if workers and step else None,
+        # Above 1 where turns of epochs, which are in no plain step, gave workers time to load ahead.
+        busy_share=min(float(total.mean()) * per_step / (workers * step), 1.0) if workers and step else None,
         work=_work(batches.work, used),
         headroom=headroom.ratio if headroom is not None and np.isfinite(headroom.ratio) else None,
     )

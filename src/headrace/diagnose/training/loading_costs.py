@@ -6,10 +6,11 @@ import numpy as np
 
 from headrace.base.formatting import pluralize, quote_arg
 from headrace.base.units import format_duration
+from headrace.diagnose.training import rate
 from headrace.diagnose.training.cost import WORTH_WORK, Cost, View, fact
 from headrace.runs.formats.diagnosis import EvidenceLine, Remedy, VerdictClass
 from headrace.runs.formats.training_profile import LoadingProfile
-from headrace.runs.training_phases import Phase
+from headrace.runs.training_phases import LoaderWork, Phase
 
 #: The field's red flags: shares of the step that waits for data.
 RED_FLAG, VERY_RED_FLAG = 0.2, 0.3
@@ -19,6 +20,8 @@ BUSY = 0.8
 _BUNCHED = 0.6
 #: ... and batches are uneven if the 95th percentile is so many times the median.
 _UNEVEN = 1.5
+#: A first epoch that reads so many times as slowly as later ones read cold data; fewer batches than these say nothing of it.
+_COLD, _FEW_BATCHES = 2.0, 8
 #: Work that takes this share of a batch is named.
 _NAMED = 0.4
 
@@ -238,4 +241,22 @@ def preparing(view: View) -> Cost | None:
         share=share,
         evidence=evidence,
         remedies=(Remedy(says="do it in the loader's workers: in the data set's transform or in collate_fn"),),
+    )
+
+
+def note_of_cold_epoch(view: View) -> str | None:
+    """Return a sentence on an epoch that read from a disk or a store what later ones had in memory; None where none did."""
+    read, starts = view.rank.batches.work.get(LoaderWork.READ), rate.epoch_starts(view.rank.steps)
+    if read is None or len(starts) < 2:
+        return None
+    number, turn = view.rank.batches.step, view.rank.steps.number[starts[1]]
+    first, later = (read.wall[which] for which in ((number >= 0) & (number < turn), number >= turn))
+    if min(len(first), len(later)) < _FEW_BATCHES:
+        return None
+    cold, warm = float(np.median(first)), float(np.median(later))
+    if cold < _COLD * warm or cold - warm < WORTH_WORK * view.step_seconds:
+        return None
+    return (
+        f"reading a batch took {format_duration(cold)} in the first epoch and {format_duration(warm)} later: data came from a "
+        "disk or a store, and then from memory; data that do not fit into memory are read so in each epoch"
     )

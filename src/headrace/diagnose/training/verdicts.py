@@ -10,13 +10,14 @@ from __future__ import annotations
 from headrace.base.formatting import pluralize, quote_arg
 from headrace.base.units import format_duration
 from headrace.diagnose.training.cost import WORTH_WORK, Cost, View, costs_worth, fact
-from headrace.diagnose.training.loading_costs import epoch_starts, preparing, waiting
+from headrace.diagnose.training.loading_costs import epoch_starts, note_of_cold_epoch, preparing, waiting
 from headrace.diagnose.training.memory_costs import memory_pressure, note_of_growth
 from headrace.diagnose.training.profile import describe_training
 from headrace.diagnose.training.rank_costs import note_of_order, same_data, waiting_for_ranks
 from headrace.diagnose.training.remedies import predict_remedies
 from headrace.diagnose.training.step_costs import checkpoints, missing_cores, optimizer, own_code
 from headrace.diagnose.training.steps import RankSteps, read_steps
+from headrace.diagnose.training.uneven_shards import uneven_shards
 from headrace.runs.formats.diagnosis import Bound, Confidence, DiagnosisDocument, Finding, Remedy, VerdictClass
 from headrace.runs.formats.training_profile import TrainingDocument
 from headrace.runs.reader import Run
@@ -87,6 +88,7 @@ def find_costs(analysis: TrainingAnalysis, view: View) -> list[Cost]:
         checkpoints(view),
         missing_cores(view),
         memory_pressure(view),
+        uneven_shards(analysis.ranks),
         waiting_for_ranks(analysis.document.together.judged) if analysis.document.together.judged is not None else None,
     ]
     return costs_worth(found)
@@ -218,7 +220,7 @@ def _notes(analysis: TrainingAnalysis, view: View) -> tuple[str, ...]:
     if validation is not None and validation.seconds >= _MUCH_VALIDATION * view.profile.total_seconds:
         share = validation.seconds / view.profile.total_seconds
         found.append(f"validation takes {share:.0%} of the time; validate less often, or on fewer samples")
-    found += [text for text in [note_of_growth(view)] if text is not None]
+    found += [text for text in (note_of_growth(view), note_of_cold_epoch(view)) if text is not None]
     warm_up = [one for one in view.profile.apart if one.what in ("warm_up", "recompiled")]
     if sum(one.count for one in warm_up):
         seconds = format_duration(sum(one.seconds for one in warm_up))

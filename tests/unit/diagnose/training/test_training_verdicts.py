@@ -245,3 +245,32 @@ def test_no_bound_is_said_where_none_is_known(tmp_path: Path) -> None:
     assert "at most" not in text
     assert "cannot be more than" not in text
     assert "what more would be won without it is not known" in text
+
+
+@pytest.mark.parametrize(("short", "is_named"), [(30, True), (38, False)])
+def test_uneven_shards_are_named(short: int, is_named: bool, tmp_path: Path) -> None:
+    """One rank has 40 steps an epoch, the other 30: both are idle for 12.5 % on average. 38 are not worth a word."""
+    run = MadeRun(tmp_path / "run")
+    for rank, count in ((0, 40), (1, short)):
+        for _ in range(2):
+            for index in range(count):
+                run.stretch(MODEL, rank=rank, kind=Kind.PLAIN if index else Kind.EPOCH_START)
+        run.stretch(MODEL, rank=rank, kind=Kind.EPOCH_START)
+    first = diagnose(run).first
+    assert (first.title == "STRAGGLER (uneven shards)") is is_named
+    if is_named:
+        assert "an epoch has 40 steps in rank 0 and 30 in rank 1" in first.says
+        assert first.gain == pytest.approx(1 / 0.875)
+
+
+@pytest.mark.parametrize(("later", "is_noted"), [(2.0, True), (9.0, False)])
+def test_a_cold_first_epoch_is_noted(later: float, is_noted: bool, tmp_path: Path) -> None:
+    """Reading took 10 ms a batch, and then 2 ms; a little less is no other storage."""
+    run = MadeRun(tmp_path / "run")
+    for epoch in range(2):
+        for index in range(30):
+            number = run.stretch(MODEL, kind=Kind.PLAIN if index else Kind.EPOCH_START)
+            read = later if epoch else 10.0
+            run.batch(number, {LoaderWork.ITEMS: (read + 1.0, 0.1), LoaderWork.READ: (read, 0.0)})
+    notes = [text for text in diagnose(run).warnings if "in the first epoch" in text]
+    assert len(notes) == is_noted
