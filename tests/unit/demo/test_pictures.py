@@ -7,11 +7,6 @@ from headrace.demo.pictures import Outcome, draw_outcomes, draw_waterfall
 from headrace.runs.formats.profile import Estimate
 
 
-def stage(name: str, mean: float | None) -> Any:
-    """Return a stage of which only the mean service is known."""
-    return SimpleNamespace(name=name, service=SimpleNamespace(mean=mean))
-
-
 def outcome(name: str, ratio: Estimate | None) -> Outcome:
     """Return a proposal that was only asked."""
     return Outcome(name, cast("Any", SimpleNamespace(throughput=SimpleNamespace(ratio=ratio))), None)
@@ -19,7 +14,7 @@ def outcome(name: str, ratio: Estimate | None) -> Outcome:
 
 def test_a_bar_begins_where_the_one_before_ends() -> None:
     """A waterfall: the longest bar is the slowest stage, and a stage that takes no time has a mark."""
-    fetch, decode, none = draw_waterfall([stage("fetch", 0.03), stage("decode", 0.01), stage("deliver", None)])
+    fetch, decode, none = draw_waterfall([("fetch", 0.03), ("decode", 0.01), ("deliver", 0.0)])
     assert fetch.count("#") == 3 * decode.count("#")
     assert decode.index("#") == fetch.rindex("#") + 1
     assert none.endswith("|")

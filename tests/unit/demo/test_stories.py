@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import runpy
 import shlex
 import tomllib
 from pathlib import Path
@@ -16,8 +17,8 @@ import headrace.demo.stories
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
 from headrace.cli import main, make_parser
-from headrace.demo.stories import Story, copy_story, find_folder, find_folders, read_story
-from headrace.demo.telling import list_commands
+from headrace.demo.stories import Change, Story, copy_story, find_folder, find_folders, read_story
+from headrace.demo.telling import CommandFailed, Telling, list_commands
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "stories"
 NAMES = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
@@ -63,7 +64,9 @@ def test_the_commands_can_be_typed_where_the_files_are(name: str) -> None:
         _, rest = make_parser(argv).parse_known_args(argv)
         assert not rest, command
     for change in story.changes:
-        if change.tried:
+        if change.tried and story.is_training:
+            assert (EXAMPLES / name / change.tried.split(" ")[0]).is_file()
+        elif change.tried:
             Plan.load(EXAMPLES / name / change.tried.partition("@")[2])
 
 
@@ -120,6 +123,42 @@ def test_commands_come_in_the_order_of_the_story() -> None:
     """Profile, diagnosis; then each proposal is asked and tried."""
     story = Story(title="", believed="", learned="", slow="jobs.py:slow@slow.toml", items=7)
     assert [command.split()[2] for command in list_commands(story)] == ["profile", "diagnose"]
+
+
+def test_a_training_is_recorded_and_compared_as_such() -> None:
+    """Its script stands where a pipeline and its Plan do, with its arguments."""
+    changes = (Change(name="", asks="", whatif=("--set", "loader.workers=2"), tried="train.py --workers 2"),)
+    story = Story(title="", believed="", learned="", slow="train.py", changes=changes)
+    assert list_commands(story) == [
+        "$ headrace train -o runs/slow train.py",
+        "$ headrace diagnose runs/slow",
+        "$ headrace whatif runs/slow --set loader.workers=2",
+        "$ headrace train compare train.py 'train.py --workers 2' --blocks 6",
+    ]
+
+
+def test_a_story_says_which_packages_are_missing(tmp_path: Path) -> None:
+    """Before anything runs."""
+    story = Story(title="", believed="", learned="", slow="train.py", needs=("no_such_package",))
+    with pytest.raises(CommandFailed, match="needs no_such_package: pip install no_such_package"):
+        Telling(story, tmp_path, print).tell()
+
+
+@pytest.mark.full
+def test_both_tokenisers_give_the_same_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fix of the story changes nothing that is learnt from."""
+    pytest.importorskip("transformers")
+    from transformers import BertTokenizerFast
+    from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
+
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLES / "tokeniser" / "texts.py"))
+    texts = Path("texts.txt").read_text().splitlines()
+    padded = {"max_length": 128, "padding": "max_length", "truncation": True}
+    slow, fast = BertTokenizerLegacy("vocabulary.txt"), BertTokenizerFast("vocabulary.txt")
+    ids = fast(texts, **padded)["input_ids"]
+    assert len(ids) == 480
+    assert [slow(text, **padded)["input_ids"] for text in texts] == ids
 
 
 def test_nms_keeps_the_same_boxes() -> None:
