@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from headrace.profiler.profile import ProfileSettings, profile
     from headrace.sources.folder import Folder as folder
     from headrace.sources.items import Items as items
+    from headrace.sources.objects import Objects as objects
     from headrace.sources.queue_source import QueueSource as queue
     from headrace.sources.shards import Shards as shards
     from headrace.sources.urls import UrlList as urls
@@ -114,6 +115,7 @@ _WHERE = {
     "join": "headrace.stages.stage",
     "jsonl": "headrace.delivery.jsonl:JsonLines",
     "nms": "headrace.stages.postprocess",
+    "objects": "headrace.sources.objects:Objects",
     "parquet": "headrace.delivery.parquet:Parquet",
     "profile": "headrace.profiler.profile",
     "queue": "headrace.sources.queue_source:QueueSource",
@@ -170,6 +172,7 @@ __all__ = [
     "jsonl",
     "nms",
     "note_placement",
+    "objects",
     "parquet",
     "profile",
     "queue",

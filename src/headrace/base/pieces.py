@@ -15,3 +15,28 @@ class Piece:
     length: int
     crc32: int | None = None
     """Of the bytes, as `zlib.crc32` counts it; None: nobody noted it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePiece:
+    """Bytes of an object in an object store, or all of it.
+
+    Only a source of the program makes one: it is read with the operator's credentials, so no job from a queue may name one.
+    """
+
+    store: str
+    """Address of the bucket, such as `s3://photos`."""
+    path: str
+    """Of the object in it."""
+    offset: int
+    length: int
+    object_size: int
+    etag: str | None = None
+    """Of the object when it was listed: what was replaced since is refused. None: the store tells none."""
+    crc32: int | None = None
+    """As of `Piece`."""
+
+    @property
+    def shown(self) -> str:
+        """The address of the object, for people to read."""
+        return f"{self.store}/{self.path}"

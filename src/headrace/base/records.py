@@ -18,10 +18,10 @@ import numpy as np
 
 from headrace.base.error_origin import Origin
 from headrace.base.passage import Passage
-from headrace.base.pieces import Piece
+from headrace.base.pieces import Piece, RemotePiece
 
-#: What a job may carry: an address, a path, a part of a file, bytes already at hand, or an array.
-Payload = str | bytes | Path | Piece | np.ndarray
+#: What a job may carry: an address, a path, a part of a file or object, bytes already at hand, or an array.
+Payload = str | bytes | Path | Piece | RemotePiece | np.ndarray
 
 
 class OutcomeKind(StrEnum):

@@ -21,6 +21,7 @@ RELEVANT = (
     "boto3",
     "msgspec",
     "numpy",
+    "obstore",
     "onnx",
     "onnxruntime",
     "onnxruntime-gpu",

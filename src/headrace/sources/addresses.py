@@ -48,7 +48,13 @@ QUEUES = Registry(
 )
 _LIST = "headrace.sources.urls:UrlList"
 #: What `--source` opens beside queues and folders. {scheme: called with the address and `drain`}, {".suffix": with the file}.
-SOURCES = Registry("headrace.sources", {".txt": _LIST, ".lst": _LIST, ".urls": _LIST}, "--source", SCHEME_OR_SUFFIX)
+_OBJECTS = "headrace.sources.objects:Objects"
+SOURCES = Registry(
+    "headrace.sources",
+    {".txt": _LIST, ".lst": _LIST, ".urls": _LIST, "s3": _OBJECTS, "gs": _OBJECTS, "az": _OBJECTS},
+    "--source",
+    SCHEME_OR_SUFFIX,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from headrace.base.errors import SourceError
@@ -66,7 +66,7 @@ class Shards(FiniteSource):
         num_flaws = sum(len(one.flaws) + sum(bool(sample.flaw) for sample in one.samples) for one in listed)
         if num_flaws:
             logger.warning("%s: %s cannot be read, and will be rejected", self._path, pluralize(num_flaws, "part"))
-        return _number(entry for one in listed for entry in self._of_shard(one))
+        return number_ids(entry for one in listed for entry in self._of_shard(one))
 
     def _of_shard(self, listed: Listed) -> Iterator[Entry]:
         for sample in listed.samples:
@@ -92,7 +92,7 @@ class Shards(FiniteSource):
         return Entry(chosen.name, piece, texts)
 
 
-def _number(entries: Iterator[Entry]) -> Iterator[Entry]:
+def number_ids(entries: Iterable[Entry]) -> Iterator[Entry]:
     """Give ids that come again a number, as one name may be in two shards."""
     seen: dict[str, int] = {}
     for entry in entries:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -20,12 +20,13 @@ from headrace.base.http_client import HttpClient
 from headrace.base.http_error import HttpError, strip_secrets
 from headrace.base.http_settings import HttpSettings
 from headrace.base.network_rules import NetworkRules
-from headrace.base.pieces import Piece
+from headrace.base.pieces import Piece, RemotePiece
 from headrace.base.policies.breaker import BreakerPolicy
 from headrace.base.records import Job
 from headrace.base.settings import build, check
 from headrace.stages.local_files import PieceReader, file_reader
 from headrace.stages.stage import Stage, StageContext
+from headrace.store.object_reader import ObjectReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +100,25 @@ class FetchStage(Stage):
         )
         known = context.shared.setdefault("servers", Destinations(policy))
         servers = _Servers(known, client, context, self.name, settings.give_up_seconds)
-        return _Fetcher(servers, network.files, settings.max_bytes)
+        # Shared by the workers: neighbours in a shard come with one request.
+        objects = context.shared.setdefault("objects", ObjectReader(settings.max_bytes, settings.timeout_seconds))
+        read_object = functools.partial(_read_object, objects, context, self.name)
+        return _Fetcher(servers, read_object, network.files, settings.max_bytes)
+
+
+def _read_object(objects: ObjectReader, context: StageContext, name: str, piece: RemotePiece) -> bytes:
+    """Return a piece, and count what its requests cost."""
+    return objects(piece, lambda what, number: context.count(f"{name}.object_{what}", number))
 
 
 class _Fetcher:
     """What one worker calls, and what one thread calls that carries the calls of many."""
 
-    def __init__(self, servers: _Servers, files: list[str] | None, max_bytes: int) -> None:
+    def __init__(
+        self, servers: _Servers, objects: Callable[[RemotePiece], bytes], files: list[str] | None, max_bytes: int
+    ) -> None:
         self._servers = servers
+        self._objects = objects
         self._read_file = file_reader(files, max_bytes)
         self._read_piece = PieceReader(files, max_bytes)
         # Whoever wrote the address may have no access to this machine, whatever source it came through.
@@ -124,9 +136,11 @@ class _Fetcher:
         if isinstance(payload, bytes | np.ndarray):
             return payload
         if isinstance(payload, Path):
-            return (yield InThread(partial(self._read_file, payload)))
+            return (yield InThread(functools.partial(self._read_file, payload)))
         if isinstance(payload, Piece):
-            return (yield InThread(partial(self._read_piece, payload)))
+            return (yield InThread(functools.partial(self._read_piece, payload)))
+        if isinstance(payload, RemotePiece):
+            return (yield InThread(functools.partial(self._objects, payload)))
         if not isinstance(payload, str):
             raise FetchRejected(
                 f"fetch.type: the job holds {type(payload).__name__}; expected an address, a path or bytes; a module that "
@@ -134,7 +148,7 @@ class _Fetcher:
             )
         scheme = payload.partition(":")[0].lower()
         if scheme == "file":
-            return (yield InThread(partial(self._read_address, _path(payload))))
+            return (yield InThread(functools.partial(self._read_address, _path(payload))))
         if scheme in ("http", "https"):
             return (yield from self._servers.downloading(payload))
         shown = strip_secrets(payload)

@@ -26,7 +26,7 @@ import pyarrow.parquet
 
 from headrace.base.errors import SourceError
 from headrace.store.samples import Stored
-from headrace.store.tar_header import BLOCK, padded
+from headrace.store.tar_header import BLOCK
 
 #: Version of the index. 1: 2026-11, first.
 VERSION = 1
@@ -113,27 +113,46 @@ def read_index(shard: Path, handle: int) -> list[Row] | None:
     path = index_path(shard)
     if not path.exists():
         return None
-    remedy = f"make it anew with: headrace pack --index {shard}"
+    rows, headers = read_rows(path, os.fstat(handle).st_size, str(shard))
+    if headers != _hash_headers(handle, [row.stored.offset for row in rows]):
+        raise SourceError(
+            f"the index {path} is of another file than {shard.name}: their headers differ; {_remedy(str(shard))}"
+        )
+    return rows
+
+
+def read_rows(index: Path | pyarrow.BufferReader, size: int, shard: str) -> tuple[list[Row], str]:
+    """Return the rows of an index, and the hash of the shard's headers, which is for the caller to compare.
+
+    Args:
+        index: The file, or its content.
+        size: Of the shard.
+        shard: Its name, for errors.
+
+    Raises:
+        SourceError: As `read_index` does.
+    """
+    where = index if isinstance(index, Path) else f"of {shard}"
     try:
-        file = pyarrow.parquet.ParquetFile(path)
+        file = pyarrow.parquet.ParquetFile(index)
         said = json.loads((file.metadata.metadata or {}).get(_KEY, b"{}"))
-        size = os.fstat(handle).st_size
         _check(file.metadata, said, size)
         table = file.read(columns=_SCHEMA.names)
         columns = [table[name].cast(_SCHEMA.field(name).type).to_pylist() for name in _SCHEMA.names]
+        headers = str(said["headers"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, pyarrow.ArrowException) as error:
-        raise SourceError(f"the index {path} cannot be used: {error}; {remedy}") from None
+        raise SourceError(f"the index {where} cannot be used: {error}; {_remedy(shard)}") from None
     names, offsets, lengths, crcs, texts, sources = columns
     if any(None in column for column in (names, offsets, lengths, crcs)) or any(
         offset < BLOCK or length < 0 or offset + length > size for offset, length in zip(offsets, lengths, strict=True)
     ):
-        raise SourceError(f"the index {path} names places that are not in the shard; {remedy}")
-    if said["headers"] != _hash_headers(handle, offsets):
-        raise SourceError(f"the index {path} is of another file than {shard.name}: their headers differ; {remedy}")
-    return [
-        Row(Stored(name, offset, length, crc, text), source)
-        for name, offset, length, crc, text, source in zip(names, offsets, lengths, crcs, texts, sources, strict=True)
-    ]
+        raise SourceError(f"the index {where} names places that are not in the shard; {_remedy(shard)}")
+    rows = zip(names, offsets, lengths, crcs, texts, sources, strict=True)
+    return [Row(Stored(name, at, length, crc, text), source) for name, at, length, crc, text, source in rows], headers
+
+
+def _remedy(shard: str) -> str:
+    return f"make it anew with: headrace pack {shard} --index"
 
 
 def _check(metadata: Any, said: dict[str, Any], size: int) -> None:
@@ -156,8 +175,3 @@ def _hash_headers(handle: int, offsets: Sequence[int]) -> str:
     for offset in [*offsets[::step], *offsets[-1:]]:
         digest.update(os.pread(handle, BLOCK, offset - BLOCK))
     return digest.hexdigest()
-
-
-def rows_end(rows: Sequence[Row]) -> int:
-    """Return where the next header would be."""
-    return rows[-1].stored.offset + padded(rows[-1].stored.length) if rows else 0

@@ -1,0 +1,98 @@
+"""The objects of a bucket, or the samples of the tar shards in it, as jobs."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow
+
+from headrace.base.errors import ItemError, SourceError
+from headrace.base.pieces import RemotePiece
+from headrace.sources.finite import Entry, FiniteSource
+from headrace.sources.folder import IMAGE_PATTERNS
+from headrace.sources.shards import number_ids
+from headrace.store.objects import Bucket, Listed, ObjectAddress
+from headrace.store.samples import TEXT_PARTS, join_samples
+from headrace.store.shard_index import index_path, read_rows
+
+
+class Objects(FiniteSource):
+    """One job per object below a prefix; where there are tar shards, one per sample in them.
+
+    The id is the name below the prefix, or the name in the shard. An object that is replaced while the run lasts is rejected.
+    Shards need the index that `headrace pack` writes beside them.
+
+    Args:
+        url: `s3://bucket/prefix`, `gs://...` or `az://...`; credentials come from the environment or the machine's role.
+        patterns: Names of objects that count, in any case.
+        drain: Unused: the source has an end.
+        max_receives: Tries of one job.
+    """
+
+    def __init__(
+        self, url: str, *, patterns: Sequence[str] = IMAGE_PATTERNS, drain: bool = False, max_receives: int = 3
+    ) -> None:
+        super().__init__(max_receives=max_receives)
+        self._address = ObjectAddress.parse(url)
+        self._patterns = tuple(pattern.lower() for pattern in patterns)
+
+    @property
+    def where(self) -> str:
+        """The address, and the patterns if they are not the default."""
+        patterns = "" if self._patterns == IMAGE_PATTERNS else f", only {', '.join(self._patterns)}"
+        return f"the objects {self._address.store}/{self._address.prefix}{patterns}"
+
+    def entries(self) -> Iterator[Entry]:
+        """Return what is there now, in order of the alphabet.
+
+        Raises:
+            SourceError: If the bucket cannot be listed, there is nothing, or a shard has no index.
+        """
+        bucket = Bucket(self._address.store)
+        found = bucket.list_objects(self._address.prefix)
+        shards = [one for one in found if one.path.endswith(".tar")]
+        if shards:
+            return number_ids([entry for shard in shards for entry in self._of_shard(bucket, shard, found)])
+        wanted = [one for one in found if self._counts(one.path)]
+        if not wanted:
+            shown = f"{self._address.store}/{self._address.prefix}"
+            raise SourceError(
+                f"{shown} has no object named {', '.join(self._patterns)} among {len(found):,}, and no tar shard"
+            )
+        return (Entry(self._name(one.path), self._piece(one, 0, one.size)) for one in wanted)
+
+    def _counts(self, path: str) -> bool:
+        name = path.rpartition("/")[2].lower()
+        return not name.startswith(".") and any(fnmatch.fnmatch(name, one) for one in self._patterns)
+
+    def _name(self, path: str) -> str:
+        return path.removeprefix(f"{self._address.prefix}/")
+
+    def _piece(self, one: Listed, offset: int, length: int, crc32: int | None = None) -> RemotePiece:
+        return RemotePiece(self._address.store, one.path, offset, length, one.size, one.etag, crc32)
+
+    def _of_shard(self, bucket: Bucket, shard: Listed, found: Sequence[Listed]) -> Iterator[Entry]:
+        beside = index_path(Path(shard.path)).as_posix()
+        index = next((one for one in found if one.path == beside), None)
+        shown = f"{self._address.store}/{shard.path}"
+        if index is None:
+            raise SourceError(
+                f"{shown} has no index {beside}; make it where the shard was packed, with `headrace pack --index`"
+            )
+        try:
+            content = bucket.get(index.path, 0, index.size, index.etag).data
+        except ItemError as error:
+            raise SourceError(error.reason) from None
+        # The headers are not compared: that would be a request each. The checksum of each file is.
+        rows, _ = read_rows(pyarrow.BufferReader(content), shard.size, shown)
+        for sample in join_samples(row.stored for row in rows):
+            chosen = sample.choose()
+            assert chosen is not None
+            texts = {
+                name: one.text.strip()
+                for name in TEXT_PARTS
+                if (one := sample.parts.get(name)) and one.text is not None
+            }
+            yield Entry(chosen.name, self._piece(shard, chosen.offset, chosen.length, chosen.crc32), texts)

@@ -1,0 +1,197 @@
+"""Object stores (S3, Google Cloud Storage, Azure) through obstore: lists objects and reads parts of them.
+
+obstore is imported here alone. Credentials come by each store's usual chain (environment, shared files, roles of the machine);
+they are not looked at here, and no message quotes what the library says of a request beyond its status.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import os
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from headrace.base.errors import FetchFailed, FetchRejected, ItemError, MissingExtra, SourceError
+from headrace.base.pieces import RemotePiece
+
+#: Schemes of addresses of buckets.
+SCHEMES = ("s3", "gs", "az")
+_BUSY = re.compile(r"\b(429|503|500|502|504)\b|SlowDown|slow down|reduce your request rate", re.IGNORECASE)
+_FORBIDDEN = re.compile(r"\b(401|403)\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"credential|token provider|metadata", re.IGNORECASE)
+
+
+#: Before a list is asked for again, as nobody else would.
+_PAUSES = (0.2, 1.0, 3.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectAddress:
+    """A bucket and what of it is meant."""
+
+    store: str
+    """`s3://photos`."""
+    prefix: str
+    """Without slashes around it; empty: the whole bucket."""
+
+    @classmethod
+    def parse(cls, url: str) -> ObjectAddress:
+        """Read an address; raises SourceError if it names no bucket, or holds what belongs into the environment."""
+        parts = urlsplit(url)
+        if parts.scheme.lower() not in SCHEMES or not parts.hostname:
+            raise SourceError(f"{parts.scheme}:// names no bucket; expected an address such as s3://photos/2026/")
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            raise SourceError(
+                f"the address of the bucket {parts.scheme}://{parts.hostname} holds more than a bucket and a prefix; "
+                "credentials and endpoints come from the environment (AWS_PROFILE, AWS_ENDPOINT_URL, ...)"
+            )
+        return cls(f"{parts.scheme.lower()}://{parts.netloc}", parts.path.strip("/"))
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One object."""
+
+    path: str
+    size: int
+    etag: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Got:
+    """What one request brought, and how long its parts took."""
+
+    data: bytes
+    first_byte_seconds: float
+    transfer_seconds: float
+
+
+class Bucket:
+    """One bucket, opened; any thread.
+
+    Args:
+        store: Its address, such as `s3://photos`.
+        timeout_seconds: Longest request.
+
+    Raises:
+        MissingExtra: If obstore is not installed.
+        SourceError: If the address or the environment cannot be used.
+    """
+
+    def __init__(self, store: str, timeout_seconds: float = 30.0) -> None:
+        try:
+            self._obstore = importlib.import_module("obstore")
+            self._errors = importlib.import_module("obstore.exceptions")
+            stores = importlib.import_module("obstore.store")
+        except ImportError:
+            raise MissingExtra(f"{store} (an object store)", "stores") from None
+        self.store = store
+        scheme = store.partition(":")[0]
+        options: dict[str, Any] = {"timeout": f"{timeout_seconds:.0f}s", "connect_timeout": "10s"}
+        if scheme == "s3" and os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"):
+            options["allow_http"] = True
+        # Whether to try again is for the source to say: it knows the other items.
+        retry = {"max_retries": 0, "retry_timeout": datetime.timedelta(seconds=timeout_seconds)}
+        try:
+            more = {"credential_provider": provider} if scheme == "s3" and (provider := _profile()) else {}
+            self._store = stores.from_url(store, client_options=options, retry_config=retry, **more)
+        except Exception as error:  # the library's own classes, ValueError, ...
+            raise SourceError(
+                f"{store} cannot be opened ({type(error).__name__}); check the address and its settings"
+            ) from None
+
+    def list_objects(self, prefix: str) -> list[Listed]:
+        """Return the object of this name, or those below it, in order of the alphabet.
+
+        Raises:
+            SourceError: If the store does not list them.
+        """
+        for pause in _PAUSES:
+            try:
+                return self._list(prefix)
+            except Exception as error:
+                problem = self._explain(error, f"{self.store}/{prefix}")
+                if isinstance(problem, FetchRejected):
+                    break
+                time.sleep(pause)
+        raise SourceError(problem.reason)
+
+    def _list(self, prefix: str) -> list[Listed]:
+        chunks = self._obstore.list(self._store, prefix or None, chunk_size=1_000)
+        found = [Listed(one["path"], one["size"], one.get("e_tag")) for chunk in chunks for one in chunk]
+        if not found and prefix:
+            one = self._obstore.head(self._store, prefix)
+            found = [Listed(prefix, one["size"], one.get("e_tag"))]
+        return sorted(found, key=lambda one: one.path)
+
+    def get(self, path: str, start: int, end: int, etag: str | None) -> Got:
+        """Return the bytes from start to end of an object, if it is still the one of this etag.
+
+        Raises:
+            FetchRejected: If no other try can succeed: `object.missing`, `object.forbidden`, `object.changed`.
+            FetchFailed: If one may: `object.busy`, `object.failed`.
+        """
+        options: dict[str, Any] = {"if_match": etag} if etag else {}
+        if end > start:
+            options["range"] = (start, end)
+        began = time.monotonic()
+        try:
+            answer = self._obstore.get(self._store, path, options=options)
+            first = time.monotonic()
+            data = bytes(answer.bytes())
+        except Exception as error:
+            raise self._explain(error, f"{self.store}/{path}") from None
+        ended = time.monotonic()
+        if etag and answer.meta.get("e_tag") not in (None, etag):  # a store that knows no If-Match
+            raise _changed(f"{self.store}/{path}")
+        if len(data) != end - start:
+            raise FetchFailed(f"object.short: {self.store}/{path} gave {len(data):,} of {end - start:,} bytes")
+        return Got(data, first - began, ended - first)
+
+    def _explain(self, error: Exception, where: str) -> ItemError:
+        """Return what an error of the library means, without quoting what may hold a secret."""
+        errors, said = self._errors, str(error)
+        if isinstance(error, errors.NotFoundError | FileNotFoundError):
+            return FetchRejected(f"object.missing: {where} does not exist")
+        if isinstance(error, errors.PreconditionError):
+            return _changed(where)
+        if isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError) or _FORBIDDEN.search(said):
+            return FetchRejected(
+                f"object.forbidden: {where} may not be read with these credentials; check AWS_PROFILE, the role of the "
+                "machine, or the store's own settings"
+            )
+        if found := _BUSY.search(said):
+            busy = FetchFailed(f"object.busy: the store of {where} asks to slow down ({found[0]})")
+            busy.retry_after_seconds = 1.0
+            return busy
+        if _CREDENTIALS.search(said):
+            return FetchFailed(
+                f"object.credentials: no credentials for {where} were found; set AWS_PROFILE, AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, or give the machine a role"
+            )
+        return FetchFailed(f"object.failed: {where} could not be read ({type(error).__name__})")
+
+
+def _changed(where: str) -> FetchRejected:
+    return FetchRejected(
+        f"object.changed: {where} was replaced after it was listed; start the run again to list it anew"
+    )
+
+
+def _profile() -> Any:
+    """Return what gives a named profile's credentials, by boto3; None: no profile is named."""
+    if not os.environ.get("AWS_PROFILE"):
+        return None
+    try:
+        return importlib.import_module("obstore.auth.boto3").Boto3CredentialProvider()
+    except ImportError:
+        raise MissingExtra("AWS_PROFILE for an object store", "sqs") from None
+
+
+def cut(piece: RemotePiece, data: bytes, start: int) -> bytes:
+    """Return a piece's bytes from those of a larger range that begins at start."""
+    return data[piece.offset - start : piece.offset - start + piece.length]
