@@ -87,7 +87,7 @@ def _faster(spec: Spec, numbers: random.Random) -> Iterator[Asked]:
         and not work.options.get("launches")
         and not work.options.get("sync")
     ):
-        repeats = work.options["repeats"]
+        repeats = work.whole("repeats")
         new = round(repeats / factor)
         if new >= 2:
             change = Change(speedups={stage.name: repeats / new})

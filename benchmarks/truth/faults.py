@@ -83,7 +83,7 @@ def own_work(spec: Spec, name: str) -> tuple[str, ...]:
 
 
 def _heavy(spec: Spec, name: str, dose: float) -> Spec:
-    repeats = spec.stage(name).part.inmost().options["repeats"]
+    repeats = spec.stage(name).part.inmost().whole("repeats")
     return spec.with_work(name, repeats=round(repeats * dose))
 
 
@@ -111,7 +111,7 @@ def _behind_a_lock(spec: Spec, name: str, dose: float) -> Spec:
 
 
 def _service(spec: Spec, name: str, **options: float | bool) -> Spec:
-    service = spec.stage(name).part.inmost().options["service"]
+    service = spec.stage(name).part.inmost().part("service")
     return spec.with_work(name, service=service.with_options(**options))
 
 

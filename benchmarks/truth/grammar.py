@@ -164,10 +164,9 @@ def _cut(stages: Sequence[StageSpec], numbers: random.Random) -> list[StageSpec]
 
 
 def _lighter(stage: StageSpec, pieces: int) -> StageSpec:
-    repeats = stage.part.options.get("repeats")
-    if repeats is None:
+    if "repeats" not in stage.part.options:
         return stage
-    part = stage.part.with_options(repeats=max(4, 4 * round(repeats / pieces / 4)))
+    part = stage.part.with_options(repeats=max(4, 4 * round(stage.part.whole("repeats") / pieces / 4)))
     return msgspec.structs.replace(stage, part=part)
 
 
@@ -179,7 +178,7 @@ def _with_delivery(spec: Spec, numbers: random.Random) -> Spec:
         return msgspec.structs.replace(spec, delivery="hr.jsonl(results_file())")
     service = Part("Service", {"latency": round(numbers.uniform(0.002, 0.02), 4)})
     return msgspec.structs.replace(spec, delivery=f"hr.callback(receiver_of({service}))").with_settings(
-        f"deliver.workers={fewest_workers(spec.rate(), service.options['latency'])}"
+        f"deliver.workers={fewest_workers(spec.rate(), service.seconds('latency'))}"
     )
 
 

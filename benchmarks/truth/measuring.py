@@ -200,7 +200,7 @@ def _blamed(case: Case, verdict: Said) -> Iterator[tuple[str, Spec]]:
         return
     stages = {stage.name: stage for stage in case.spec.stages}
     if first.stage in stages and first.verdict in own_work(case.spec, first.stage):
-        repeats = stages[first.stage].part.inmost().options.get("repeats")
+        repeats = stages[first.stage].part.inmost().whole("repeats", 0)
         if repeats:
             yield f"halved {first.stage}", case.spec.with_work(first.stage, repeats=max(1, repeats // 2))
 

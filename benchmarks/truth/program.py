@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.faults.environment_faults import cpu_quota
 from benchmarks.truth import library, surroundings
 from benchmarks.truth.grammar import Case
-from benchmarks.truth.spec import TASKS, Spec
+from benchmarks.truth.spec import TASKS, Part, Spec
 from headrace.base.plan import Plan
 from headrace.pipeline.definition import Pipeline
 
@@ -33,7 +33,7 @@ def text_of(spec: Spec, seconds: float, title: str) -> str:
     while parts:
         part = parts.pop()
         names.add(part.name)
-        parts += [one for one in part.options.values() if hasattr(one, "options")]
+        parts += [one for one in part.options.values() if isinstance(one, Part)]
     names |= {"Steps"} if spec.shape == "tasks" else set()
     names |= {name for name in ("receiver_of", "results_file", "Service") if f"{name}(" in spec.delivery}
     arrivals = "".join(f", {key}={value!r}" for key, value in spec.arrivals.items())
@@ -104,7 +104,7 @@ def machine_of(spec: Spec) -> Iterator[None]:
 
 
 def _has_threads(spec: Spec) -> bool:
-    return any(stage.part.inmost().options.get("threads", 1) > 1 for stage in spec.stages)
+    return any(stage.part.inmost().whole("threads", 1) > 1 for stage in spec.stages)
 
 
 @contextlib.contextmanager

@@ -107,12 +107,12 @@ def _score_healthy(row: Row) -> Scored:
 
 
 def _outcome(row: Row, required: Sequence[Required]) -> Outcome:
-    first, *rest = [*row.said.two, None]
-    if first is None:
+    if not row.said.two:
         return "wrong"
+    first, *rest = row.said.two
     if any(names(one, first) for one in required) or _is_right_by_measurement(row, first):
         return "right"
-    if any(names(one, finding) for one in required for finding in rest if finding is not None):
+    if any(names(one, finding) for one in required for finding in rest):
         return "second"
     return "undecided" if _is_undecided(row) else "wrong"
 

@@ -52,6 +52,27 @@ class Part(msgspec.Struct, frozen=True):
         """Return the part with some arguments replaced."""
         return Part(self.name, {**self.options, **options})
 
+    def whole(self, name: str, default: int | None = None) -> int:
+        """Return an argument that is a whole number; the default where it is not given."""
+        value = self.options.get(name, default)
+        if not isinstance(value, int):
+            raise TypeError(f"{name} of {self} is {value!r}; expected a whole number")
+        return value
+
+    def seconds(self, name: str) -> float:
+        """Return an argument that is a time; 0 where it is not given."""
+        value = self.options.get(name, 0.0)
+        if not isinstance(value, int | float):
+            raise TypeError(f"{name} of {self} is {value!r}; expected seconds")
+        return float(value)
+
+    def part(self, name: str) -> Part:
+        """Return an argument that is a part."""
+        value = self.options[name]
+        if not isinstance(value, Part):
+            raise TypeError(f"{name} of {self} is {value!r}; expected a part")
+        return value
+
     def inmost(self) -> Part:
         """Return the work that is done, without what is around it."""
         work = self.options.get("work")
@@ -84,9 +105,9 @@ class StageSpec(msgspec.Struct, frozen=True):
         """Of a core that an item takes on a usual machine."""
         work = self.part.inmost()
         if work.name in MODELS:
-            return LAYER_MS * work.options["repeats"] + LAUNCH_MS * work.options.get("launches", 0) / 8
+            return LAYER_MS * work.whole("repeats") + LAUNCH_MS * work.whole("launches", 0) / 8
         if work.name in WORKS:
-            return WORKS[work.name][0] * float(work.options["repeats"])
+            return WORKS[work.name][0] * work.whole("repeats")
         return 0.0
 
     @property
@@ -167,7 +188,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             if stage.name == name:
                 return pieces
             if stage.role == "fan_out":
-                pieces = int(stage.part.options["pieces"])
+                pieces = stage.part.whole("pieces")
             elif stage.role == "join":
                 pieces = 1
         return 1
@@ -183,8 +204,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         """Return how long a call of a stage waits for something outside; 0 if it does not."""
         work = self.stage(name).part.inmost()
         if work.name == "Call":
-            return float(work.options["service"].options.get("latency", 0.0))
-        return float(work.options["seconds"]) if work.name == "Sleep" else 0.0
+            return work.part("service").seconds("latency")
+        return work.seconds("seconds") if work.name == "Sleep" else 0.0
 
 
 def fewest_workers(rate: float, seconds: float) -> int:
