@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from headrace.stages.placement import Placement, current_placements, note_placement
     from headrace.stages.postprocess import nms
     from headrace.stages.stage import Fan, Joined, Stage, fan_out, join, stage
+    from headrace.store.loader import Loader as loader
     from headrace.validate.meanings import Classes, Detections, Embedding, Mask, Numbers, Text
 
 _WHERE = {
@@ -114,6 +115,7 @@ _WHERE = {
     "items": "headrace.sources.items:Items",
     "join": "headrace.stages.stage",
     "jsonl": "headrace.delivery.jsonl:JsonLines",
+    "loader": "headrace.store.loader:Loader",
     "nms": "headrace.stages.postprocess",
     "objects": "headrace.sources.objects:Objects",
     "parquet": "headrace.delivery.parquet:Parquet",
@@ -170,6 +172,7 @@ __all__ = [
     "items",
     "join",
     "jsonl",
+    "loader",
     "nms",
     "note_placement",
     "objects",

@@ -1,0 +1,171 @@
+"""Batches for training from shards: in an order that needs no memory, read ahead by threads, resumable with 24 bytes.
+
+How this works: the thread that asks for a batch hands tasks to a pool, one for each batch, as many ahead as the limit of bytes
+allows, and takes the results in order. Threads read, and run `transform`: this pays where decoding lets go of the GIL, as
+OpenCV, Pillow and NumPy do. `state` is the position behind the batch that was handed out last, whatever was read ahead. Leaving
+the loop early throws what was read ahead away; the next loop begins behind what was handed out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.base.errors import ItemRejected
+from headrace.base.settings import check
+from headrace.store.order import Batch, Course, End, Order, Position
+from headrace.store.shard_reader import ShardReader
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSample:
+    """One sample as it is in the shard."""
+
+    key: str
+    parts: dict[str, bytes]
+    """{part: bytes}, such as `jpg` and `cls`."""
+
+
+class Loader:
+    """Iterates over the batches of one epoch; the next loop is the next epoch.
+
+    Args:
+        path: Tar shards: a file, a folder, a pattern such as `shard-{000..009}.tar`.
+        batch: Samples of a batch of this rank.
+        transform: Called with a `LoadedSample` in a thread; None: the sample itself.
+        collate: Called with a list of what transform returned; None: arrays are stacked, tuples and dicts by their parts,
+            anything else is a list.
+        workers: Threads.
+        ahead_bytes: Bytes of samples, as packed, that are read ahead at most; one batch always is.
+        seed: Of the order.
+        shuffle: False: the order of the shards.
+        block: Samples that stay together; see `order.Order`.
+        rank: Of this process, from 0.
+        ranks: How many there are.
+        end: `pad`, `drop` or `keep`; see `order.Course`.
+        rejects: `raise`: a sample that cannot be read or transformed (an ItemRejected) ends the loop; `skip`: it is left out
+            of its batch and counted.
+
+    Attributes:
+        num_rejected: Samples that were left out.
+        num_repeated: Samples that padded the ends of epochs.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        batch: int,
+        *,
+        transform: Callable[[LoadedSample], Any] | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        workers: int = 2,
+        ahead_bytes: int = 64 << 20,
+        seed: int = 0,
+        shuffle: bool = True,
+        block: int | None = None,
+        rank: int = 0,
+        ranks: int = 1,
+        end: End = "pad",
+        rejects: str = "raise",
+    ) -> None:
+        check(workers >= 1, "workers", workers, "a whole number >= 1")
+        check(rejects in ("raise", "skip"), "rejects", rejects, "raise or skip")
+        self._reader = ShardReader(path)
+        self._order = Order(len(self._reader), seed, shuffle=shuffle, block=block)
+        self._batch, self._rank, self._ranks, self._end = batch, rank, ranks, end
+        self._transform = transform or _as_it_is
+        self._collate = collate or stack
+        self._workers, self._ahead_bytes, self._skips = workers, ahead_bytes, rejects == "skip"
+        self._position = Position(seed, 0, 0)
+        self._course(self._position)  # its settings are checked now
+        self.num_rejected = 0
+        self.num_repeated = 0
+
+    def __len__(self) -> int:
+        return self._course(self._position).steps_per_epoch
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next batch is of, from 0."""
+        return next(self._course(self._position).batches()).epoch
+
+    def state(self) -> bytes:
+        """Return 24 bytes for a checkpoint: what was handed out so far."""
+        return self._position.encode()
+
+    def resume(self, state: bytes) -> None:
+        """Go on behind what had been handed out when `state` was called, perhaps with other ranks and workers.
+
+        Raises:
+            SettingsError: If it is the state of another seed, or of more samples.
+        """
+        position = Position.decode(state)
+        self._course(position)
+        self._position = position
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch = self.epoch
+        batches = self._course(self._position).batches(epochs=epoch + 1)
+        pool = ThreadPoolExecutor(self._workers, "headrace-loader")
+        under_way: deque[tuple[Batch, int, Future[tuple[Any, int]]]] = deque()
+        try:
+            while True:
+                ahead = sum(size for _, size, _ in under_way)
+                while (not under_way or ahead < self._ahead_bytes) and (batch := next(batches, None)):
+                    size = self._reader.num_bytes(batch.samples.tolist())
+                    ahead += size
+                    under_way.append((batch, size, pool.submit(self._load, batch.samples.tolist())))
+                if not under_way:
+                    return
+                batch, _, loading = under_way.popleft()
+                loaded, rejected = loading.result()
+                self._position = batch.after
+                self.num_rejected += rejected
+                self.num_repeated += batch.num_repeated
+                yield loaded
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def close(self) -> None:
+        """Close the shards."""
+        self._reader.close()
+
+    def _course(self, position: Position) -> Course:
+        return Course(self._order, self._batch, rank=self._rank, ranks=self._ranks, end=self._end, position=position)
+
+    def _load(self, numbers: Sequence[int]) -> tuple[Any, int]:
+        """Return a batch, and how many samples were left out of it."""
+        found, rejected = [], 0
+        for number in numbers:
+            try:
+                found.append(self._transform(LoadedSample(self._reader.key(number), self._reader.read_parts(number))))
+            except ItemRejected:
+                if not self._skips:
+                    raise
+                rejected += 1
+        return self._collate(found), rejected
+
+
+def _as_it_is(sample: LoadedSample) -> LoadedSample:
+    return sample
+
+
+def stack(values: list[Any]) -> Any:
+    """Return values as one: arrays stacked, numbers as an array, tuples and dicts by their parts, anything else as a list."""
+    first = next(iter(islice(values, 1)), None)
+    if isinstance(first, np.ndarray):
+        return np.stack(values)
+    if isinstance(first, bool | int | float | np.generic):
+        return np.asarray(values)
+    if isinstance(first, tuple):
+        return tuple(stack(list(column)) for column in zip(*values, strict=True))
+    if isinstance(first, dict):
+        return {key: stack([value[key] for value in values]) for key in first}
+    return values

@@ -1,0 +1,108 @@
+"""Reads files of shards at random: one `pread` each, at a place that is known from the start."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+
+from headrace.base.errors import FetchRejected, SourceError
+from headrace.store.samples import Sample
+from headrace.store.shards import find_shards, list_shard
+
+
+class ShardReader:
+    """The samples of shards, each by its number; any thread, and any process after a fork, as no position is kept.
+
+    Args:
+        path: A tar file, a folder of them, or a pattern such as `shard-{000..009}.tar`.
+        part: Which file of a sample `read` returns; None: as `headrace.shards` chooses.
+        checks: Whether `read` compares the checksum, where the index has one.
+
+    Raises:
+        SourceError: If there are no shards, or an index is not of its shard.
+    """
+
+    def __init__(self, path: str | Path, *, part: str | None = None, checks: bool = True) -> None:
+        shards = find_shards(path)
+        if not shards:
+            raise SourceError(
+                f"{path} names no tar shards; expected a .tar file, a folder of them, or shard-{{000..009}}.tar"
+            )
+        self._shards = shards
+        self._samples: list[Sample] = []
+        self._handles, self._offsets, self._lengths, self._crcs = array("i"), array("q"), array("q"), array("q")
+        self._opened: list[int] = []
+        self.num_flaws = 0
+        """Parts and samples that cannot be read, and are left out."""
+        try:
+            for shard in shards:
+                self._add(shard, part, checks)
+        except BaseException:
+            self.close()
+            raise
+
+    def _add(self, shard: Path, part: str | None, checks: bool) -> None:
+        listed = list_shard(shard)
+        self.num_flaws += len(listed.flaws)
+        handle = os.open(shard, os.O_RDONLY | os.O_CLOEXEC)
+        self._opened.append(handle)
+        for sample in listed.samples:
+            chosen = None if sample.flaw else sample.choose(part)
+            if chosen is None:
+                self.num_flaws += 1
+                continue
+            self._samples.append(sample)
+            self._handles.append(handle)
+            self._offsets.append(chosen.offset)
+            self._lengths.append(chosen.length)
+            self._crcs.append(chosen.crc32 if checks and chosen.crc32 is not None else -1)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def read(self, number: int) -> bytes:
+        """Return the chosen file of a sample.
+
+        Raises:
+            FetchRejected: If its bytes are not those that were packed.
+        """
+        length, offset = self._lengths[number], self._offsets[number]
+        data = os.pread(self._handles[number], length, offset)
+        if len(data) != length:
+            raise FetchRejected(f"tar.truncated: sample {self.key(number)} has {len(data)} of its {length} bytes")
+        crc = self._crcs[number]
+        if crc >= 0 and zlib.crc32(data) != crc:
+            raise _wrong(self.key(number))
+        return data
+
+    def read_parts(self, number: int) -> dict[str, bytes]:
+        """Return all files of a sample, {part: bytes}; raises what `read` raises."""
+        found: dict[str, bytes] = {}
+        for part, stored in self._samples[number].parts.items():
+            data = os.pread(self._handles[number], stored.length, stored.offset)
+            if len(data) != stored.length or (stored.crc32 is not None and zlib.crc32(data) != stored.crc32):
+                raise _wrong(stored.name)
+            found[part] = data
+        return found
+
+    def key(self, number: int) -> str:
+        """Return the key of a sample: what its files have in common."""
+        return self._samples[number].key
+
+    def num_bytes(self, numbers: Sequence[int]) -> int:
+        """Return the size of the chosen files of samples."""
+        return sum(self._lengths[number] for number in numbers)
+
+    def close(self) -> None:
+        """Close the shards."""
+        while self._opened:
+            os.close(self._opened.pop())
+
+
+def _wrong(name: str) -> FetchRejected:
+    return FetchRejected(
+        f"tar.checksum: the bytes of {name} are not those that were packed; fetch or pack its shard again"
+    )

@@ -1,0 +1,167 @@
+"""Batches from real shards: each sample once an epoch, resumed with 24 bytes, never a wrong byte."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.base.errors import FetchRejected, ItemRejected, SettingsError, SourceError
+from headrace.store.formats import FORMATS
+from headrace.store.loader import LoadedSample, stack
+from headrace.store.shard_reader import ShardReader
+from headrace.store.shard_writer import ShardWriter
+
+SIZE = 53
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Return a folder of three shards of pictures and labels."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for number, start in enumerate((0, 20, 40)):
+        grown = ShardWriter(folder / f".{number}.partial")
+        for index in range(start, min(start + 20, SIZE)):
+            grown.append(f"{index:03d}.jpg", bytes([index]) * (100 + index))
+            grown.append(f"{index:03d}.cls", str(index % 10).encode())
+        FORMATS["tar"].finish(grown, folder / f"s-{number}.tar")
+        grown.close()
+    return folder
+
+
+def number_of(sample: LoadedSample) -> int:
+    """Return which sample it is, after looking at all of it."""
+    number = int(sample.key)
+    assert sample.parts == {"jpg": bytes([number]) * (100 + number), "cls": str(number % 10).encode()}
+    return number
+
+
+def test_a_reader_returns_each_sample_by_its_number(data: Path) -> None:
+    """From any thread, and in a child after a fork: no position is shared."""
+    reader = ShardReader(data)
+    assert len(reader) == SIZE
+    found: dict[int, bytes] = {}
+    threads = [
+        threading.Thread(target=lambda part=part: found.update({n: reader.read(n) for n in range(part, SIZE, 4)}))
+        for part in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {number: bytes([number]) * (100 + number) for number in range(SIZE)}
+    assert [ShardReader(data, part="cls").read(number) for number in (0, 52)] == [b"0", b"2"]
+    reader.close()
+    with pytest.raises(SourceError, match="names no tar shards"):
+        ShardReader(data / "none")
+
+
+def test_changed_bytes_are_refused(data: Path) -> None:
+    """By both ways to read; unchecked reading must be asked for."""
+    shard = data / "s-0.tar"
+    content = bytearray(shard.read_bytes())
+    content[512 + 50] ^= 1
+    shard.write_bytes(bytes(content))
+    reader = ShardReader(data)
+    for read in (reader.read, reader.read_parts):
+        with pytest.raises(FetchRejected, match=r"tar\.checksum: the bytes of 000"):
+            read(0)
+    assert reader.read(1) == bytes([1]) * 101
+    assert len(ShardReader(data, checks=False).read(0)) == 100
+    with pytest.raises(FetchRejected):
+        list(hr.loader(data, 4))
+    loader = hr.loader(data, 4, rejects="skip", transform=number_of, end="keep")
+    read_all = [number for batch in loader for number in np.asarray(batch).tolist()]
+    assert sorted(read_all) == list(range(1, SIZE))
+    assert loader.num_rejected == 1
+    os.truncate(shard, 600)
+    with pytest.raises(FetchRejected, match=r"tar\.truncated"):
+        reader.read(0)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_each_epoch_reads_every_sample_once(workers: int, data: Path) -> None:
+    """In another order each time; the order does not depend on the workers."""
+    loader = hr.loader(data, 8, transform=number_of, end="keep", workers=workers, seed=5)
+    epochs = [[number for batch in loader for number in batch.tolist()] for _ in range(3)]
+    assert all(sorted(epoch) == list(range(SIZE)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    again = hr.loader(data, 8, transform=number_of, end="keep", workers=7 - workers, seed=5, ahead_bytes=1)
+    assert [[number for batch in again for number in batch.tolist()] for _ in range(3)] == epochs
+    assert len(loader) == 7
+
+
+def test_a_loop_that_is_left_goes_on_behind_what_it_handed_out(data: Path) -> None:
+    """With 24 bytes, in another process, with other ranks: what was read ahead is not lost."""
+    whole = [number for batch in hr.loader(data, 5, transform=number_of, end="keep") for number in batch.tolist()]
+    loader = hr.loader(data, 5, transform=number_of, end="keep")
+    begun: list[int] = []
+    for batch in loader:
+        begun += batch.tolist()
+        if len(begun) == 15:
+            break
+    state = loader.state()
+    assert len(state) == 24
+    assert begun + [number for batch in loader for number in batch.tolist()] == whole
+    rest: list[list[Any]] = []
+    for rank in range(2):
+        other = hr.loader(data, 4, transform=number_of, rank=rank, ranks=2)
+        other.resume(state)
+        rest.append([batch.tolist() for batch in other])
+    by_step = [number for step in zip(*rest, strict=True) for batch in step for number in batch]
+    assert by_step[: SIZE - 15] == whole[15:]
+    assert len(rest[0]) == len(rest[1])
+    with pytest.raises(SettingsError, match="seed"):
+        hr.loader(data, 5, seed=1).resume(state)
+
+
+def test_what_a_transform_raises_ends_the_loop(data: Path) -> None:
+    """An error of the user's code is never skipped; a rejection is, where that was asked for."""
+
+    def fail(sample: LoadedSample) -> int:
+        if sample.key == "007":
+            raise ItemRejected("not wanted")
+        if sample.key == "011":
+            raise ZeroDivisionError
+        return 1
+
+    loader = hr.loader(data, 4, transform=fail, rejects="skip", shuffle=False)
+    with pytest.raises(ZeroDivisionError):
+        list(loader)
+    assert loader.num_rejected == 1
+    assert not [one.name for one in threading.enumerate() if one.name.startswith("headrace-loader")]
+
+
+def test_no_more_is_read_ahead_than_is_allowed(data: Path) -> None:
+    """Counted in bytes: with a limit of one batch, two are never begun before one was taken."""
+    begun: list[str] = []
+    loader = hr.loader(data, 4, transform=lambda sample: begun.append(sample.key), ahead_bytes=1, shuffle=False)
+    for number, _ in enumerate(loader, 1):
+        assert len(begun) <= 4 * number
+
+
+def test_values_are_stacked_by_their_kind() -> None:
+    """Arrays, numbers, tuples, dicts; anything else is a list."""
+    assert stack([np.zeros(3), np.ones(3)]).shape == (2, 3)
+    assert stack([1, 2]).tolist() == [1, 2]
+    pictures, labels = stack([(np.zeros(2), 1), (np.ones(2), 0)])
+    assert pictures.shape == (2, 2)
+    assert labels.tolist() == [1, 0]
+    assert stack([{"a": 1}, {"a": 2}])["a"].tolist() == [1, 2]
+    assert stack(["x", "y"]) == ["x", "y"]
+    assert stack([]) == []
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"batch": 0}, {"workers": 0}, {"rejects": "maybe"}, {"rank": 1}, {"end": "keep", "ranks": 2}]
+)
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any], data: Path) -> None:
+    """Before anything is read."""
+    with pytest.raises(SettingsError):
+        hr.loader(data, **{"batch": 4, **wrong})
