@@ -74,6 +74,7 @@ def _pack(args: argparse.Namespace) -> int:
     from headrace.delivery.packed import Packed
     from headrace.pipeline.definition import Pipeline
     from headrace.pipeline.execute import run as run_pipeline
+    from headrace.pipeline.thread_budget import usable_cores
     from headrace.sources.packing import PackedSource
     from headrace.sources.shards import ShardFiles
     from headrace.stages.fetch import FetchStage
@@ -88,8 +89,11 @@ def _pack(args: argparse.Namespace) -> int:
     turns = Turns(ids)
     named = keep_names(ids) if isinstance(source, ShardFiles) else name_members(ids)
     packed = Packed(folder, named, turns, format=args.format, shard_bytes=args.shard)
+    fetch = FetchStage("fetch")
+    if getattr(source, "gives_files", False):
+        fetch.workers = max(2, usable_cores())  # more threads than cores only hand the GIL round
     pipeline = Pipeline(
-        PackedSource(source, entries, turns, packed.give_up), stages=[FetchStage("fetch")], delivery=packed, name="pack"
+        PackedSource(source, entries, turns, packed.give_up), stages=[fetch], delivery=packed, name="pack"
     )
     with stdout_kept(args.json):
         result = run_pipeline(

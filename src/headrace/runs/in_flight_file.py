@@ -40,19 +40,41 @@ class InFlightFile(Observer):
 
     def stage_started(self, stage: str, item_ids: Sequence[str]) -> None:
         """Note the items in this thread's slot."""
-        slot = getattr(self._mine, "slot", None)
-        if slot is None:
-            slot = self._mine.slot = next(self._slots)
-        content = _encode_ids(item_ids)
-        with self._lock, contextlib.suppress(OSError):  # a full disk, or a worker left behind: then nobody is suspected
-            os.pwrite(self._file, content, slot * _SLOT_BYTES)
+        slot: _Slot | None = getattr(self._mine, "slot", None)
+        if slot is None and (slot := self._open_slot()) is None:
+            return
+        with contextlib.suppress(OSError):  # a full disk: then nobody is suspected
+            os.pwrite(slot.file, _encode_ids(item_ids), slot.offset)
+
+    def _open_slot(self) -> _Slot | None:
+        """Give this thread a slot and a descriptor of its own: a lock around each write would let threads wait for one another.
+
+        None: the file is closed, or there are no more descriptors.
+        """
+        with self._lock, contextlib.suppress(OSError):  # no descriptor is left: then nobody is suspected
+            if self._file < 0:
+                return None
+            self._mine.slot = slot = _Slot(os.dup(self._file), next(self._slots) * _SLOT_BYTES)
+            return slot
+        return None
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:  # or a worker left behind might write into a file that got the same number
+        with self._lock:
             if self._file >= 0:
                 os.close(self._file)
             self._file = -1
+
+
+class _Slot:
+    """The place of one thread; its descriptor is closed with the thread, so a worker left behind writes into no other file."""
+
+    def __init__(self, file: int, offset: int) -> None:
+        self.file = file
+        self.offset = offset
+
+    def __del__(self) -> None:
+        os.close(self.file)
 
 
 def _encode_ids(item_ids: Sequence[str]) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 #: Parts that are short texts about the sample, which become attributes of its job.
 TEXT_PARTS = ("cls", "txt", "json")
@@ -13,9 +14,8 @@ MOST_TEXT = 4_096
 IMAGE_PARTS = frozenset({"jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff"})
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """One file in a shard."""
+class Stored(msgspec.Struct, frozen=True, gc=False):
+    """One file in a shard; a Struct, as millions of them are made while shards are opened."""
 
     name: str
     offset: int
@@ -25,12 +25,11 @@ class Stored:
     """Its content, where the index holds it."""
 
 
-@dataclass(slots=True)
-class Sample:
+class Sample(msgspec.Struct):
     """The files that belong together."""
 
     key: str
-    parts: dict[str, Stored] = field(default_factory=dict)
+    parts: dict[str, Stored]
     flaw: str = ""
     """Why it may not be used: one of its files cannot be read. It begins with a code."""
 
@@ -43,6 +42,8 @@ class Sample:
         """
         if part is not None:
             return self.parts.get(part)
+        if len(self.parts) == 1:
+            return next(iter(self.parts.values()))
         images = (one for name, one in self.parts.items() if name.rpartition(".")[2] in IMAGE_PARTS)
         others = (one for name, one in self.parts.items() if name not in TEXT_PARTS)
         return next(images, None) or next(others, None) or next(iter(self.parts.values()), None)
@@ -68,7 +69,8 @@ def join_samples(files: Iterable[Stored]) -> Iterator[Sample]:
         if sample is None or sample.key != key or part in sample.parts:
             if sample is not None:
                 yield sample
-            sample = Sample(key)
-        sample.parts[part] = file
+            sample = Sample(key, {part: file})
+        else:
+            sample.parts[part] = file
     if sample is not None:
         yield sample

@@ -17,10 +17,10 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow
 import pyarrow.parquet
 
@@ -45,8 +45,7 @@ _NUM_HASHED = 64
 _MOST_ROW_BYTES = 16_384
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, gc=False):
     """One member, as the index has it."""
 
     stored: Stored

@@ -64,14 +64,19 @@ def make_header(name: bytes, size: int, kind: str = "0") -> bytes:
     """
     if len(name) > 100 or size >= 8**11:
         raise BadHeader("the name or size does not fit into one block")
-    block = bytearray(BLOCK)
-    block[: len(name)] = name
-    block[100:108], block[108:116], block[116:124] = b"0000644\0", b"0000000\0", b"0000000\0"
-    block[124:136], block[136:148] = b"%011o\0" % size, b"00000000000\0"
-    block[156:157] = kind.encode()
-    block[257:265] = b"ustar\x0000"
-    block[_CHECKSUM] = b"%06o\0 " % (sum(block) + _SPACES_SUM)
-    return bytes(block)
+    digits, letter = b"%011o\0" % size, kind.encode()
+    checksum = _CONSTANT_SUM + sum(name) + sum(digits) + letter[0]
+    block = (name.ljust(100, b"\0"), _OWNER, digits, _TIME, b"%06o\0 " % checksum, letter, _REST)
+    return b"".join(block)
+
+
+#: What stands between the fields that differ: mode 644, no owner, no time, and `ustar` with nothing behind it.
+_OWNER, _TIME, _REST = (
+    b"0000644\0" + b"0000000\0" * 2,
+    b"00000000000\0",
+    (bytes(100) + b"ustar\x0000").ljust(355, b"\0"),
+)
+_CONSTANT_SUM = sum(_OWNER) + sum(_TIME) + sum(_REST) + _SPACES_SUM
 
 
 def make_headers(name: str, size: int) -> bytes:

@@ -1,0 +1,1 @@
+"""How fast data arrives: formats, packing, loading for training, resuming."""

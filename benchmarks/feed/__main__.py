@@ -1,0 +1,54 @@
+"""How fast data arrives, beside the libraries that others use.
+
+    python -m benchmarks.feed --json --quick          # less than a minute
+    python -m benchmarks.feed --write                 # writes a dated result
+    python -m benchmarks.feed --only formats,packing
+
+`formats`: reading items of 30 kB from tar shards with an index, beside a bare `pread`, Python's tarfile, the WebDataset
+library and a folder. `packing`: `headrace pack` beside `cp` and `sha256sum`. `loader`: batches of decoded JPEGs beside
+PyTorch's DataLoader on a folder. `resume`: 1,000 random stops of the order of samples. All data are warm, in the page cache. A
+part is a module of this folder with `run(*, quick) -> values that JSON knows` and `as_text(values)`, named in `PARTS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from typing import Any
+
+from benchmarks.measure import write_result
+
+PARTS = ("formats", "packing", "loader", "resume")
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """Return the parts for readers."""
+    parts = [importlib.import_module(f"benchmarks.feed.{name}").as_text(values) for name, values in found.items()]
+    return "# How fast data arrives\n\n`python -m benchmarks.feed`; all data in the page cache.\n\n" + "\n\n".join(
+        parts
+    )
+
+
+def main() -> None:
+    """Measure the parts that were asked for, and print them."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.feed", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object in one line")
+    parser.add_argument("--quick", action="store_true", help="less than a minute; fewer items and rounds")
+    parser.add_argument("--write", action="store_true", help="write a dated result to benchmarks/results")
+    parser.add_argument("--only", default=",".join(PARTS), metavar="PARTS", help=f"some of {','.join(PARTS)}")
+    args = parser.parse_args()
+    chosen = args.only.split(",")
+    if unknown := [name for name in chosen if name not in PARTS]:
+        parser.error(f"there is no part {unknown[0]!r}; the parts are {', '.join(PARTS)}")
+    found = {name: importlib.import_module(f"benchmarks.feed.{name}").run(quick=args.quick) for name in chosen}
+    print(json.dumps(found) if args.json else as_text(found))
+    if args.write:
+        print(f"written: {write_result('feed', as_text(found), found)}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
