@@ -52,7 +52,7 @@ def as_text(found: dict[str, Any]) -> str:
     ours, theirs, rounds = found["pack_seconds"], found["cp_sha256_seconds"], found["rounds"]
     title = f"## Packing {found['files']:,} files, {found['bytes'] / 1e6:,.0f} MB"
     return (
-        f"{title}\n\n`headrace pack` takes {ours:.2f} s, `cp -r` and `sha256sum` {theirs:.2f} s (medians of {rounds} rounds in turn): "
-        f"{found['ratio']:.2f} times the speed (goal: 0.9). The start of the program counts, and that packing waits until its "
-        "shards are on the disk."
+        f"{title}\n\n`headrace pack` takes {ours:.2f} s, `cp -r` and `sha256sum` {theirs:.2f} s (medians of {rounds} "
+        f"rounds in turn): {found['ratio']:.2f} times the speed (goal: 0.9). The start of the program counts, and that "
+        "packing waits until its shards are on the disk."
     )
