@@ -3,6 +3,7 @@
     headrace pack photos/ -o data
     headrace pack photos/ -o data --format parquet --shard 256MB
     headrace pack urls.txt -o data --resume
+    headrace pack photos/ --try 200
     headrace pack data --verify
     headrace pack others-{000..009}.tar --index
 
@@ -10,6 +11,9 @@ The folder gets shards (`shard-000000.tar`, readable by every tar tool), an inde
 SHA-256, and `unreadable.jsonl`, which lists the items that could not be read, with the reason. `--source data` then reads it in
 any pipeline. Packing is a run like others: the Plan says how (--set fetch.workers=16), Ctrl-C keeps what was packed, and
 --resume goes on after any end. The packed bytes are the same, whatever the number of workers and of kills.
+
+--try N packs N of the files in each format, here or beside -o, reads them in both orders, warm and cold, and says which format
+pays, or that none does.
 
 --verify reads a packed folder again and compares it with its manifest. --index makes the index of tar shards that other tools
 made.
@@ -23,7 +27,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.pipeline_arguments import add_plan_arguments, live_view, open_plan, stdout_kept
+from headrace.cli.pipeline_arguments import add_plan_arguments, live_view, open_plan, positive, stdout_kept
 from headrace.cli.terminal import say, speaker, write, write_json
 
 if TYPE_CHECKING:
@@ -48,6 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="go on where an earlier start was cut off")
     parser.add_argument("--force", action="store_true", help="remove what was packed there before, and begin anew")
     parser.add_argument("--run-folder", metavar="RUN", help="write a run folder, as `headrace run -o` does")
+    parser.add_argument(
+        "--try", dest="try_number", type=positive, metavar="N",
+        help="measure reading N of the files in each format on this disk, and say whether packing pays",
+    )  # fmt: skip
     parser.add_argument("--verify", action="store_true", help="read the packed folder SOURCE again, and check it")
     parser.add_argument("--index", action="store_true", help="make the indexes of the tar shards SOURCE")
     add_plan_arguments(parser)
@@ -58,8 +66,10 @@ def run(args: argparse.Namespace) -> int:
     """Pack, verify or index."""
     from headrace.base.errors import SettingsError
 
-    if args.verify and args.index:
-        raise SettingsError("--verify and --index do different things; give one of them")
+    if sum(map(bool, (args.verify, args.index, args.try_number))) > 1:
+        raise SettingsError("--try, --verify and --index do different things; give one of them")
+    if args.try_number:
+        return _try(args)
     if args.verify:
         return _verify(args)
     if args.index:
@@ -181,6 +191,23 @@ def _print(args: argparse.Namespace, packed: Packed, result: Any, num_items: int
     if manifest.unreadable:
         write(f"{manifest.unreadable:,} of {num_items:,} items could not be read: {packed.folder / 'unreadable.jsonl'}")
     write(f"read it with: headrace run MODULE:ATTRIBUTE --source {packed.folder}" if manifest.format == "tar" else "")
+
+
+def _try(args: argparse.Namespace) -> int:
+    from headrace.base.documents import encode_document
+    from headrace.cli import EXIT_DONE
+    from headrace.cli.pack_try import describe, try_formats
+
+    place = Path(args.output).parent if args.output else Path.cwd()
+    document = try_formats(_open_source(args.source, Path(args.output or place / "packed")), args.try_number, place)
+    if args.json:
+        import msgspec
+
+        write_json(msgspec.json.decode(encode_document(document)))
+        return EXIT_DONE
+    for line in describe(document):
+        write(line)
+    return EXIT_DONE
 
 
 def _verify(args: argparse.Namespace) -> int:

@@ -88,6 +88,10 @@ class ShardReader:
             found[part] = data
         return found
 
+    def parts(self, number: int) -> list[str]:
+        """Return the parts of a sample, in the order in which they are packed."""
+        return list(self._samples[number].parts)
+
     def key(self, number: int) -> str:
         """Return the key of a sample: what its files have in common."""
         return self._samples[number].key
