@@ -127,6 +127,8 @@ MARKS = [
         "elsewhere",
         "sources/test_guide_of_sqs_workers.py runs them, with moto",
     ),
+    Mark("docs/guides/object-stores.md", "pip install", "elsewhere", "it installs; the extra is in `dev`"),
+    Mark("docs/guides/object-stores.md", "headrace", "elsewhere", "store/test_objects.py runs the like, with moto"),
     Mark("docs/guides/extending.md", "pip", "elsewhere", "it installs; tests/integration/examples/test_plugin.py does"),
     Mark("docs/guides/extending.md", "headrace", "elsewhere", "of what was installed, like the one before"),
     Mark("docs/guides/hot-spots.md", "from headrace.profiler.nvtx", "elsewhere", "it needs a GPU"),
