@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from headrace.base.errors import ItemRejected
+from headrace.base.errors import ItemRejected, SourceError
 from headrace.base.settings import check
 from headrace.store.order import Batch, Course, End, Order, Position
 from headrace.store.shard_reader import ShardReader
@@ -53,6 +54,10 @@ class Loader:
         rejects: `raise`: a sample that cannot be read or transformed (an ItemRejected) ends the loop; `skip`: it is left out
             of its batch and counted.
 
+    Raises:
+        SourceError: If there are no shards, an index is not of its shard, or no sample can be read.
+        SettingsError: If a value is not possible.
+
     Attributes:
         num_rejected: Samples that were left out.
         num_repeated: Samples that padded the ends of epochs.
@@ -75,9 +80,17 @@ class Loader:
         end: End = "pad",
         rejects: str = "raise",
     ) -> None:
-        check(workers >= 1, "workers", workers, "a whole number >= 1")
+        check(isinstance(batch, Integral) and batch >= 1, "batch", batch, "a whole number >= 1")
+        check(isinstance(workers, Integral) and workers >= 1, "workers", workers, "a whole number >= 1")
         check(rejects in ("raise", "skip"), "rejects", rejects, "raise or skip")
+        if "://" in str(path):
+            raise SourceError(
+                f"a loader reads shards of this machine, not {str(path).partition(':')[0]}://; copy them first"
+            )
         self._reader = ShardReader(path)
+        if not len(self._reader):
+            self._reader.close()
+            raise SourceError(f"{path} holds no sample that can be read; `headrace pack {path} -o NEW` lists why")
         self._order = Order(len(self._reader), seed, shuffle=shuffle, block=block)
         self._batch, self._rank, self._ranks, self._end = batch, rank, ranks, end
         self._transform = transform or _as_it_is
@@ -98,15 +111,15 @@ class Loader:
 
     def state(self) -> bytes:
         """Return 24 bytes for a checkpoint: what was handed out so far."""
-        return self._position.encode()
+        return self._position.encode(self._order)
 
     def resume(self, state: bytes) -> None:
         """Go on behind what had been handed out when `state` was called, perhaps with other ranks and workers.
 
         Raises:
-            SettingsError: If it is the state of another seed, or of more samples.
+            SettingsError: If it is the state of another seed, number of samples, shuffle or block.
         """
-        position = Position.decode(state)
+        position = Position.decode(state, self._order)
         self._course(position)
         self._position = position
 
@@ -150,6 +163,9 @@ class Loader:
                 if not self._skips:
                     raise
                 rejected += 1
+            except Exception as error:
+                error.add_note(f"headrace: in the transform of sample {self._reader.key(number)!r}")
+                raise
         return self._collate(found), rejected
 
 

@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import functools
 import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from headrace.base.errors import SettingsError
 from headrace.base.settings import check
 
 End = Literal["pad", "drop", "keep"]
-_STATE = struct.Struct("<QQQ")
+#: Seed, epoch, mark of the order, place.
+_STATE = struct.Struct("<QIIQ")
 _MASK = (1 << 64) - 1
 _ROUNDS = 6
 #: Up to here a permutation is sorted: a Feistel network over few bits does not come to every permutation.
@@ -40,17 +43,31 @@ class Position:
     place: int
     """Places of this epoch that were read by all ranks together."""
 
-    def encode(self) -> bytes:
-        """Return 24 bytes."""
-        return _STATE.pack(self.seed, self.epoch, self.place)
+    def encode(self, order: Order) -> bytes:
+        """Return 24 bytes, which `decode` takes for the same order only."""
+        return _STATE.pack(self.seed, self.epoch, order.mark, self.place)
 
     @classmethod
-    def decode(cls, state: bytes) -> Position:
-        """Read what `encode` returned."""
+    def decode(cls, state: bytes, order: Order) -> Position:
+        """Read what `encode` returned.
+
+        Raises:
+            SettingsError: If it is of another order: a place means other samples there, so some would be left out.
+        """
         check(
-            len(state) == _STATE.size, "state", f"{len(state)} bytes", f"the {_STATE.size} bytes that `state` returned"
+            isinstance(state, bytes) and len(state) == _STATE.size,
+            "state",
+            f"{len(state)} bytes" if isinstance(state, bytes) else type(state).__name__,
+            f"the {_STATE.size} bytes that `state` returned",
         )
-        return cls(*_STATE.unpack(state))
+        seed, epoch, mark, place = _STATE.unpack(state)
+        check(seed == order.seed, "the state's seed", seed, f"the seed of the order, {order.seed}")
+        if mark != order.mark:
+            raise SettingsError(
+                f"the state is of another order than that of these {order.size:,} samples: their number, shuffle or block was "
+                "another; resume with the same, or begin a new epoch"
+            )
+        return cls(seed, epoch, place)
 
 
 class Order:
@@ -72,6 +89,11 @@ class Order:
         self.seed = seed
         self._shuffles = shuffle
         self._block = block if block is not None and 1 < block < size else None
+
+    @property
+    def mark(self) -> int:
+        """32 bits that are others for another number of samples, shuffle or block."""
+        return zlib.crc32(repr((self.size, self._shuffles, self._block)).encode())
 
     def samples(self, epoch: int, start: int, stop: int) -> np.ndarray:
         """Return the samples at places of an epoch: int64, of length stop - start."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from headrace.base.errors import FetchRejected, SourceError
+from headrace.base.formatting import pluralize
 from headrace.store.samples import Sample
 from headrace.store.shards import find_shards, list_shard
+
+logger = logging.getLogger("headrace")
 
 
 class ShardReader:
@@ -31,7 +36,7 @@ class ShardReader:
             raise SourceError(
                 f"{path} names no tar shards; expected a .tar file, a folder of them, or shard-{{000..009}}.tar"
             )
-        self._shards = shards
+        self._arguments = (path, part, checks)
         self._samples: list[Sample] = []
         self._handles, self._offsets, self._lengths, self._crcs = array("i"), array("q"), array("q"), array("q")
         self._opened: list[int] = []
@@ -43,6 +48,15 @@ class ShardReader:
         except BaseException:
             self.close()
             raise
+        if self.num_flaws:
+            logger.warning(
+                "%s: %s cannot be read, and %s left out; `headrace pack %s -o NEW` lists them", path,
+                pluralize(self.num_flaws, "part"), "is" if self.num_flaws == 1 else "are", path,
+            )  # fmt: skip
+
+    def __reduce__(self) -> tuple[Callable[..., ShardReader], tuple[Any, ...]]:
+        # A process that is spawned has other files under the same numbers, and would read those.
+        return _open_again, self._arguments
 
     def _add(self, shard: Path, part: str | None, checks: bool) -> None:
         listed = list_shard(shard)
@@ -69,6 +83,7 @@ class ShardReader:
         Raises:
             FetchRejected: If its bytes are not those that were packed.
         """
+        self._check_open()
         length, offset = self._lengths[number], self._offsets[number]
         data = os.pread(self._handles[number], length, offset)
         if len(data) != length:
@@ -80,6 +95,7 @@ class ShardReader:
 
     def read_parts(self, number: int) -> dict[str, bytes]:
         """Return all files of a sample, {part: bytes}; raises what `read` raises."""
+        self._check_open()
         found: dict[str, bytes] = {}
         for part, stored in self._samples[number].parts.items():
             data = os.pread(self._handles[number], stored.length, stored.offset)
@@ -104,6 +120,15 @@ class ShardReader:
         """Close the shards."""
         while self._opened:
             os.close(self._opened.pop())
+
+    def _check_open(self) -> None:
+        """Raise SourceError if it was closed: other files may have the numbers of the shards now."""
+        if not self._opened:
+            raise SourceError("the shards were closed; open them again to read from them")
+
+
+def _open_again(path: str | Path, part: str | None, checks: bool) -> ShardReader:
+    return ShardReader(path, part=part, checks=checks)
 
 
 def _wrong(name: str) -> FetchRejected:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,62 @@ def test_a_loop_that_is_left_goes_on_behind_what_it_handed_out(data: Path) -> No
     assert len(rest[0]) == len(rest[1])
     with pytest.raises(SettingsError, match="seed"):
         hr.loader(data, 5, seed=1).resume(state)
+
+
+def test_the_state_of_another_data_set_is_refused(data: Path, tmp_path: Path) -> None:
+    """A larger one would take the place, and leave out samples without a word."""
+    state = hr.loader(data / "s-0.tar", 4).state()
+    with pytest.raises(SettingsError, match="of another order than that of these 53 samples"):
+        hr.loader(data, 4).resume(state)
+
+
+def test_a_spawned_process_opens_the_shards_itself(data: Path) -> None:
+    """The numbers of open files are other files there."""
+    loader = hr.loader(data, 8, transform=number_of, end="keep")
+    before = next(iter(loader)).tolist()
+    copy = pickle.loads(pickle.dumps(loader))
+    loader.close()
+    assert sorted(before + [number for batch in copy for number in batch.tolist()]) == list(range(SIZE))
+
+
+def test_a_closed_loader_reads_from_no_other_file(data: Path) -> None:
+    """Files that were opened since may have the numbers of its shards."""
+    loader = hr.loader(data, 8)
+    loader.close()
+    with pytest.raises(SourceError, match="were closed"):
+        next(iter(loader))
+
+
+def test_a_loader_without_samples_says_so(data: Path, tmp_path: Path) -> None:
+    """Before the first batch, with the command that says why; and what is left out of others is said, too."""
+    broken = tmp_path / "broken.tar"
+    broken.write_bytes((data / "s-0.tar").read_bytes()[:550])
+    with pytest.raises(SourceError, match=r"holds no sample that can be read; `headrace pack .*broken\.tar -o NEW`"):
+        hr.loader(broken, 4)
+    with pytest.raises(SourceError, match="not s3://"):
+        hr.loader("s3://bucket/data", 4)
+    for batch in (0, 2.5, "4"):
+        with pytest.raises(SettingsError, match="batch = "):
+            hr.loader(data, batch)  # type: ignore[arg-type]
+
+
+def test_samples_that_cannot_be_read_are_counted_in_a_warning(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are left out of every epoch, which nobody would notice."""
+    cut = tmp_path / "cut.tar"
+    content = (data / "s-0.tar").read_bytes()
+    cut.write_bytes(content[: 512 * 9 + 20])
+    loader = hr.loader(cut, 4)
+    assert len(loader) == 1
+    assert "1 part cannot be read, and is left out" in caplog.text
+
+
+def test_an_error_of_a_transform_names_the_sample(data: Path) -> None:
+    """Among a million, the traceback of the user's function does not say which it was."""
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(hr.loader(data, 4, transform=lambda sample: 1 // (sample.key != "011")))
+    assert caught.value.__notes__ == ["headrace: in the transform of sample '011'"]
 
 
 def test_what_a_transform_raises_ends_the_loop(data: Path) -> None:

@@ -88,7 +88,7 @@ def read(
                 if step % workers == worker:
                     mine[step] = one.samples.tolist()[: len(one.samples) - one.num_repeated]
                 last = one
-        after = Position.decode(last.after.encode())
+        after = Position.decode(last.after.encode(order), order)
         found.append([mine[step] for step in range(steps)])
     return [sample for step in range(steps) for rank in range(ranks) for sample in found[rank][step]], after
 
@@ -108,7 +108,7 @@ def test_a_thousand_random_stops_change_no_sample(part: int) -> None:
                 order, draw.randint(1, 9), draw.randint(1, 4), draw.randint(1, 3), draw.randint(1, 8), position
             )
             sequence += samples
-            assert len(position.encode()) == 24
+            assert len(position.encode(order)) == 24
             if len(sequence) > len(expected) - 300:
                 break
         assert sequence == expected[: len(sequence)]
@@ -154,7 +154,12 @@ def test_more_ranks_than_samples_do_not_hang() -> None:
         lambda: Course(Order(5), 3, ranks=2, end="drop"),
         lambda: Course(Order(5, seed=1), 2, position=Position(2, 0, 0)),
         lambda: Course(Order(5), 2, position=Position(0, 0, 6)),
-        lambda: Position.decode(b"short"),
+        lambda: Position.decode(b"short", Order(5)),
+        lambda: Position.decode(None, Order(5)),  # type: ignore[arg-type]
+        lambda: Position.decode(Position(0, 0, 3).encode(Order(5)), Order(5, seed=1)),
+        lambda: Position.decode(Position(0, 0, 3).encode(Order(5)), Order(6)),
+        lambda: Position.decode(Position(0, 0, 3).encode(Order(5)), Order(5, shuffle=False)),
+        lambda: Position.decode(Position(0, 0, 3).encode(Order(5)), Order(5, block=2)),
     ],
 )
 def test_what_cannot_be_is_refused(wrong: object) -> None:
