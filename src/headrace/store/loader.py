@@ -80,8 +80,8 @@ class Loader:
         end: End = "pad",
         rejects: str = "raise",
     ) -> None:
-        check(isinstance(batch, Integral) and batch >= 1, "batch", batch, "a whole number >= 1")
-        check(isinstance(workers, Integral) and workers >= 1, "workers", workers, "a whole number >= 1")
+        check(_is_count(batch), "batch", batch, "a whole number >= 1")
+        check(_is_count(workers), "workers", workers, "a whole number >= 1")
         check(rejects in ("raise", "skip"), "rejects", rejects, "raise or skip")
         if "://" in str(path):
             raise SourceError(
@@ -167,6 +167,10 @@ class Loader:
                 error.add_note(f"headrace: in the transform of sample {self._reader.key(number)!r}")
                 raise
         return self._collate(found), rejected
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, Integral) and int(value) >= 1
 
 
 def _as_it_is(sample: LoadedSample) -> LoadedSample:

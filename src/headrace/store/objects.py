@@ -22,6 +22,10 @@ from headrace.base.pieces import RemotePiece
 SCHEMES = ("s3", "gs", "az")
 _BUSY = re.compile(r"\b(429|503|500|502|504)\b|SlowDown|slow down|reduce your request rate", re.IGNORECASE)
 _FORBIDDEN = re.compile(r"\b(401|403)\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch", re.IGNORECASE)
+#: Addresses and names in a message, which may contain any of the words and numbers that are looked for.
+_QUOTED = re.compile(r"https?://\S+|<(?!Code|Message)\w+>[^<]*|location .*? (?=not found)")
+_NO_BUCKET = re.compile(r"NoSuchBucket|bucket does not exist", re.IGNORECASE)
+_NO_ANSWER = re.compile(r"error sending request|connection refused|dns error", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"credential|token provider|metadata", re.IGNORECASE)
 
 
@@ -41,7 +45,12 @@ class ObjectAddress:
     @classmethod
     def parse(cls, url: str) -> ObjectAddress:
         """Read an address; raises SourceError if it names no bucket, or holds what belongs into the environment."""
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:  # brackets
+            raise SourceError(
+                f"{url} is no address of a bucket ({error}); expected one such as s3://photos/2026/"
+            ) from None
         if parts.scheme.lower() not in SCHEMES or not parts.hostname:
             raise SourceError(f"{parts.scheme}:// names no bucket; expected an address such as s3://photos/2026/")
         if "@" in parts.netloc or parts.query or parts.fragment:
@@ -91,6 +100,8 @@ class Bucket:
             raise MissingExtra(f"{store} (an object store)", "stores") from None
         self.store = store
         scheme = store.partition(":")[0]
+        if scheme == "s3":
+            _check_endpoint(os.environ.get("AWS_ENDPOINT_URL", ""))
         options: dict[str, Any] = {"timeout": f"{timeout_seconds:.0f}s", "connect_timeout": "10s"}
         if scheme == "s3" and os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"):
             options["allow_http"] = True
@@ -154,7 +165,14 @@ class Bucket:
 
     def _explain(self, error: Exception, where: str) -> ItemError:
         """Return what an error of the library means, without quoting what may hold a secret."""
-        errors, said = self._errors, str(error)
+        errors, said = self._errors, _QUOTED.sub("", str(error))
+        if isinstance(error, errors.InvalidPathError):
+            return FetchRejected(
+                f"object.name: {where}: among these names is one with an empty part, `.` or `..` between its slashes, which "
+                "cannot be asked for; give it another name, or name a prefix without it"
+            )
+        if _NO_BUCKET.search(said):
+            return FetchRejected(f"object.missing: the bucket {self.store} does not exist")
         if isinstance(error, errors.NotFoundError | FileNotFoundError):
             return FetchRejected(f"object.missing: {where} does not exist")
         if isinstance(error, errors.PreconditionError):
@@ -173,7 +191,22 @@ class Bucket:
                 f"object.credentials: no credentials for {where} were found; set AWS_PROFILE, AWS_ACCESS_KEY_ID and "
                 "AWS_SECRET_ACCESS_KEY, or give the machine a role"
             )
+        if _NO_ANSWER.search(said):
+            return FetchFailed(
+                f"object.failed: the store of {where} gave no answer; check the network and AWS_ENDPOINT_URL"
+            )
         return FetchFailed(f"object.failed: {where} could not be read ({type(error).__name__})")
+
+
+def _check_endpoint(url: str) -> None:
+    """Raise SourceError if requests cannot go there: the library ends the process's thread then, without an error to catch."""
+    try:
+        parts = urlsplit(url)
+        is_right = not url or (parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0)
+    except ValueError:
+        is_right = False
+    if not is_right:
+        raise SourceError("AWS_ENDPOINT_URL is no address of a server; expected one such as http://127.0.0.1:9000")
 
 
 def _changed(where: str) -> FetchRejected:

@@ -54,6 +54,47 @@ def test_one_object_is_a_job_of_its_own(s3: Any, bucket: Any) -> None:
     assert list(read.values()) == [files["001.jpg"]]
 
 
+def test_a_name_is_not_taken_for_an_answer(s3: Any, bucket: Any) -> None:
+    """Objects are called `403.jpg` and `metadata/...`; what is looked for in a message is what the server said."""
+    files = fill(bucket, 2) | {"403.jpg": b"x" * 500, "metadata.jpg": b"y" * 500}
+    for name in ("403.jpg", "metadata.jpg"):
+        bucket.put_object(Bucket="photos", Key=f"2026/{name}", Body=files[name])
+    s3.refuse = {"403.jpg": [500], "metadata.jpg": [500]}
+    result, read = run(hr.objects("s3://photos/2026/"))
+    assert read == files
+    assert result.counters.rejected == 0
+
+
+def test_a_bucket_that_does_not_exist_is_named(s3: Any, bucket: Any) -> None:
+    """At once: asking again does not make it."""
+    with pytest.raises(SourceError, match=r"object\.missing: the bucket s3://nobody does not exist"):
+        list(hr.objects("s3://nobody/2026").entries())
+
+
+def test_a_name_that_cannot_be_asked_for_is_explained(s3: Any, bucket: Any) -> None:
+    """S3 allows `a//b.jpg`; the library does not, and lists nothing beside it."""
+    fill(bucket, 1)
+    bucket.put_object(Bucket="photos", Key="2026/a//b.jpg", Body=b"x")
+    with pytest.raises(
+        SourceError, match=r"object\.name: s3://photos/2026: among these names is one with an empty part"
+    ):
+        list(hr.objects("s3://photos/2026").entries())
+
+
+@pytest.mark.parametrize("url", ["nonsense", "ftp://127.0.0.1:9000", "http://", "http://[", "http://127.0.0.1:99999"])
+def test_an_endpoint_that_is_no_address_is_an_error(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library panics, which no `except Exception` catches."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+    with pytest.raises(SourceError, match="AWS_ENDPOINT_URL is no address of a server"):
+        list(hr.objects("s3://photos").entries())
+
+
+def test_an_address_with_brackets_is_an_error() -> None:
+    """Not a ValueError of the standard library."""
+    with pytest.raises(SourceError, match=r"s3://\[ is no address of a bucket"):
+        hr.objects("s3://[")
+
+
 def test_requests_that_are_refused_for_now_are_made_again(s3: Any, bucket: Any) -> None:
     """503 with slow-down, 500, and a body that is cut off: nothing is lost, nothing is half."""
     files = fill(bucket)
