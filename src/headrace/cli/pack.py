@@ -5,7 +5,7 @@
     headrace pack urls.txt -o data --resume
     headrace pack photos/ --try 200
     headrace pack data --verify
-    headrace pack others-{000..009}.tar --index
+    headrace pack 'others-{000..009}.tar' --index
 
 The folder gets shards (`shard-000000.tar`, readable by every tar tool), an index beside each, `manifest.json` with counts and
 SHA-256, and `unreadable.jsonl`, which lists the items that could not be read, with the reason. `--source data` then reads it in
@@ -22,8 +22,10 @@ made.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +107,7 @@ def _pack(args: argparse.Namespace) -> int:
     pipeline = Pipeline(
         PackedSource(source, entries, turns, packed.give_up), stages=[fetch], delivery=packed, name="pack"
     )
-    with stdout_kept(args.json):
+    with _taken(args, folder), stdout_kept(args.json):
         result = run_pipeline(
             pipeline,
             open_plan(args),
@@ -148,7 +150,7 @@ def _open_source(text: str, folder: Path) -> FiniteSource:
 
 
 def _check_output(args: argparse.Namespace, folder: Path) -> None:
-    """Raise SettingsError if something is in the way; with --force remove what was packed before."""
+    """Raise SettingsError if something is in the way."""
     from headrace.base.errors import SettingsError
     from headrace.delivery.packed import list_packed
 
@@ -164,10 +166,29 @@ def _check_output(args: argparse.Namespace, folder: Path) -> None:
         raise SettingsError(f"{folder} is a file; expected a folder to pack into")
     if folder.is_dir() and not there and any(folder.iterdir()):
         raise SettingsError(f"{folder} holds other files; name a new folder or an empty one")
-    for file in there:
-        file.unlink()
-    if args.force:
-        shutil.rmtree(folder.with_name(f"{folder.name}.checkpoint"), ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _taken(args: argparse.Namespace, folder: Path) -> Iterator[None]:
+    """Hold the folder that is packed into; with --force remove what was packed before, if nobody packs into it now."""
+    from headrace.base.errors import SettingsError
+    from headrace.delivery.packed import list_packed
+    from headrace.runs.held_folder import HeldFolder
+
+    if args.resume and not folder.is_dir():  # the checkpoint says what is missing
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = HeldFolder(folder)
+    except OSError as error:
+        raise SettingsError(f"{folder} cannot be written: {error.strerror}") from None
+    with contextlib.closing(held):
+        if args.force and not args.resume:
+            for file in list_packed(folder):
+                file.unlink()
+            shutil.rmtree(folder.with_name(f"{folder.name}.checkpoint"), ignore_errors=True)
+        yield
 
 
 def _print(args: argparse.Namespace, packed: Packed, result: Any, num_items: int) -> None:

@@ -171,6 +171,8 @@ class Packed:
             try:
                 if self._grown is not None:
                     self._catch_up()
+            except OSError as error:  # what is kept in a file is there for a resumed run, the rest is read again
+                logger.warning("%s cannot be written: %s", self.folder, error.strerror or error)
             finally:
                 for writer in (self._grown, self._spill):
                     if writer is not None:

@@ -16,6 +16,7 @@ import pytest
 
 import headrace as hr
 from headrace.cli import main
+from headrace.runs.held_folder import HeldFolder
 from headrace.samples.generator import make
 
 
@@ -106,6 +107,21 @@ def test_nothing_that_can_be_read_is_exit_status_1(tmp_path: Path) -> None:
     (tmp_path / "odd" / "a.jpg").symlink_to("/dev/zero")
     assert main(["-q", "pack", str(tmp_path / "odd"), "-o", str(tmp_path / "data")]) == 1
     assert "file.special" in (tmp_path / "data" / "unreadable.jsonl").read_text()
+
+
+def test_force_leaves_a_folder_alone_that_is_packed_into_now(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another process would find its files gone at its next shard."""
+    data = tmp_path / "data"
+    assert main(["-q", "pack", str(photos), "-o", str(data)]) == 0
+    before = sorted(data.iterdir())
+    held = HeldFolder(data)
+    assert main(["-q", "pack", str(photos), "-o", str(data), "--force"]) == 2
+    assert "end that one first" in capsys.readouterr().err
+    assert sorted(data.iterdir()) == before
+    held.close()
+    assert main(["-q", "pack", str(photos), "-o", str(data), "--force"]) == 0
 
 
 def test_ctrl_c_keeps_what_was_packed(tmp_path: Path) -> None:

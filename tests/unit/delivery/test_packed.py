@@ -192,6 +192,25 @@ def test_a_disk_that_is_full_loses_nothing(tmp_path: Path, monkeypatch: pytest.M
     assert content(tmp_path / "data") == content(tmp_path / "right")
 
 
+def test_a_disk_that_is_still_full_at_the_end_leaves_what_can_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The folder is not complete; how the run ended is for the run to say, not for an error of closing it."""
+    packed = packer(tmp_path / "data")
+    packed.open(None)
+    packed.deliver(Job("0/001.jpg", b""), ITEMS["0/001.jpg"])  # early: it waits for the first two
+
+    def full(handle: int, parts: list[bytes], offset: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(shard_writer.os, "pwritev", full)
+    packed.give_up("0/000.jpg", "file.unreadable: gone")
+    packed.give_up("0/000.txt", "file.unreadable: gone")
+    packed.close()
+    assert "data cannot be written: No space left on device" in caplog.text
+    assert not packed.manifest().complete
+
+
 def test_only_bytes_are_packed(tmp_path: Path) -> None:
     """What a stage made of an item must be a file again."""
     packed = packer(tmp_path / "data")
