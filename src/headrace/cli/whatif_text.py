@@ -232,9 +232,17 @@ def proof(document: PredictionDocument, shown: Shown) -> list[str]:
 def _proof_of_training(document: PredictionDocument, shown: Shown) -> list[str]:
     option = f" --ledger {quote_arg(shown.ledger_option)}" if shown.ledger_option else ""
     run, changed = quote_arg(shown.run_folder), quote_arg(f"{shown.run_folder}-changed")
-    return [
+    recorded = [
         f"record the training again, into {changed}, as {run} was recorded",
         f"headrace ledger measured {document.id} {run} {changed}{option}",
+    ]
+    if not document.pipeline.endswith(".py"):
+        return recorded
+    before = quote_arg(document.pipeline)
+    return [
+        *recorded,
+        f"or, so that drift of the machine is in neither: headrace train compare {before} CHANGED.py -o compare.json",
+        f"headrace ledger measured {document.id} compare.json{option}",
     ]
 
 
