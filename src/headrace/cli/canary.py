@@ -7,11 +7,12 @@
     headrace canary promote --why "tried elsewhere"
     headrace canary rollback --why "users complain"
 
-`start` gives the pipeline that runs with `--canary DIR` the [model] and [models] tables of a Plan. Its models are opened
-beside the present ones and answer first as a shadow, then 1 %, 10 % and 50 % of the jobs, then all. A job's arm is a hash of
-its id, so that a job that comes again falls to the same one. Each step waits until it is known that the canary is no worse: by
-failures, by changed answers, by the time of calls on the same batch, and by what users say of answers. A canary that is worse,
-that answers with a NaN, kills a worker or fails jobs in a row is rolled back by itself; the stable model answers its jobs.
+`start` gives the pipeline that runs with `--canary DIR` the [model] and [models] tables of a Plan, and the batch that it names
+for a stage (process.batch). Its models are opened beside the present ones and answer first as a shadow, then 1 %, 10 % and 50 %
+of the jobs, then all. A job's arm is a hash of its id, so that a job that comes again falls to the same one. Each step waits
+until it is known that the canary is no worse: by failures, by changed answers, by the time of calls on the same batch, and by
+what users say of answers. A canary that is worse, that answers with a NaN, kills a worker or fails jobs in a row is rolled back
+by itself; the stable model answers its jobs.
 
 `status` says what is known, what is missing, and when it would be known; with `--wait TIME` it waits for the end. `promote`
 gives it all jobs, and `rollback` none, whatever is known. A promoted canary stays beside the other model until the run is
@@ -36,6 +37,7 @@ from headrace.cli.pipeline_arguments import points, seconds
 from headrace.cli.terminal import speaker, write, write_json
 
 if TYPE_CHECKING:
+    from headrace.base.plan import Plan
     from headrace.runs.canary_folder import CanaryFolder
     from headrace.runs.formats.canary import CanaryState
 
@@ -52,10 +54,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status = actions.add_parser("status", help="what is known of the canary, and what is missing")
     promote = actions.add_parser("promote", help="give it all jobs now")
     rollback = actions.add_parser("rollback", help="take it back now")
-    start.add_argument("plan", metavar="PLAN", help="the Plan's file; its [model] and [models] tables count")
+    start.add_argument(
+        "plan", metavar="PLAN", help="the Plan's file; its [model] and [models] tables and its batches count"
+    )
     start.add_argument(
         "--steps", type=_steps, default=None, metavar="SHARES",
         help="shares of the jobs, from step to step; 0 is a shadow (default: 0,1%%,10%%,50%%,100%%)",
+    )  # fmt: skip
+    start.add_argument(
+        "--key", metavar="ATTRIBUTE",
+        help="draw what jobs have as this attribute, such as camera, for five minutes, instead of each job by its id: "
+        "a key sees one model, and a bad canary is found later (a run of one process)",
     )  # fmt: skip
     for option, what in (
         ("--max-more-failures", "by how much more of its jobs may fail: 0.5%% (default) or 0.005"),
@@ -109,13 +118,21 @@ def _start(folder: CanaryFolder, args: argparse.Namespace) -> CanaryState:
 
     given = {
         "shares": args.steps, "max_more_failures": args.max_more_failures, "max_disagreement": args.max_disagreement,
-        "max_slowdown": args.max_slowdown, "alpha": args.alpha,
+        "max_slowdown": args.max_slowdown, "alpha": args.alpha, "key": args.key,
     }  # fmt: skip
     policy = CanaryPolicy(**{key: value for key, value in given.items() if value is not None})
     plan = Plan.load(args.plan)
-    if dataclasses.replace(plan, model=Plan().model, models={}) != Plan():
-        _say(f"only [model] and [models] of {args.plan} count; the rest stays as the run has it")
+    if _has_more(plan):
+        _say(f"only [model], [models] and batches of {args.plan} count; the rest stays as the run has it")
     return folder.start(plan, policy, why=args.why)
+
+
+def _has_more(plan: Plan) -> bool:
+    """Return whether a Plan says what a canary cannot change."""
+    from headrace.base.plan import Plan, StagePlan
+
+    stages = any(dataclasses.replace(stage, batch=None) != StagePlan() for stage in plan.stages.values())
+    return stages or dataclasses.replace(plan, model=Plan().model, models={}, stages={}) != Plan()
 
 
 def _read(folder: CanaryFolder) -> CanaryState:

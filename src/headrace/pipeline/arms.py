@@ -8,11 +8,15 @@ that, such as a download, says nothing of the models.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
+import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Protocol
 
-from headrace.base.policies.arms import Split
+from headrace.base.policies.arms import Draw, Split, epoch_of
+from headrace.base.policies.batching import BatchingPolicy
 from headrace.base.policies.canary_watch import CanaryWatch
 from headrace.base.records import Job, Outcome, OutcomeKind
 
@@ -28,15 +32,24 @@ class Arm:
         plan_id: Of the Plan that answers them.
         share: The canary's when they were drawn; what is counted is counted for it.
         counts: Whether their ends are evidence.
+        batches: {stage: its largest batch of such jobs} where that is not the run's.
     """
 
-    __slots__ = ("counts", "is_canary", "plan_id", "share")
+    __slots__ = ("batches", "counts", "is_canary", "plan_id", "share")
 
-    def __init__(self, plan_id: str, share: float, *, is_canary: bool, counts: bool) -> None:
+    def __init__(
+        self, plan_id: str, share: float, *, is_canary: bool, counts: bool, batches: Mapping[str, int] | None = None
+    ) -> None:
         self.plan_id = plan_id
         self.share = share
         self.is_canary = is_canary
         self.counts = counts
+        self.batches = batches or {}
+
+    def adapt(self, policy: BatchingPolicy, stage: str) -> BatchingPolicy:
+        """Return how a stage forms the batches of this arm: a canary's Plan may say how large they become."""
+        most = self.batches.get(stage)
+        return policy if most is None else dataclasses.replace(policy, max_size=most)
 
 
 class Ending(Protocol):
@@ -71,23 +84,40 @@ class Arms:
         self._rescued = Arm(plan_id, 0.0, is_canary=False, counts=False)
         self._canaries: list[Arm] = []
         self._split: Split | None = None
+        self._key = ""
+        self._drawn: OrderedDict[str, Draw] = OrderedDict()
         self._present: dict[tuple[bool, bool], Arm] = {}
         self._known: OrderedDict[str, None] = OrderedDict()
         self._answered: OrderedDict[str, tuple[float, bool]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def begin(self, salt: str, plan_id: str, share: float) -> None:
-        """Send a share of the jobs that come from now on to a canary; call again for another share of the same one."""
+    def begin(
+        self, salt: str, plan_id: str, share: float, batches: Mapping[str, int] | None = None, key: str = ""
+    ) -> None:
+        """Send a share of the jobs that come from now on to a canary; call again for another share of the same one.
+
+        Args:
+            salt: Of the hash that draws jobs.
+            plan_id: The canary's.
+            share: Of the jobs.
+            batches: {stage: the largest batch of its jobs} where that is not the run's.
+            key: The attribute that is drawn for five minutes instead of each job's id; a job without it is drawn alone.
+        """
         is_evidence = 0 < share < 1
         present = {
             (is_canary, counts): Arm(
-                plan_id if is_canary else self._stable_id, share, is_canary=is_canary, counts=counts and is_evidence
+                plan_id if is_canary else self._stable_id,
+                share,
+                is_canary=is_canary,
+                counts=counts and is_evidence,
+                batches=batches if is_canary else None,
             )
             for is_canary in (False, True)
             for counts in (False, True)
         }
         self._canaries += [arm for arm in present.values() if arm.is_canary]
         self._present = present
+        self._key = key
         self._split = Split(salt=salt, share=share)
 
     def end(self) -> None:
@@ -95,9 +125,11 @@ class Arms:
         self._split = None
         with self._lock:
             self._answered.clear()
+            self._drawn.clear()
         for arm in self._canaries:
             arm.counts = arm.is_canary = False
             arm.plan_id = self._stable_id
+            arm.batches = {}
         self._canaries = []
 
     @property
@@ -110,11 +142,28 @@ class Arms:
         split, present = self._split, self._present
         if split is None:
             return None
-        is_canary = split.is_canary(job.id)
+        draw = self._draw(job) if self._key else None
+        is_canary = split.is_canary(job.id) if draw is None else split.is_canary(draw.key, draw.epoch)
         arm = present[is_canary, job.attempt == 1 and self._is_new(job.id)]
         if arm.counts:
-            self.watch.note_drawn(arm.share, canary=is_canary)
+            self.watch.note_drawn(arm.share, canary=is_canary, draw=draw)
         return arm
+
+    def _draw(self, job: Job) -> Draw:
+        """Return what is drawn for a job; for one that comes again soon, what was drawn before."""
+        with self._lock:
+            draw = self._drawn.get(job.id)
+            if draw is None:
+                value = job.attributes.get(self._key)
+                key = f"job {job.id}" if value is None else f"{self._key} {value}"
+                draw = self._drawn[job.id] = Draw(key, epoch_of(time.time()))
+                if len(self._drawn) > _NUM_DRAWN:
+                    self._drawn.popitem(last=False)
+            return draw
+
+    def drawn_for(self, job: Job) -> Draw | None:
+        """Return what was drawn for a job where keys are drawn, if it came not long ago."""
+        return self._drawn.get(job.id)
 
     def rescue(self, item: Ending) -> None:
         """Give an item that the canary failed to the stable model; its end says nothing more."""
@@ -128,10 +177,11 @@ class Arms:
         if arm is None or not arm.counts or outcome.kind is OutcomeKind.RETURNED:
             return
         if outcome.kind is OutcomeKind.DELIVERED or outcome.undelivered:
-            self.watch.note_good(arm.share, canary=arm.is_canary)
+            self.watch.note_good(arm.share, canary=arm.is_canary, draw=self.drawn_for(job))
             self._remember(job.id, arm)
         else:
-            self.watch.note_failed(arm.share, job.id, canary=arm.is_canary, why=outcome.reason)
+            draw = self.drawn_for(job)
+            self.watch.note_failed(arm.share, job.id, canary=arm.is_canary, why=outcome.reason, draw=draw)
 
     def note_feedback(self, job_id: str, *, bad: bool) -> bool:
         """Note what a user said of a job's answer; return whether it counts: once, and of jobs that ended not long ago."""
@@ -139,7 +189,7 @@ class Arms:
             arm = self._answered.pop(job_id, None)
         if arm is not None:
             share, is_canary = arm
-            self.watch.note_feedback(share, canary=is_canary, bad=bad)
+            self.watch.note_feedback(share, canary=is_canary, bad=bad, draw=self._drawn.get(job_id))
         return arm is not None
 
     def _is_new(self, job_id: str) -> bool:

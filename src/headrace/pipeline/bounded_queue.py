@@ -137,7 +137,7 @@ class BoundedQueue:
             return num
 
     def take_batch(
-        self, policy: BatchingPolicy, is_draining: Callable[[], bool], claim: Claim | None = None
+        self, policy: BatchingPolicy, is_draining: Callable[[], bool], claim: Claim | None = None, stage: str = ""
     ) -> tuple[list[Item], ReleaseReason, int]:
         """Return the batch that the policy releases, why, and the age of its oldest item in ns; [] once closed and empty.
 
@@ -145,13 +145,16 @@ class BoundedQueue:
             policy: Decides.
             is_draining: Whether no more items can come.
             claim: Held when a batch is returned, and not while there is none: what comes while it is waited for joins.
+            stage: Whose batches these are: a canary may have its own policy for it.
         """
         with self._lock:
             while True:
                 seconds = None
                 if self._items:
-                    waiting = self._look(policy.max_size, is_draining)
-                    decision = policy.decide(self._now_ns(), waiting)
+                    arm = self._items[0].arm
+                    asked = policy if arm is None else arm.adapt(policy, stage)
+                    waiting = self._look(asked.max_size, is_draining)
+                    decision = asked.decide(self._now_ns(), waiting)
                     if isinstance(decision, Release):
                         if claim is not None and not claim.is_held:
                             self._wait_for(claim)

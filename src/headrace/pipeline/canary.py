@@ -29,6 +29,7 @@ from headrace.base.log_events import EventText
 from headrace.base.plan import ModelPlan, Plan
 from headrace.base.policies.canary import Decision, judge
 from headrace.base.policies.canary_watch import CanaryWatch
+from headrace.base.policies.keyed_watch import KeyedWatch
 from headrace.base.protocols import Model
 from headrace.base.settings import build
 from headrace.pipeline.arms import Arms
@@ -158,7 +159,7 @@ class CanaryRunner:
         elif mine is None or mine.id != state.id:
             self._open(state)
         else:
-            self._arms.begin(state.id, self._plan_of(state).plan_id, state.share)
+            self._begin(state, self._plan_of(state))
             self._state = state
 
     def _open(self, state: CanaryState) -> None:
@@ -168,11 +169,12 @@ class CanaryRunner:
         self._close(None)
         plan = self._plan_of(state)
         try:
+            self._check(state)
             opened = self._open_models(plan)
         except HeadraceError as error:
             self._take_up(self._roll_back(state, f"open: {error}"))
             return
-        self._arms.watch = CanaryWatch()
+        self._arms.watch = KeyedWatch() if state.policy.key else CanaryWatch()
         self._note_plan(plan)
         for slot, model in opened:
             calls = CanaryCalls(
@@ -183,13 +185,16 @@ class CanaryRunner:
             if state.status == "running":
                 self._twins.enter_context(calls.start_twins(slot.model))
             slot.canary = calls
-        self._arms.begin(state.id, plan.plan_id, state.share)
+        self._begin(state, plan)
         self._state = self._name_plans(state, plan)
         self._place.say(
             EventText(
                 f"canary {state.id} ({plan.plan_id}) is open: {_share_of(state)}", "canary_step", plan=plan.plan_id
             )
         )
+
+    def _begin(self, state: CanaryState, plan: Plan) -> None:
+        self._arms.begin(state.id, plan.plan_id, state.share, state.batches, state.policy.key)
 
     def _close(self, state: CanaryState | None) -> None:
         """Take the canary back, and let go of its models when their last calls have ended."""
@@ -203,6 +208,22 @@ class CanaryRunner:
             if state is not None and state.steps[-1].by == "user":
                 self._place.say(_describe(state))
         self._state = state
+
+    def _check(self, state: CanaryState) -> None:
+        """Raise HeadraceError if this run cannot do what a canary wants."""
+        others = self._folder.find_others()
+        if state.policy.key and others:
+            raise HeadraceError(
+                f"its key {state.policy.key} is drawn in runs of one process, and {len(others) + 1} share {self._folder.path}: "
+                "start it without --key, or the run without --supervise"
+            )
+        takers = [name for name, stage in self._plan.stages.items() if stage.batch is not None]
+        for name in state.batches:
+            if name not in takers:
+                raise HeadraceError(
+                    f"its Plan says stages.{name}.batch, and no stage of this run has that name and takes batches; "
+                    f"expected one of {', '.join(takers) or 'none'}"
+                )
 
     def _open_models(self, plan: Plan) -> list[tuple[ModelSlot, Model]]:
         found = []
@@ -223,7 +244,13 @@ class CanaryRunner:
         model = build(ModelPlan, state.model, "[model]")
         models = {key: build(ModelPlan, one, f"[models.{key}]") for key, one in state.models.items()}
         settled = {key: in_place(one, self._plan.model_of(key)) for key, one in models.items()}
-        return dataclasses.replace(self._plan, model=in_place(model, self._plan.model), models=settled)
+        batches = {name: size for name, size in state.batches.items() if name in self._plan.stages}
+        stages = {
+            name: dataclasses.replace(stage, batch=batches.get(name, stage.batch))
+            for name, stage in self._plan.stages.items()
+        }
+        model = in_place(model, self._plan.model)
+        return dataclasses.replace(self._plan, model=model, models=settled, stages=stages)
 
     # --- what is decided
 

@@ -119,7 +119,8 @@ class CanaryCalls:
         for item in items:
             arm = item.arm
             if arm is not None and arm.counts:
-                self._arms.watch.note_failed(arm.share, item.job.id, canary=True, why=why)
+                draw = self._arms.drawn_for(item.job)
+                self._arms.watch.note_failed(arm.share, item.job.id, canary=True, why=why, draw=draw)
             self._arms.rescue(item.root)
         if self._arms.watch.has_tripped:
             self._tripped()

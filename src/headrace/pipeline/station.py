@@ -202,8 +202,10 @@ class Station:
         self.retries_in_place = not has_queue or (spec.plan.run.ordered and self.last_role == "deliver")
         device = next((stage for stage in spec.stages if stage.kind == "device"), None)
         self._batching: BatchingPolicy | None = None
+        self._batching_stage = ""
         if device is not None:
             plan = spec.plan.stages[device.name]
+            self._batching_stage = device.name
             self._batching = BatchingPolicy(max_size=plan.batch or 1, max_wait_ns=int(plan.max_wait_seconds * 1e9))
         self.device_name = device.name if device else None
         # Stages behind the call would hold up all calls, and so would a try in place.
@@ -623,7 +625,9 @@ class Station:
     def _take_batch(self, policy: BatchingPolicy, worker: Worker) -> tuple[list[Item], ReleaseReason | None, int]:
         """Return a batch of what is still wanted: it is as large as if the others had never come."""
         while True:
-            taken, reason, waited_ns = self.queue.take_batch(policy, self._links.is_draining, worker.claim)
+            taken, reason, waited_ns = self.queue.take_batch(
+                policy, self._links.is_draining, worker.claim, self._batching_stage
+            )
             items = self.keep_wanted(taken, self._clock.now_ns())
             while 0 < len(items) < len(taken):
                 more = self.queue.take_alike(items[0], len(taken) - len(items))

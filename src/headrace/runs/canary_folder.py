@@ -101,7 +101,7 @@ class CanaryFolder:
         replace_file(self.path / "state.json", encode_document(state, indent=True))
 
     def start(self, plan: Plan, policy: CanaryPolicy, *, why: str = "") -> CanaryState:
-        """Start a canary with the models of a Plan, and return its state.
+        """Start a canary with the models and the batches of a Plan, and return its state.
 
         Raises:
             SettingsError: If there is one already.
@@ -117,6 +117,7 @@ class CanaryFolder:
             self.forget_seen()
             state = CanaryState(
                 id=f"c{int(now * 1000):x}", status="running", model=table["model"], models=table.get("models", {}),
+                batches={name: stage.batch for name, stage in plan.stages.items() if stage.batch is not None},
                 policy=policy, step=0, since_unix_seconds=now,
             ).done("started", now, why, "user")  # fmt: skip
             self.write(state)
@@ -190,6 +191,12 @@ class CanaryFolder:
             with contextlib.suppress(msgspec.DecodeError):
                 found.append(decode_document(line, Feedback))
         return found
+
+    def find_others(self) -> list[int]:
+        """Return the other processes whose runs have this folder now."""
+        numbers = [file.name.removeprefix("call-") for file in self.path.glob("call-*")]
+        others = [int(number) for number in numbers if number.isdigit()]
+        return [pid for pid in others if pid != os.getpid() and _is_alive(pid)]
 
     def find_dead(self) -> list[int]:
         """Return the processes that died within a call of the canary's model, each once."""

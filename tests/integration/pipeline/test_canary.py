@@ -301,6 +301,50 @@ def test_a_state_that_cannot_be_read_takes_the_canary_back(live: Live, tmp_path:
     assert {span["plan_id"] for span in spans[-50:]} == {state.stable_plan_id}
 
 
+def test_a_canary_has_the_batches_of_its_plan(live: Live, tmp_path: Path) -> None:
+    """The run's batches hold up to 8; the canary's never more than 3, until it is taken back."""
+    plan = Plan(model=ModelPlan(artifact=str(save(tmp_path / "same.onnx", 1.0)))).with_settings(["process.batch=3"])
+    live.folder.start(plan, HALF)
+    state = live.wait_for(lambda state: state.status == "promoted")
+    live.wait_for_more(200)
+    finish(live)
+    assert_none_lost(live)
+    spans = [span for span in read_run(tmp_path / "run").spans().to_pylist() if span["stage"] == "process"]
+    sizes = {
+        arm: {one["batch_size"] for one in spans if one["plan_id"] == arm}
+        for arm in (state.plan_id, state.stable_plan_id)
+    }
+    assert max(sizes[state.plan_id]) == 3
+    assert max(sizes[state.stable_plan_id]) == 8
+
+
+def test_a_key_needs_a_run_of_one_process(live: Live, tmp_path: Path) -> None:
+    """Another process that has the folder sees other jobs of the same keys: the canary is rolled back, and that is said."""
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        live.folder.path.mkdir(exist_ok=True)
+        (live.folder.path / f"call-{other.pid}").write_bytes(b"\0")
+        start(live, save(tmp_path / "same.onnx", 1.0), CanaryPolicy(shares=(0.5, 1.0), key="camera"))
+        state = live.wait_for_end()
+    finally:
+        other.kill()
+        other.wait()
+    finish(live)
+    assert state.status == "rolled back"
+    assert "its key camera is drawn in runs of one process, and 2 share" in state.reason
+
+
+def test_a_canary_for_a_stage_that_is_not_there_is_rolled_back(live: Live, tmp_path: Path) -> None:
+    """The reason names the stages that take batches."""
+    plan = Plan(model=ModelPlan(artifact=str(save(tmp_path / "same.onnx", 1.0)))).with_settings(["faces.batch=3"])
+    live.folder.start(plan, HALF)
+    state = live.wait_for_end()
+    finish(live)
+    assert state.status == "rolled back"
+    assert "stages.faces.batch" in state.reason
+    assert "expected one of process" in state.reason
+
+
 def test_a_rollback_by_hand_is_taken_up(live: Live, tmp_path: Path) -> None:
     """Also of a canary that was promoted: both models stay open."""
     start(live, save(tmp_path / "same.onnx", 1.0))

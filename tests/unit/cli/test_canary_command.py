@@ -34,6 +34,29 @@ def test_a_canary_is_started_once(folder: CanaryFolder, capsys: pytest.CaptureFi
     assert f"canary {state.id} in" in capsys.readouterr().err
 
 
+def test_a_key_is_drawn_on_demand(folder: CanaryFolder) -> None:
+    """Its state says which attribute of jobs."""
+    assert main(["canary", "start", "candidate.toml", "--key", "camera"]) == 0
+    state = folder.read()
+    assert state is not None
+    assert state.policy.key == "camera"
+
+
+def test_batches_of_its_plan_count(folder: CanaryFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What else a Plan says of stages stays as the run has it, and that is said."""
+    plan = '[model]\nartifact = "new.onnx"\n[stages.process]\nbatch = 4\n'
+    (tmp_path / "batches.toml").write_text(plan)
+    assert main(["canary", "start", "batches.toml"]) == 0
+    state = folder.read()
+    assert state is not None
+    assert state.batches == {"process": 4}
+    assert "count" not in capsys.readouterr().err
+    main(["canary", "rollback"])
+    (tmp_path / "batches.toml").write_text(f"{plan}workers = 2\n")
+    assert main(["canary", "start", "batches.toml"]) == 0
+    assert "only [model], [models] and batches of batches.toml count" in capsys.readouterr().err
+
+
 def test_a_rollback_by_hand_is_written_down(folder: CanaryFolder, tmp_path: Path) -> None:
     """In the state, and in the ledger that was named."""
     main(["canary", "start", "candidate.toml"])

@@ -160,3 +160,19 @@ def test_a_batch_holds_one_arm_and_no_canary_cuts_it_short() -> None:
     assert taken == [["0", "3", "6", "9"], ["1", "2", "4", "5"], ["7", "8", "10", "11"]]
     assert queue.state().depth == 0
     assert queue.num_bytes == 0
+
+
+def test_an_arm_has_batches_of_its_own_size() -> None:
+    """Those of a canary hold two in this stage, as its Plan says; the others four, and so they do in other stages."""
+    stable = Arm("a", 0.5, is_canary=False, counts=True)
+    canary = Arm("b", 0.5, is_canary=True, counts=True, batches={"process": 2})
+    for stage, sizes in (("process", [2, 4, 2]), ("faces", [4, 4])):
+        queue = BoundedQueue(100, 10**9, SystemClock())
+        items = [Item(Job(str(number), b""), b"", ()) for number in range(8)]
+        for number, item in enumerate(items):
+            item.arm = stable if number % 2 else canary
+        queue.put(items)
+        policy = BatchingPolicy(max_size=4)
+        taken = [queue.take_batch(policy, lambda: False, None, stage)[0] for _ in sizes]
+        assert [len(batch) for batch in taken] == sizes
+        assert all(item.arm is batch[0].arm for batch in taken for item in batch)

@@ -10,12 +10,20 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headrace.base.settings import check
 
 #: For how long a key stays in its arm.
 EPOCH_SECONDS = 300.0
 _RANGE = float(2**64)
+
+
+class Draw(NamedTuple):
+    """What was drawn for a job where keys are drawn."""
+
+    key: str
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

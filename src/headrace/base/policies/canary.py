@@ -52,6 +52,8 @@ class CanaryPolicy:
     """By how much a call of its model may take longer at the same batch size: the median of pairs of calls."""
     shares: tuple[float, ...] = (0.0, 0.01, 0.1, 0.5, 1.0)
     """Of the jobs, step by step; 0: shadow; 1: all, which is the promotion."""
+    key: str = ""
+    """The attribute of jobs that is drawn, such as a camera; empty: each job is drawn by its id."""
 
     def __post_init__(self) -> None:
         """Check every value."""
@@ -184,7 +186,7 @@ def _questions(policy: CanaryPolicy, seen: Seen, share: float, following: float)
     if share:  # a shadow serves nobody, and its calls are slow because it gives way to others
         slower = {_HALF: Counts(bad_canary=seen.num_slower, bad_stable=seen.num_pairs - seen.num_slower)}
         found += [
-            _jobs_question("failures", seen.jobs, share, more, within),
+            _jobs_question("failures", seen.jobs, share, more, within, policy.key),
             _Question(
                 *("latency", more, fewer, slower, slower, _HALF, seen.num_pairs),
                 f"{seen.num_slower:,.0f} of {seen.num_pairs:,.0f} calls took over {policy.max_slowdown:.0%} longer",
@@ -192,20 +194,23 @@ def _questions(policy: CanaryPolicy, seen: Seen, share: float, following: float)
             ),
         ]
         if seen.feedback:
-            found.append(_jobs_question("feedback", seen.feedback, share, more, within))
+            found.append(_jobs_question("feedback", seen.feedback, share, more, within, policy.key))
     return found
 
 
-def _jobs_question(metric: Metric, tally: Tally, share: float, worse: Bet, no_worse: Bet) -> _Question:
+def _jobs_question(metric: Metric, tally: Tally, share: float, worse: Bet, no_worse: Bet, key: str) -> _Question:
     total = Counts()
     for counts in tally.values():
         total = total.plus(counts)
     went = "failed" if metric == "failures" else "were told to be bad"
+    what = f"times that a {key} was drawn" if key and metric == "failures" else "jobs"
     counted = (
-        f"{total.bad_canary:,.0f} of {total.canary:,.0f} jobs of the canary {went}, "
-        f"{total.bad_stable:,.0f} of {total.stable:,.0f} others"
+        f"{total.bad_canary:,.4g} of {total.canary:,.0f} {what} of the canary {went}, "
+        f"{total.bad_stable:,.4g} of {total.stable:,.0f} others"
     )
     missing = "no job fell to the canary yet" if metric == "failures" else "no feedback on the canary yet"
+    if key and metric == "failures":
+        missing = f"no {key} was the canary's to the end of five minutes yet"
     return _Question(metric, worse, no_worse, tally, tally, share, total.canary, counted, missing)
 
 

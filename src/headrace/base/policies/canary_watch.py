@@ -6,6 +6,7 @@ import copy
 import threading
 from collections import OrderedDict
 
+from headrace.base.policies.arms import Draw
 from headrace.base.policies.canary import Seen
 from headrace.base.policies.evidence import Counts
 from headrace.base.policies.tripwires import FailureRow
@@ -33,8 +34,8 @@ class CanaryWatch:
         with self._lock:
             return copy.deepcopy(self._seen)
 
-    def note_drawn(self, share: float, *, canary: bool, num: int = 1) -> None:
-        """Note to which arm jobs fell."""
+    def note_drawn(self, share: float, *, canary: bool, num: int = 1, draw: Draw | None = None) -> None:
+        """Note to which arm jobs fell; `draw` matters only where keys are drawn (`KeyedWatch`)."""
         with self._lock:
             counts = self._seen.drawn.setdefault(share, Counts())
             if canary:
@@ -42,7 +43,7 @@ class CanaryWatch:
             else:
                 counts.stable += num
 
-    def note_good(self, share: float, *, canary: bool, num: int = 1) -> None:
+    def note_good(self, share: float, *, canary: bool, num: int = 1, draw: Draw | None = None) -> None:
         """Note jobs that ended well, at first delivery, while the canary had this share."""
         with self._lock:
             counts = self._counts(share)
@@ -53,7 +54,7 @@ class CanaryWatch:
                 counts.stable += num
                 self._row.note_stable(failed=False, num=num)
 
-    def note_failed(self, share: float, job_id: str, *, canary: bool, why: str) -> None:
+    def note_failed(self, share: float, job_id: str, *, canary: bool, why: str, draw: Draw | None = None) -> None:
         """Note a job that failed at first delivery, or came too late; `why` is said where that rolls the canary back."""
         with self._lock:
             if self._is_known(job_id):
@@ -69,7 +70,7 @@ class CanaryWatch:
             if says := self._row.note_canary(failed=True):
                 self._trip(f"failures: {says}; the last one: {why}")
 
-    def note_feedback(self, share: float, *, canary: bool, bad: bool) -> None:
+    def note_feedback(self, share: float, *, canary: bool, bad: bool, draw: Draw | None = None) -> None:
         """Note what a user said of a job's answer."""
         with self._lock:
             counts = self._seen.feedback.setdefault(share, Counts())

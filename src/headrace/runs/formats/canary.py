@@ -36,6 +36,8 @@ class CanaryState(msgspec.Struct, frozen=True, kw_only=True):
     """The `[model]` table of its Plan."""
     models: dict[str, dict[str, Any]] = {}
     """Its `[models]` tables."""
+    batches: dict[str, int] = {}
+    """{stage: the largest batch that its Plan names}."""
     plan_id: str = ""
     """Of the run's Plan with these models; empty until a worker has opened them."""
     stable_plan_id: str = ""
