@@ -357,6 +357,11 @@ def run_benchmark(
     return result
 
 
+def result_path(theme: str) -> Path:
+    """Return where today's result of a theme on this machine stands, or will."""
+    return RESULTS / f"{theme}_{hardware_slug()}_{datetime.now(UTC):%Y%m%d}.md"
+
+
 def write_result(theme: str, text: str, data: object) -> Path:
     """Write ``results/<theme>_<hardware>_<yyyymmdd>.md`` and ``.json``; return the former.
 
@@ -370,7 +375,7 @@ def write_result(theme: str, text: str, data: object) -> Path:
     """
     now = datetime.now(UTC)
     RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"{theme}_{hardware_slug()}_{now:%Y%m%d}.md"
+    path = result_path(theme)
     here = machine()
     path.write_text(f"{text.rstrip()}\n\n## Machine\n\n{here}. Written {now:%Y-%m-%d %H:%M} UTC.\n")
     record = {"theme": theme, "written_at": now.isoformat(), "machine": asdict(here), "data": data}

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from benchmarks.serve.workloads import Workload
 #: Of headrace's Plan for the emulated device.
 BATCH = 32
 OPEN_SHARE = 0.8
+_KEYS = {"front": "front_us"}
 PARTS = ("front", "emulated", "real", "overload", "hostile", "canary", "restart")
 
 
@@ -107,7 +109,7 @@ class Bench:
     def _front(self) -> dict[str, Any]:
         from benchmarks import serve_front
 
-        return serve_front.measure_all(quick=self.size.is_quick, peer=None)["front_us"]
+        return serve_front.measure_all(quick=self.size.rounds < FULL.rounds, peer=None)["front_us"]
 
     def _emulated(self) -> dict[str, Any]:
         workload = workloads.emulated(self.folder)
@@ -206,7 +208,7 @@ class Bench:
     def _knobs(self, peer: Contestant, workload: Workload) -> Knobs:
         """Return a peer's settings; raises RuntimeError where it takes no part."""
         if peer.program not in self.size.peers:
-            raise RuntimeError("left out of the smoke run")
+            raise RuntimeError("left out of this run")
         if not environments.is_ready(peer.program, self.environments):
             raise RuntimeError(f"not installed: python -m benchmarks.serve.environments {peer.program}")
         if self.size.is_quick:
@@ -249,22 +251,38 @@ def _details(found: Rounds, contestants: Mapping[Contestant, Knobs], skipped: Ma
 
 def measure_all(size: Size, parts: list[str], peers_folder: Path) -> dict[str, Any]:
     """Run the parts and return the benchmark's object."""
-    with tempfile.TemporaryDirectory(prefix="serve-") as folder, measure.Window() as window:
+    found: dict[str, Any] = {}
+    measured = {}
+    with tempfile.TemporaryDirectory(prefix="serve-") as folder:
         bench = Bench(size, Path(folder), peers_folder)
-        found = {part: bench.measure(part) for part in parts}
-    found = {"front_us" if part == "front" else part: result for part, result in found.items()}
+        for part in parts:
+            with measure.Window() as window:
+                found[_KEYS.get(part, part)] = bench.measure(part)
+            at = datetime.fromtimestamp(window.started_at, UTC)
+            measured[part] = {"foreign_cores": window.foreign_cores, "rounds": size.rounds, "at": f"{at:%H:%M} UTC"}
     peers = {part: found[part].pop("rows") for part in ("emulated", "real") if part in found}
-    return {
-        **found,
-        "peers": peers,
-        "foreign_cores": window.foreign_cores,
-        "rounds": size.rounds,
-        "quick": size.is_quick,
-    }
+    return {**found, "peers": peers, "measured": measured, "quick": size.is_quick}
+
+
+def with_earlier(result: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Return a result with the parts that were measured earlier on the same day, and not again."""
+    earlier = json.loads(file.read_text())["data"] if file.exists() else {}
+    peers = {**earlier.get("peers", {}), **result["peers"]}
+    return {**earlier, **result, "peers": peers, "measured": {**earlier.get("measured", {}), **result["measured"]}}
 
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def _size(arguments: argparse.Namespace) -> Size:
+    given = {
+        "rounds": arguments.rounds,
+        "overload_seconds": arguments.overload_seconds,
+        "peers": tuple(arguments.peer) if arguments.peer else None,
+    }
+    changed = {key: value for key, value in given.items() if value is not None}
+    return replace(QUICK if arguments.quick else FULL, **changed)
 
 
 def main() -> int:
@@ -272,14 +290,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serve", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke run, under 60 s; the claim is the full run's")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-    parser.add_argument("--write", action="store_true", help="write a dated result to benchmarks/results")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="write a dated result to benchmarks/results; parts measured earlier that day stay",
+    )
     parser.add_argument("--only", action="append", choices=PARTS, help="only this part; repeatable")
+    shorter = parser.add_argument_group("a shorter full run, which says so in its result")
+    shorter.add_argument("--rounds", type=int, metavar="N", help=f"rounds in turn (default {FULL.rounds})")
+    shorter.add_argument("--overload-seconds", type=float, metavar="S", help="of each overload (default 60)")
+    shorter.add_argument("--peer", action="append", choices=FULL.peers, help="only this peer; repeatable")
     environments.add_folder_argument(parser)
     arguments = parser.parse_args()
-    size = QUICK if arguments.quick else FULL
+    size = _size(arguments)
     result = measure_all(size, arguments.only or list(PARTS), arguments.environments)
     print(json.dumps(result) if arguments.json else report.as_text(result))
     if arguments.write:
+        result = with_earlier(result, measure.result_path("serve").with_suffix(".json"))
         _say(f"written: {measure.write_result('serve', report.as_text(result), result)}")
     return 0
 

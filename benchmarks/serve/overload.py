@@ -65,6 +65,7 @@ def _overloaded(server: Server, workload: Workload, peak: float, settings: Mappi
     answered = load["answered"]
     return {
         "peak": peak,
+        "seconds": settings["seconds"],
         "offered": load["offered"],
         "goodput_share": load["goodput"] / peak,
         "p99_ms": load["p99_ms"],

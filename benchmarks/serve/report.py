@@ -16,7 +16,12 @@ def as_text(result: Mapping[str, Any]) -> str:
     lines = [
         "# Serving",
         "",
-        f"{result['rounds']} rounds in turn; medians. Other programs: {result['foreign_cores']:.2f} cores.",
+        "Medians of rounds in turn. Each part was measured by itself:",
+        "",
+        *(
+            f"- {part}, {one['at']}: {one['rounds']} rounds; other programs took {one['foreign_cores']:.2f} cores"
+            for part, one in result["measured"].items()
+        ),
     ]
     if "front_us" in result:
         costs = ", ".join(f"{name} {cost:.1f} us" for name, cost in result["front_us"].items())
@@ -80,7 +85,8 @@ def _ratio(one: Mapping[str, Any]) -> str:
 
 
 def _overload(part: Mapping[str, Any]) -> list[str]:
-    lines = [f"## Overload: {part['title']}", ""]
+    seconds = next(iter(part["rows"].values()))["seconds"]
+    lines = [f"## Overload: {part['title']}, for {seconds:.0f} s each", ""]
     lines += [
         "| offered | goodput of the peak | p99, ms | refused after, p99 ms | computed for nobody | statuses |",
         "|---|---|---|---|---|---|",
