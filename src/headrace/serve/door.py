@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from headrace.base.passage import Passage
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """How a job ended that came in by the door."""
 
     id: str
@@ -25,8 +25,7 @@ class Ended:
     """The Plan that made the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """Work that was not let in."""
 
     status: int
@@ -36,8 +35,7 @@ class Refused:
     retry_after_seconds: float = 1.0
 
 
-@dataclass(slots=True, kw_only=True)
-class Work:
+class Work(msgspec.Struct, kw_only=True, eq=False):
     """What a request asks for."""
 
     payload: Any
@@ -50,13 +48,15 @@ class Work:
     id: str = ""
     """The caller's own; empty: one is made."""
     task: str = ""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = msgspec.field(default_factory=dict)
     deadline_ns: int | None = None
     """On the host's monotonic clock; None: the Plan's default, counted from `received_ns`."""
     received_ns: int = 0
     """When the first byte of its request came, on the same clock; 0: now."""
     priority: int = 1
     """0: before all others; 1: normal."""
+    has_company: bool = False
+    """Others of the same request come with it."""
     is_own: bool = False
     """The service tries itself with it: nobody is refused where it is."""
     passages: list[Passage] | None = None
@@ -81,4 +81,17 @@ class Door(Protocol):
 
     def submit(self, work: Work) -> Ticket | Refused:
         """Let work in, or say why not; never blocks, any thread."""
+        ...
+
+
+class ForeseeingDoor(Door, Protocol):
+    """The same, for routes that know by the head of a request what it asks for."""
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether `foresee` is worth asking: work was refused a moment ago, or none is let in."""
+        ...
+
+    def foresee(self, work: Work) -> Refused | None:
+        """Say why work would not be let in of which only the head has come; None: that shows when all of it is there."""
         ...

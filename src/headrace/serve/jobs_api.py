@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from urllib.parse import quote
 
 import msgspec
@@ -26,7 +26,7 @@ from headrace.base.passage import Passage
 from headrace.base.records import Job, Message, Payload
 from headrace.base.units import parse_duration
 from headrace.delivery.encoding import encode
-from headrace.serve.door import Door, Ended, Refused, Work
+from headrace.serve.door import Ended, ForeseeingDoor, Refused, Work
 from headrace.serve.forms import read_form
 from headrace.serve.http.request import Answer, Request, error_answer, json_answer
 from headrace.serve.http.routes import Routes
@@ -48,6 +48,8 @@ _FLAGS = {
     "priority": {"0": "0, before all others", "1": "1, the usual one"},
     "timings": {"0": "0, the usual one", "1": "1, to be told how long each stage took"},
 }
+#: All that a request may have there beside `JOB_FIELDS`.
+_PARAMETERS = ("wait", *_FLAGS)
 #: A timer is kept for as long, whenever the answer comes.
 _LONGEST_WAIT_SECONDS = 60.0
 #: Calls a function after so many seconds, in the front's thread.
@@ -67,7 +69,7 @@ class JobsApi:
 
     def __init__(
         self,
-        door: Door,
+        door: ForeseeingDoor,
         call_later: CallLater,
         *,
         calls_back: bool,
@@ -80,19 +82,51 @@ class JobsApi:
         self._arrays = arrays or {}
         self._clock = clock or SystemClock()
         self._kept = KeptAnswers()
+        self._told: tuple[Refused, Answer] | None = None
 
     def add_to(self, routes: Routes) -> None:
         """Add the routes."""
-        routes.add("POST", "/v1/jobs", self.post)
+        routes.add("POST", "/v1/jobs", self.post, self.refuse_early)
         routes.add("GET", "/v1/jobs/{job_id*}", self.get)
+
+    def refuse_early(self, request: Request) -> Answer | None:
+        """Refuse a request by its head, where its job would not be let in: then nobody reads its body, which costs the most.
+
+        Left to `post` is what says in its body what it is, and what may name a job that is inside already.
+        """
+        if not self._door.is_refusing:
+            return None
+        query, headers = request.query, request.headers
+        if _read_kind(headers.get("content-type", "")) in (_JSON, _FORM):
+            return None
+        if "prefer" in headers or "wait" in query or "callback" in query:
+            return None
+        try:
+            work = Work(
+                payload=b"",
+                on_end=_unasked,
+                task=query.get("task", ""),
+                deadline_ns=read_deadline(headers, request.received_ns),
+                received_ns=request.received_ns,
+                priority=_read_flag(query, "priority", "1") if query else 1,
+            )
+        except BadMessage:
+            return None
+        refused = self._door.foresee(work)
+        if refused is None:
+            return None
+        if self._told is None or self._told[0] is not refused:
+            self._told = refused, refusal(refused)
+        return self._told[1]
 
     def post(self, request: Request) -> Answer | None:
         """Let a job in, and answer when it has ended or when the client wants to wait no longer."""
         try:
-            job = read_job(request, self._clock, ("wait", *_FLAGS))
-            job.priority = _read_flag(request, "priority", "1")
+            job = read_job(request, self._clock, _PARAMETERS)
+            query = request.query
+            job.priority = _read_flag(query, "priority", "1") if query else 1
             wait_seconds = _read_wait(request, is_called_back="callback" in job.attributes)
-            passages: list[Passage] | None = [] if _read_flag(request, "timings", "0") else None
+            passages: list[Passage] | None = [] if query and _read_flag(query, "timings", "0") else None
             payload = read_npy(job.payload, self._arrays[job.task]) if job.task in self._arrays else job.payload
         except BadMessage as error:
             return refuse_message(error)
@@ -191,18 +225,23 @@ def read_job(request: Request, clock: Clock, parameters: Collection[str] = ()) -
     Raises:
         BadMessage: If it is none.
     """
-    _refuse_coding(request)
-    _refuse_unknown("parameter", request.query, (*JOB_FIELDS, *parameters))
+    headers = request.headers
+    if "content-encoding" in headers:
+        _refuse_coding(request)
+    if request.query:
+        _refuse_unknown("parameter", request.query, (*JOB_FIELDS, *parameters))
     job = _read_body(request, clock)
-    job.attributes = {**job.attributes, **read_trace(request.headers)}
-    job.deadline_ns = _earlier(job.deadline_ns, read_deadline(request.headers, request.received_ns or clock.now_ns()))
+    if "traceparent" in headers:
+        job.attributes = {**job.attributes, **read_trace(headers)}
+    deadline_ns = read_deadline(headers, request.received_ns or clock.now_ns())
+    if deadline_ns is not None:
+        job.deadline_ns = deadline_ns if job.deadline_ns is None else min(deadline_ns, job.deadline_ns)
     return job
 
 
 def _read_body(request: Request, clock: Clock) -> Job:
-    kind = request.header("content-type").partition(";")[0].strip().lower()
-    query = request.query
-    named = request.header("idempotency-key")
+    query, headers = request.query, request.headers
+    kind, named = _read_kind(headers.get("content-type", "")), headers.get("idempotency-key")
     if kind == _JSON:
         if beside := [name for name in JOB_FIELDS if query.get(name)]:
             raise BadMessage(
@@ -221,6 +260,11 @@ def _read_body(request: Request, clock: Clock) -> Job:
         )
     attributes = {"callback": fields["callback"]} if fields.get("callback") else {}
     return Job(fields.get("id") or named or make_id(), payload, task=fields.get("task", ""), attributes=attributes)
+
+
+@lru_cache(maxsize=256)  # most requests have the same few
+def _read_kind(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
 
 
 def _refuse_coding(request: Request) -> None:
@@ -244,7 +288,8 @@ def _content_of(job: Job) -> str:
 
 def _read_wait(request: Request, *, is_called_back: bool) -> float | None:
     """Return how long the client waits before it takes an id instead of the result; None: as long as it takes."""
-    text = request.query.get("wait")
+    query = request.query
+    text = query.get("wait") if query else None
     if text is not None:
         try:
             seconds = parse_duration(text)
@@ -255,19 +300,19 @@ def _read_wait(request: Request, *, is_called_back: bool) -> float | None:
                 f"message.wait: wait={text!r:.40} is more than {_LONGEST_WAIT_SECONDS:.0f}s; leave it out to wait to the end"
             )
         return seconds
-    is_async = "respond-async" in request.header("prefer")
+    is_async = "respond-async" in request.headers.get("prefer", "")
     return 0.0 if is_async or is_called_back else None
 
 
-def _read_flag(request: Request, name: str, usual: str) -> int:
-    text = request.query.get(name, usual)
+def _unasked(ended: Ended) -> None:
+    """Hear of no end: what is only foreseen has none."""
+
+
+def _read_flag(query: Mapping[str, str], name: str, usual: str) -> int:
+    text = query.get(name, usual)
     if text not in _FLAGS[name]:
         raise BadMessage(f"message.{name}: {name}={text!r:.40}; expected {' or '.join(_FLAGS[name].values())}")
     return int(text)
-
-
-def _earlier(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else min(one, other)
 
 
 def _accepted(job_id: str) -> Answer:

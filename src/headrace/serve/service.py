@@ -120,7 +120,7 @@ def serve(
     service = Service(pipeline, settings.probes, is_shared=slot is not None)
     service.source.tells_failures = tells_failures(settings)
     front = make_front(service.routes, settings)
-    service.begin(front.call_soon, front.call_later, has_token=settings.token is not None)
+    service.begin(front.call_soon, front.call_later, front.call_after_reading, has_token=settings.token is not None)
     servers: list[_Server] = [front, *_grpc_fronts(settings, service.inference, service.health)]
     service.source.refused = lambda: {
         **service.door.refused,
@@ -177,9 +177,16 @@ class Service:
         self.health, self.routes = Health(self.door, probes), Routes()
         self.inference = Inference(self._pipeline, self.door)
 
-    def begin(self, call_soon: CallSoon, call_later: CallLater, *, has_token: bool = False) -> None:
-        """Add the routes; both calls are of the loop in whose thread handlers are called, and may be made by any thread."""
-        self.source.soon = call_soon
+    def begin(
+        self,
+        call_soon: CallSoon,
+        call_later: CallLater,
+        call_after_reading: CallSoon | None = None,
+        *,
+        has_token: bool = False,
+    ) -> None:
+        """Add the routes; the calls are of the loop in whose thread handlers are called, and may be made by any thread."""
+        self.source.soon, self.source.after_reading = call_soon, call_after_reading or call_soon
         self.health.add_to(self.routes)
         FeedbackApi(lambda: self._run.arms if self._run else None, lambda: self._canary_folder).add_to(self.routes)
         calls_back, arrays = self._callback is not None, arrays_of(self._pipeline)

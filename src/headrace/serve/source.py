@@ -80,7 +80,10 @@ class RequestSource(Source):
         tells_failures: Whether clients are told what failed in the pipeline, with files and lines of this machine.
         refused: Returns {why: how many requests never became jobs}.
         tally: How requests ended so far.
+        num_inside: Jobs that somebody waits for, and those that nobody waits for any more and the run has not dropped yet.
+        num_bytes: Bytes of the payloads of all that are inside.
         soon: Calls a function when all requests that are there by now have been read, so that their jobs go in together.
+        after_reading: The same, for jobs that come alone: calls it at once where no other request is there.
     """
 
     is_endless = True
@@ -94,6 +97,7 @@ class RequestSource(Source):
         self.refused: Callable[[], Mapping[str, int]] = dict
         self.tally = RequestTally()
         self.soon: Callable[[Callable[[], object]], object] = lambda call: call()
+        self.after_reading: Callable[[Callable[[], object]], object] = self.soon
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._receivers = Parking(self._lock)
@@ -102,12 +106,13 @@ class RequestSource(Source):
         self._asked: dict[int, RequestJob] = {}
         self._deadlines: list[tuple[int, int]] = []
         self._numbers = itertools.count()
-        self._bytes = self._num_inside = 0
+        self.num_inside = self.num_bytes = 0
         self._open: dict[tuple[str, int], int] = {}
         self._max_attempts = 1
         self._is_over = False
         self._was_asked = False
         self._push: Callable[[Sequence[Job]], object] | None = None
+        self._first_waiting: RequestJob | None = None
 
     @property
     def num_waiting(self) -> int:
@@ -126,16 +131,6 @@ class RequestSource(Source):
         """Jobs that somebody waits for."""
         return len(self._asked)
 
-    @property
-    def num_inside(self) -> int:
-        """The same, with those that nobody waits for any more and the run has not dropped yet."""
-        return self._num_inside
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the payloads of all that are inside."""
-        return self._bytes
-
     # --- called by the door
 
     def put(self, job_id: str, work: Work) -> RequestJob:
@@ -145,8 +140,8 @@ class RequestSource(Source):
         refused = self._enter(job)
         with self._lock:
             self._asked[job.number] = job
-            self._bytes += job.num_bytes
-            self._num_inside += 1
+            self.num_bytes += job.num_bytes
+            self.num_inside += 1
             self._count(job, 1)
             if work.deadline_ns is not None:
                 heapq.heappush(self._deadlines, (work.deadline_ns + _LATE_NS, job.number))
@@ -158,7 +153,7 @@ class RequestSource(Source):
         if refused is not None:
             self._end_unrun(job, refused)
         elif is_first and self._push is not None:
-            self.soon(self._push_waiting)
+            (self.soon if work.has_company else self.after_reading)(self._push_waiting)
         return job
 
     def drop(self, job: RequestJob) -> None:
@@ -234,7 +229,10 @@ class RequestSource(Source):
                 self._call_receiver()
             while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][1] not in self._asked):
                 late.append(self._asked.get(heapq.heappop(self._deadlines)[1]))
-        self._push_waiting()
+            first = self._waiting[0] if self._waiting else None
+            is_left, self._first_waiting = first is not None and first is self._first_waiting, first
+        if is_left:  # what came just now goes in together with all that is being read
+            self._push_waiting()
         for job in late:
             if job is not None:
                 self._end(
@@ -318,8 +316,8 @@ class RequestSource(Source):
         self._end(job, ended)
 
     def _release(self, job: RequestJob) -> None:
-        self._bytes -= job.num_bytes
-        self._num_inside -= 1
+        self.num_bytes -= job.num_bytes
+        self.num_inside -= 1
 
     def _end(self, job: RequestJob, ended: Ended) -> None:
         if not self._forget(job):

@@ -32,8 +32,10 @@ def read_deadline(headers: Mapping[str, str], received_ns: int) -> int | None:
     Raises:
         BadMessage: If a header is no such time (`message.timeout`).
     """
+    if _HEADERS.keys().isdisjoint(headers):
+        return None
     times = [read(name, headers[name]) for name, read in _HEADERS.items() if name in headers]
-    return received_ns + min(_LONGEST_NS, *times) if times else None
+    return received_ns + min(_LONGEST_NS, *times)
 
 
 def _read_milliseconds(name: str, text: str) -> int:

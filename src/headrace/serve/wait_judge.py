@@ -53,20 +53,41 @@ class WaitJudge:
 
     def __call__(self, work: Work) -> Refused | None:
         """Return why work is not let in; None: it is, and what becomes of it is learned."""
-        task = work.task if len(self._policies) > 1 else ""
-        if task not in self._policies:
+        task = self._policy_of(work)
+        if task is None:
             return None  # which fails by itself
-        now_ns = self._clock.now_ns()
+        decision = self._decide(task, work, ExpectedWait.decide)
+        if isinstance(decision, LetIn):
+            work.on_end = partial(self._ended, task, decision, work.on_end)
+            return None
+        return decision
+
+    def foresee(self, work: Work) -> Refused | None:
+        """Return why work will not be let in of which only the head has come; None: it is to be asked again."""
+        task = self._policy_of(work)
+        decision = None if task is None else self._decide(task, work, ExpectedWait.foresee)
+        return decision if isinstance(decision, Refused) else None
+
+    def _policy_of(self, work: Work) -> str | None:
+        task = work.task if len(self._policies) > 1 else ""
+        return task if task in self._policies else None
+
+    def _decide(
+        self,
+        task: str,
+        work: Work,
+        decide: Callable[[ExpectedWait, float, float | None, Inside, int], LetIn | TurnedAway | None],
+    ) -> LetIn | Refused | None:
+        now = self._clock.now_ns() / 1e9
         deadline = None if work.deadline_ns is None else work.deadline_ns / 1e9
         with self._lock:
             if len(self._curves) > self._num_curves:
-                self._take_up_curves(now_ns / 1e9)
+                self._take_up_curves(now)
             inside = self._inside(task, work.priority)
-            decision = self._policies[task].decide(now_ns / 1e9, deadline, inside, work.priority)
+            decision = decide(self._policies[task], now, deadline, inside, work.priority)
         if isinstance(decision, TurnedAway):
-            return _refused(decision, 0.0 if deadline is None else deadline - now_ns / 1e9)
-        work.on_end = partial(self._ended, task, decision, work.on_end)
-        return None
+            return _refused(decision, 0.0 if deadline is None else deadline - now)
+        return decision
 
     def _ended(self, task: str, work: LetIn, on_end: Callable[[Ended], object], ended: Ended) -> None:
         if ended.code in _TELLING:
@@ -97,6 +118,11 @@ class WaitJudge:
 
 
 def _refused(away: TurnedAway, left: float) -> Refused:
+    if left <= 0:
+        said = "it waited for longer than its deadline allows before it was read: more comes than can be done"
+        return Refused(
+            429, "serve.busy", f"{said}; try again after Retry-After, or elsewhere", away.retry_after_seconds
+        )
     expected = f"an answer takes up to {away.most_seconds:.3g} s now, and its deadline is in {left:.3g} s"
     if away.reason is Reason.HOPELESS:
         reason = f"{expected}, which nothing can meet; give it more time, such as Request-Timeout-Ms: 30000"

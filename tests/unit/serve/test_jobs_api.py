@@ -20,6 +20,13 @@ class Door:
         self.works: list[Work] = []
         self.cancelled: list[str] = []
         self._refused = refused
+        self.is_refusing = refused is not None
+        self.foreseen: list[Work] = []
+
+    def foresee(self, work: Work) -> Refused | None:
+        """Refuse by the head."""
+        self.foreseen.append(work)
+        return self._refused
 
     def submit(self, work: Work) -> object:
         """Submit."""
@@ -125,6 +132,51 @@ def test_work_that_is_not_let_in_says_when_to_try_again() -> None:
     """Work that is not let in says when to try again."""
     answer = routes_of(Door(Refused(429, "serve.busy", "full", 3.0))).answer(Asker().request("POST", "/v1/jobs", b"x"))
     assert (answer.status, dict(answer.headers)["Retry-After"]) == (429, "3")
+
+
+BUSY = Refused(429, "serve.busy", "1,000 requests are inside, at most 1,000", 2.0)
+
+
+def refuse_early(door: Door, target: str, **headers: str) -> Answer | None:
+    """What the gate of a route says of a head."""
+    found = routes_of(door).find("POST", target.partition("?")[0])
+    assert not isinstance(found, Answer)
+    assert found.gate is not None
+    return found.gate(Asker().request("POST", target, **headers))
+
+
+def test_a_service_that_refuses_looks_at_heads_first() -> None:
+    """The answer is the same, and no body was read for it."""
+    door = Door(BUSY)
+    answer = refuse_early(door, "/v1/jobs?task=faces&priority=0", request_timeout_ms="250")
+    assert answer is not None
+    assert (answer.status, body_of(answer)["code"], dict(answer.headers)["Retry-After"]) == (429, "serve.busy", "2")
+    assert (door.foreseen[0].task, door.foreseen[0].priority, door.foreseen[0].deadline_ns) == ("faces", 0, 250_000_000)
+    assert not door.works
+
+
+def test_a_service_that_lets_in_does_not_look_twice() -> None:
+    """What a head says is read with the body."""
+    door = Door()
+    assert refuse_early(door, "/v1/jobs") is None
+    assert not door.foreseen
+
+
+@pytest.mark.parametrize(
+    ("target", "headers"),
+    [
+        ("/v1/jobs", {"content_type": "application/json"}),
+        ("/v1/jobs", {"content_type": "multipart/form-data; boundary=x"}),
+        ("/v1/jobs", {"prefer": "respond-async"}),
+        ("/v1/jobs?wait=2s", {}),
+        ("/v1/jobs?callback=http://a.example/", {}),
+        ("/v1/jobs", {"request_timeout_ms": "soon"}),
+        ("/v1/jobs?priority=7", {}),
+    ],
+)
+def test_what_a_head_does_not_tell_is_left_to_the_handler(target: str, headers: dict[str, str]) -> None:
+    """It may be the second try of a job that is inside, which gets its id; or it is at fault and hears of that."""
+    assert refuse_early(Door(BUSY), target, **headers) is None
 
 
 @pytest.mark.parametrize("how", ["prefer", "callback"])

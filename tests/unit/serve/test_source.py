@@ -1,8 +1,7 @@
 """Each request hears exactly once how its job ended, whatever ended it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from headrace.base.plan import ServePlan, SourcePlan
 from headrace.base.records import DELIVERED, Outcome, OutcomeKind

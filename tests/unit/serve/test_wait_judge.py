@@ -91,6 +91,72 @@ def test_what_cannot_be_in_time_is_refused() -> None:
     assert not isinstance(bench.ask(deadline_ns=bench.clock.now_ns() + 10**9), Refused)
 
 
+def test_once_work_is_refused_heads_are_looked_at() -> None:
+    """A head is refused as its work would be, and counted like it; after a tenth of a second without refusals nobody looks."""
+    bench = Bench()
+    bench.fill(60)
+    bench.run.warm()
+    assert not bench.door.is_refusing
+    refused = bench.ask()
+    assert bench.door.is_refusing
+    foreseen = bench.door.foresee(Work(payload=b"", on_end=bench.ended.append))
+    assert (foreseen.status, foreseen.code) == (refused.status, refused.code) == (429, "serve.busy")
+    assert bench.door.refused == {"serve.busy": 2}
+    bench.clock.advance(0.2)
+    assert not bench.door.is_refusing
+
+
+def test_a_head_that_may_be_let_in_costs_nobody_a_place() -> None:
+    """With nothing inside all is left to the second look, which lets in whoever brings work."""
+    bench = Bench()
+    bench.run.warm()
+    assert bench.door.foresee(Work(payload=b"", on_end=bench.ended.append)) is None
+    assert bench.source.num_open == 0
+    assert not bench.door.refused
+
+
+def test_what_waited_to_be_read_for_too_long_is_refused() -> None:
+    """Its second of waiting is ours: 429, and not 504, as with more patience than ours it would have been answered."""
+    bench = Bench()
+    bench.run.warm()
+    bench.clock.advance(1.0)
+    refused = bench.ask(received_ns=bench.clock.now_ns() - 10**9)
+    assert isinstance(refused, Refused)
+    assert (refused.status, refused.code) == (429, "serve.busy")
+    assert refused.reason.startswith("it waited for longer than its deadline allows before it was read")
+
+
+def test_what_was_just_refused_answers_for_what_has_no_more_time() -> None:
+    """Within a millisecond; who has more time, or goes first, is judged for itself."""
+    bench = Bench()
+    bench.fill(60)
+    bench.run.warm()
+    bench.ask()
+    now = bench.clock.now_ns()
+
+    def foresee(milliseconds: int, priority: int = 1) -> Refused | None:
+        return bench.door.foresee(
+            Work(payload=b"", on_end=bench.ended.append, deadline_ns=now + milliseconds * 10**6, priority=priority)
+        )
+
+    first = foresee(300)
+    assert first is not None
+    assert foresee(200) is first
+    assert foresee(100, priority=0) is None
+    assert foresee(400) is not first
+    assert foresee(5_000) is None
+
+
+def test_a_service_that_stops_reads_no_bodies() -> None:
+    """Whatever the judge thinks."""
+    bench = Bench()
+    bench.source.stop()
+    assert bench.door.is_refusing
+    refused = bench.door.foresee(Work(payload=b"", on_end=bench.ended.append))
+    assert refused is not None
+    assert (refused.status, refused.code) == (503, "serve.stopping")
+
+
 def test_a_plan_may_let_everything_in() -> None:
     """Then what is late is late."""
     bench = Bench(run=Run(plan=Plan.from_table({"serve": {"admission": "all", "deadline_seconds": 0.5}})))

@@ -201,11 +201,24 @@ class ExpectedWait:
         if deadline is None:
             return work
         allowed = deadline - now
+        if allowed <= 0:  # it waited for as long before anybody read it: so much comes
+            return TurnedAway(Reason.BUSY, most, min(_MOST_RETRY_SECONDS, max(_LEAST_RETRY_SECONDS, most)))
         if most <= allowed or self._is_needed(now, allowed, expected * errors.usual_factor, inside.before):
             return work
         errors.doubt(now)
         reason = Reason.HOPELESS if self._alone.mean > allowed else Reason.BUSY
         return TurnedAway(reason, most, min(_MOST_RETRY_SECONDS, max(_LEAST_RETRY_SECONDS, most - allowed)))
+
+    def foresee(self, now: float, deadline: float | None, inside: Inside, priority: int = 1) -> TurnedAway | None:
+        """Return that work is turned away, where `decide` would say so now; None: that is to be asked once the work is there.
+
+        What little is inside is left to `decide`, which lets some in by turns: it must be asked once for each.
+        """
+        is_over = deadline is not None and deadline <= now
+        if self._is_light(inside.before) and not is_over:
+            return None
+        decision = self.decide(now, deadline, inside, priority)
+        return decision if isinstance(decision, TurnedAway) else None
 
     def _is_needed(self, now: float, allowed: float, usual: float, before: int) -> bool:
         """Return whether so little is inside that refusing would make nothing faster, or nothing would be learned.

@@ -32,7 +32,7 @@ class Body(Protocol):
         """Take what belongs to the body from bytes received before; return how many bytes that was."""
         ...
 
-    def view(self) -> memoryview:
+    def view(self) -> bytes | memoryview:
         """Return the whole body."""
         ...
 
@@ -81,6 +81,39 @@ class SizedBody:
             self._bodies.used_bytes -= self._filled
             self._view = memoryview(b"")
             self._bodies.give(buffer)
+
+
+class WholeBody:
+    """A body that came together with its head, as most small ones do: copied once, it lives as long as somebody has it."""
+
+    __slots__ = ("_bodies", "_data")
+
+    is_complete = True
+
+    def __init__(self, bodies: Bodies, data: bytes) -> None:
+        bodies.count(len(data))
+        self._bodies = bodies
+        self._data = data
+
+    def room(self) -> memoryview:
+        """Return a place for what cannot come."""
+        return memoryview(b"")
+
+    def received(self, num_bytes: int) -> None:
+        """Do nothing: all of it is here."""
+
+    def take(self, data: memoryview) -> int:
+        """Take nothing: all of it is here."""
+        return 0
+
+    def view(self) -> bytes:
+        """Return the whole body."""
+        return self._data
+
+    def release(self) -> None:
+        """Forget the body."""
+        self._bodies.used_bytes -= len(self._data)
+        self._data = b""
 
 
 class SkippedBody:

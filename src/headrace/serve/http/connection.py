@@ -26,7 +26,7 @@ from headrace.serve.http.refusal import BadRequest
 from headrace.serve.http.request import Answer, Request, error_answer
 from headrace.serve.http.routes import Found
 from headrace.serve.http.shared import Shared
-from headrace.serve.http.wire import CONTINUE, has_body, head_bytes
+from headrace.serve.http.wire import BODILESS, CONTINUE, head_bytes
 
 logger = logging.getLogger("headrace")
 
@@ -83,6 +83,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=0)
         shared = self._shared
+        if (own := transport.get_extra_info("socket")) is not None:
+            self._reader.descriptor = own.fileno()
         shared.connections.add(self)
         now_ns = shared.clock.now_ns()
         shared.idle.put(self, now_ns)
@@ -100,10 +102,12 @@ class Connection(asyncio.BufferedProtocol):
             self._keep(bytes(shared.piece_view[:nbytes]))
             return
         try:
-            used = self._reader.received(nbytes)
-            if self._reader.is_ready:
+            reader = self._reader
+            used = reader.received(nbytes)
+            if reader.is_ready:
                 self._hand_over()
-            self._read(shared.piece, used, nbytes)
+            if used < nbytes or reader.start_ns:  # more came, or the rest of a request is awaited
+                self._read(shared.piece, used, nbytes)
         except BadRequest as refusal:
             self._refuse(refusal)
 
@@ -116,7 +120,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._state is SENDING:
             self._shared.sending.drop(self)
             self._end_answer()
-            self._read_rest()
+            if self._rest:
+                self._read_rest()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End, and let the handler know."""
@@ -190,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read_rest(self) -> None:
         """Read what came while the last request was being answered."""
-        if not self._rest or self._state is not READING:
+        if self._state is not READING:
             return
         rest, self._rest = self._rest, b""
         self._shared.bodies.used_bytes -= len(rest)
@@ -225,7 +230,8 @@ class Connection(asyncio.BufferedProtocol):
         """Send the answer of a request, if the request is still the one that waits for it."""
         if request is self._request and self._state is HANDLING:
             self._answer_now(request, answer)
-            self._read_rest()
+            if self._rest:
+                self._read_rest()
 
     def _answer_now(self, request: Request, answer: Answer) -> None:
         self._forget_request()
@@ -247,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
             answer = error_answer(500, "http.answer", "the server's answer cannot be sent; see its log")
             head = head_bytes(answer, shared.date, closes=closes)
         shared.counts[_CLASSES[answer.status // 100]] += 1
-        body = answer.body if has_body(answer, method) else b""
+        body = b"" if method == "HEAD" or answer.status in BODILESS else answer.body
         if len(body) <= _JOINED_BYTES:
             transport.write(head + body)
         else:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import selectors
 import socket
 import threading
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from headrace.serve.http.limits import Limits
 from headrace.serve.http.listening import Acceptor, listen, tls_context
 from headrace.serve.http.routes import Routes
 from headrace.serve.http.shared import Shared
+from headrace.serve.http.turns import TurnSelector
 
 logger = logging.getLogger("headrace")
 
@@ -90,7 +90,7 @@ class Front:
         listener = self._listening or listen(*self._place, reuse_port=self._reuse_port)
         self._place = listener.getsockname()[:2]
         self._turned_ns = self._clock.now_ns()
-        self._loop = asyncio.SelectorEventLoop(_TurnSelector(self._note_turn))
+        self._loop = asyncio.SelectorEventLoop(TurnSelector(self._shared.turn))
         self._thread = threading.Thread(target=self._run, args=(self._loop, listener), name="http-front", daemon=True)
         self._thread.start()
         self._is_serving.wait()
@@ -133,6 +133,13 @@ class Front:
             else:
                 self._loop.call_soon_threadsafe(function)
 
+    def call_after_reading(self, function: Callable[[], object]) -> None:
+        """Call a function in the front's thread once all that is ready was read; at once, if that is what is being read now."""
+        if self._shared.turn.is_last and threading.current_thread() is self._thread:
+            function()
+        else:
+            self.call_soon(function)
+
     def call_later(self, seconds: float, function: Callable[[], object]) -> None:
         """Call a function in the front's thread after so many seconds; any thread."""
         loop = self._loop
@@ -161,9 +168,6 @@ class Front:
             self._thread.join()
 
     # --- In the front's thread ---
-
-    def _note_turn(self) -> None:
-        self._shared.turn_ns = self._clock.now_ns()
 
     def _wake(self) -> None:
         self.call_soon(self._shared.empty_outbox)
@@ -212,20 +216,6 @@ class Front:
             done.set()
         else:
             asyncio.get_running_loop().call_later(_DRAIN_TICK_SECONDS, self._look_drained, done)
-
-
-class _TurnSelector(selectors.EpollSelector):
-    """Says when a turn of the loop begins: what is read in it was there by then, however long the turn lasts."""
-
-    def __init__(self, note: Callable[[], object]) -> None:
-        super().__init__()
-        self._note = note
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait until something is there."""
-        ready = super().select(timeout)
-        self._note()
-        return ready
 
 
 def _log_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

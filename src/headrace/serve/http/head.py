@@ -20,6 +20,11 @@ def _lower_name(name: bytes) -> str:
     return name.decode("ascii").lower()
 
 
+@lru_cache(maxsize=64)
+def _method(name: bytes) -> str:
+    return name.decode("ascii")
+
+
 class HeadReader:
     """Reads one head after another from the bytes of one connection.
 
@@ -69,7 +74,7 @@ class HeadReader:
         except httptools.HttpParserError as error:
             raise BadRequest(400, "http.syntax", f"the request is not HTTP/1.1: {error}") from None
 
-    def pass_over(self, body: memoryview) -> None:
+    def pass_over(self, body: bytes | memoryview) -> None:
         """Let the parser pass over a body that was received elsewhere; it counts the bytes and looks at none."""
         self._parser.feed_data(body)
 
@@ -101,19 +106,18 @@ class HeadReader:
             raise BadRequest(505, "http.version", f"HTTP/{version} is not served; use HTTP/1.1")
         if "host" not in headers and version == "1.1":
             raise BadRequest(400, "http.host", "the header Host is missing; HTTP/1.1 wants it")
-        self.method = parser.get_method().decode("ascii")
+        self.method = _method(parser.get_method())
         # Of HTTP/1.0 never: it has two ways to ask, and clients that ask in both.
         self.keeps_alive = version == "1.1" and parser.should_keep_alive() and not parser.should_upgrade()
-        self.length = _body_length(headers, version)
-        self.expects = _expects(headers, version)
+        is_coded = "transfer-encoding" in headers
+        self.length = _coded_length(headers, version) if is_coded else int(headers.get("content-length", "0"))
+        self.expects = "expect" in headers and _expects(headers, version)
         self.path, self.query = split_target(self._target)
         self.is_complete = True
 
 
-def _body_length(headers: dict[str, str], version: str) -> int:
-    coding = headers.get("transfer-encoding")
-    if coding is None:
-        return int(headers.get("content-length", "0"))
+def _coded_length(headers: dict[str, str], version: str) -> int:
+    coding = headers["transfer-encoding"]
     if coding.lower() != "chunked" or version == "1.0":
         raise BadRequest(
             501, "http.coding", f"Transfer-Encoding {coding:.100} is not served; send chunked, or a length"
@@ -122,14 +126,15 @@ def _body_length(headers: dict[str, str], version: str) -> int:
 
 
 def _expects(headers: dict[str, str], version: str) -> bool:
-    expected = headers.get("expect")
-    if expected is None or version == "1.0":
+    expected = headers["expect"]
+    if version == "1.0":
         return False
     if expected.lower() != "100-continue":
         raise BadRequest(417, "http.expect", f"Expect: {expected:.100} cannot be met; 100-continue can")
     return True
 
 
+@lru_cache(maxsize=256)
 def split_target(target: bytes) -> tuple[str, str]:
     """Return (decoded path, query as it came) of a request's target; raises `BadRequest`."""
     if target[:1] != b"/" and target != b"*":

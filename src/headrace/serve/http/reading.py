@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hmac
 import logging
-from typing import cast
 
-from headrace.serve.http.body import Body, ChunkedBody, SizedBody, SkippedBody
+from headrace.serve.http.body import Body, ChunkedBody, SizedBody, SkippedBody, WholeBody
 from headrace.serve.http.head import HeadReader
 from headrace.serve.http.refusal import BadRequest
 from headrace.serve.http.request import Answer, Request, Sends, error_answer
@@ -36,10 +35,11 @@ class RequestReader:
         is_ready: It has come to its end, and `finish` is to be called.
         wants_continue: The client waits for `100 Continue`.
         closes: No other request can follow on this connection.
+        descriptor: Of the connection; -1: it has none.
     """
 
-    __slots__ = ("_body", "_head", "_head_bytes", "_request", "_sends", "_shared", "_tail", "closes", "found", "is_ready",
-                 "start_ns", "wants_continue")  # fmt: skip
+    __slots__ = ("_body", "_head", "_head_bytes", "_request", "_sends", "_shared", "_tail", "closes", "descriptor", "found",
+                 "is_ready", "start_ns", "wants_continue")  # fmt: skip
 
     found: Found | Answer
     _request: Request | None
@@ -51,6 +51,7 @@ class RequestReader:
         self._body: Body | None = None
         self._request = None
         self.closes = False
+        self.descriptor = -1
         self._expect_head()
 
     def close(self) -> None:
@@ -86,9 +87,10 @@ class RequestReader:
 
     def finish(self) -> Request:
         """Return the request with its body, and get ready for the next head."""
-        request = cast(Request, self._request)
-        if self._body is not None:
-            request.body = self._pass_over(self._body)
+        request, body = self._request, self._body
+        assert request is not None
+        if body is not None:
+            request.body = self._pass_over(body)
         self._head.clear()
         self._expect_head()
         return request
@@ -104,8 +106,12 @@ class RequestReader:
     def _read_head(self, data: bytes | bytearray, start: int, stop: int) -> int:
         """Read up to the end of a head, and what is here of its body; return where the next bytes begin."""
         if not self.start_ns:
-            self.start_ns = self._shared.turn_ns
-        end = self._find_end(data, start, stop)
+            turn = self._shared.turn
+            self.start_ns = turn.came_ns(self.descriptor) if turn.since else turn.began_ns
+        end = self._find_joint(data, start, stop) if self._tail else 0
+        if not end:
+            found = data.find(_END_OF_HEAD, start, stop)
+            end = found + 4 if found >= 0 else 0
         self._head_bytes += (end or stop) - start
         limit = self._shared.limits.header_bytes
         if self._head_bytes > limit:
@@ -118,15 +124,11 @@ class RequestReader:
         self._tail = b""
         return self._begin_request(data, end, stop) if self._head.is_complete else end
 
-    def _find_end(self, data: bytes | bytearray, start: int, stop: int) -> int:
-        """Return where the head ends, also if that end began in earlier bytes; 0 if it is not here."""
-        if self._tail:
-            joint = self._tail + data[start : min(stop, start + 3)]
-            found = joint.find(_END_OF_HEAD)
-            if found >= 0:
-                return start + found + 4 - len(self._tail)
-        found = data.find(_END_OF_HEAD, start, stop)
-        return found + 4 if found >= 0 else 0
+    def _find_joint(self, data: bytes | bytearray, start: int, stop: int) -> int:
+        """Return where a head ends whose end began in earlier bytes; 0 if it does not."""
+        joint = self._tail + data[start : min(stop, start + 3)]
+        found = joint.find(_END_OF_HEAD)
+        return start + found + 4 - len(self._tail) if found >= 0 else 0
 
     def _begin_request(self, data: bytes | bytearray, start: int, stop: int) -> int:
         head = self._head
@@ -135,15 +137,27 @@ class RequestReader:
             self._sends, head.method, head.path, head.query, head.headers, b"", self.start_ns
         )
         self.found = self._admit(request)
-        if head.length == 0:
+        length = head.length
+        if length == 0:
             self.is_ready = True
             return start
+        if 0 < length <= stop - start:
+            self._take_whole(memoryview(data)[start : start + length])
+            return start + length
         self._body = body = self._make_body()
         self.wants_continue = head.expects and start == stop
         if start < stop:
             start += body.take(memoryview(data)[start:stop])
             self.is_ready = body.is_complete
         return start
+
+    def _take_whole(self, body: memoryview) -> None:
+        """Take a body of which all is here; that of a refused request is thrown away."""
+        if not isinstance(self.found, Answer):
+            self._body = WholeBody(self._shared.bodies, bytes(body))
+        elif not self.closes:
+            self._head.pass_over(body)
+        self.is_ready = True
 
     def _admit(self, request: Request) -> Found | Answer:
         """Return what answers a request, or the answer that refuses it, before its body is read."""
@@ -174,15 +188,16 @@ class RequestReader:
         shared.bodies.check(head.length)
         return SizedBody(shared.bodies, head.length)
 
-    def _pass_over(self, body: Body) -> memoryview:
+    def _pass_over(self, body: Body) -> bytes | memoryview:
         """Return the body, and get the head's reader behind it."""
+        view = body.view()
         if isinstance(body, ChunkedBody):
             self.closes = self.closes or body.is_last
-        if not self.closes and isinstance(body, SizedBody):
-            self._head.pass_over(body.view())
+        if not self.closes and isinstance(body, WholeBody | SizedBody):
+            self._head.pass_over(view)
         elif not self.closes:
             self._head.restart()
-        return body.view()
+        return view
 
 
 def _has_token(request: Request, token: bytes) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import parse_qsl
@@ -15,8 +14,7 @@ import msgspec
 LONGEST_REASON = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What goes back to the client."""
 
     status: int
@@ -74,6 +72,7 @@ class Request:
         "_lock",
         "_on_gone",
         "_query",
+        "_query_text",
         "_sends",
         "body",
         "headers",
@@ -99,7 +98,8 @@ class Request:
         self.body = body
         self.received_ns = received_ns
         self.is_gone = False
-        self._query = query
+        self._query_text = query
+        self._query: dict[str, str] | None = None
         self._sends = sends
         self._is_answered = False
         self._on_gone: Callable[[], object] | None = None
@@ -108,7 +108,11 @@ class Request:
     @property
     def query(self) -> dict[str, str]:
         """What stands behind the question mark; of a repeated name the last."""
-        return dict(parse_qsl(self._query, keep_blank_values=True)) if self._query else {}
+        query = self._query
+        if query is None:
+            text = self._query_text
+            query = self._query = dict(parse_qsl(text, keep_blank_values=True)) if text else {}
+        return query
 
     def header(self, name: str, default: str = "") -> str:
         """Return a header's value; `name` in lower case."""

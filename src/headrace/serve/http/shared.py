@@ -14,6 +14,7 @@ from headrace.serve.http.deadlines import Deadlines
 from headrace.serve.http.limits import Limits
 from headrace.serve.http.request import Answer, Request
 from headrace.serve.http.routes import Routes
+from headrace.serve.http.turns import Turn
 
 logger = logging.getLogger("headrace")
 
@@ -58,8 +59,7 @@ class Shared:
             asked when its time is up.
         counts: How often what happened.
         date: The header `Date`.
-        turn_ns: When this turn of the loop began: what is read in it came by then. Where many requests come at once, the last
-            is read long after.
+        turn: Of the loop.
         is_draining: Each connection ends with its next answer.
     """
 
@@ -79,7 +79,7 @@ class Shared:
         self.sending: Deadlines[Connected] = Deadlines(limits.answer_seconds)
         self.counts: Counter[str] = Counter()
         self.date = ""
-        self.turn_ns = clock.now_ns()
+        self.turn = Turn(clock)
         self.is_draining = False
         self._outbox: deque[tuple[Connected, Request, Answer]] = deque()
         self._wake = wake

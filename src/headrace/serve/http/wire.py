@@ -13,7 +13,8 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus if status.value >= 200
 }
-_BODILESS = {204, 304}
+#: Answers that have no body, whatever the request was.
+BODILESS = {204, 304}
 #: What would end a header's line or value.
 _BREAK = re.compile(r"[\r\n\0]")
 
@@ -29,7 +30,7 @@ def head_bytes(answer: Answer, date: str, *, closes: bool) -> bytes:
     for name, value in answer.headers:
         head += _line(name, value)
     head += date
-    if answer.status not in _BODILESS:
+    if answer.status not in BODILESS:
         head += f"Content-Length: {len(answer.body)}\r\n"
     return (head + ("Connection: close\r\n\r\n" if closes else "\r\n")).encode("latin-1", "replace")
 
@@ -39,8 +40,3 @@ def _line(name: str, value: str) -> str:
     if _BREAK.search(value) or _BREAK.search(name):
         raise ValueError(f"header {name!r:.100} = {value!r:.100} has a line break or NUL; expected one line")
     return f"{name}: {value}\r\n"
-
-
-def has_body(answer: Answer, method: str) -> bool:
-    """Return whether the body of an answer is sent."""
-    return method != "HEAD" and answer.status not in _BODILESS

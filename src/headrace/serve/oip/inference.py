@@ -162,6 +162,7 @@ class RunningRequest:
                 deadline_ns=deadline_ns,
                 received_ns=received_ns,
                 priority=0 if self._request.is_urgent else 1,
+                has_company=len(payloads) > 1,
             )
             ticket = door.submit(work)
             if isinstance(ticket, Refused):

@@ -46,6 +46,26 @@ def test_a_deadline_that_is_too_short_for_anything_is_hopeless() -> None:
     assert isinstance(policy.decide(2.1, 2.11, NOTHING), TurnedAway)
 
 
+def test_what_is_foreseen_is_what_is_decided() -> None:
+    """A head is turned away where its work would be; what meets nobody is decided once, when its work is there."""
+    inside = Inside(before=40, waiting=30)
+    assert known().foresee(5.0, 5.3, inside) == known().decide(5.0, 5.3, inside)
+    assert known().foresee(5.0, 5.5, inside) is None
+    policy = known()
+    assert policy.foresee(0.03, 0.04, NOTHING) is None
+    policy.note_end(0.02, LetIn(0.0, 0, 0.02, 0.02, meets_nobody=True, priority=1), NOTHING)
+    assert policy.foresee(2.0, 2.01, NOTHING) is None
+    assert isinstance(policy.decide(2.0, 2.01, NOTHING), LetIn), "foreseeing took the turn of a try"
+
+
+def test_what_is_read_after_its_deadline_is_refused_for_now() -> None:
+    """It waited to be read: that is no fault of its deadline, and nothing inside makes it worth a try."""
+    for inside in (NOTHING, Inside(before=40, waiting=30)):
+        for refused in (known().decide(5.0, 4.9, inside), known().foresee(5.0, 5.0, inside)):
+            assert isinstance(refused, TurnedAway)
+            assert refused.reason is Reason.BUSY
+
+
 def test_what_meets_nobody_is_let_in_whatever_others_waited() -> None:
     """Answers that took ten times as long as expected do not close an idle service."""
     policy = known()

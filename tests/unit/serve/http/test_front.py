@@ -360,3 +360,53 @@ def test_a_request_counts_from_when_it_came_and_not_from_when_it_was_read(
     may_go_on.set()
     assert [client.read().status for client in (first, *others)] == [200] * 4
     assert received == [received[0]] * 3
+
+
+def test_what_comes_alone_need_not_wait_for_company(serve: Any, connect: Any, routes: Routes) -> None:
+    """A call after reading is made within the handler where nothing else is there, and from other threads soon."""
+    called: list[str] = []
+    done = threading.Event()
+
+    def handle(request: Request) -> Answer:
+        front.call_after_reading(lambda: called.append("after reading"))
+        called.append("handled")
+        return Answer(200)
+
+    routes.add("GET", "/alone", handle)
+    front = serve()
+    client = connect(front)
+    assert client.send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").read().status == 200
+    assert client.send(b"GET /alone HTTP/1.1\r\nHost: a\r\n\r\n").read().status == 200
+    assert called == ["after reading", "handled"]
+    front.call_after_reading(done.set)
+    assert done.wait(60)
+
+
+def test_what_comes_with_others_waits_until_all_are_read(serve: Any, connect: Any, routes: Routes) -> None:
+    """Three requests that are there together are all handled before what the first one wants called."""
+    called: list[str] = []
+    may_go_on, is_held = threading.Event(), threading.Event()
+
+    def hold(request: Request) -> Answer:
+        is_held.set()
+        assert may_go_on.wait(60)
+        return Answer(200)
+
+    def handle(request: Request) -> Answer:
+        front.call_after_reading(lambda: called.append("after reading"))
+        called.append("handled")
+        return Answer(200)
+
+    routes.add("GET", "/hold", hold)
+    routes.add("GET", "/together", handle)
+    front = serve()
+    first, *others = [connect(front) for _ in range(4)]
+    for client in others:
+        assert client.send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n").read().status == 200
+    first.send(b"GET /hold HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert is_held.wait(60)
+    for client in others:
+        client.send(b"GET /together HTTP/1.1\r\nHost: a\r\n\r\n")
+    may_go_on.set()
+    assert [client.read().status for client in (first, *others)] == [200] * 4
+    assert called[:3] == ["handled"] * 3

@@ -1,0 +1,132 @@
+"""Turns of the front's loop: how much is read in one, and when it came.
+
+How this works: all that is ready is looked at in each turn. Of more than 64 connections 64 are read: a quarter that has been
+ready for longest, and those that have been ready for the shortest time. So answers leave after a few milliseconds even where a
+thousand connections are ready at once, and a request that waited for its turn is as old as it is, and not as new as the turn
+in which it is read. In order of age alone all would wait equally once more comes than can be read, and all deadlines would
+pass; now what has just come is answered in time, and what is too old is refused by turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import select
+import selectors
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.clock import Clock
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
+
+#: Connections that are read in one turn, and the part of them that has been ready for longest.
+MOST, _OLDEST_PART = 64, 0.25
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+_Ready = list[tuple[selectors.SelectorKey, int]]
+
+
+class Turn:
+    """When what is read in this turn came; belongs to the front's thread.
+
+    Attributes:
+        began_ns: What is read came by then.
+        is_last: Only one descriptor is ready: what it brings is all.
+        since: {descriptor: since when there is something to read} of connections that had to wait for this turn.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.began_ns = clock.now_ns()
+        self.is_last = False
+        self.since: dict[int, int] = {}
+
+    def begin(self, num_ready: int, since: dict[int, int] | None = None) -> int:
+        """Note that a turn begins, and return when; `since`: see the class."""
+        self.began_ns = self._clock.now_ns()
+        self.is_last = num_ready == 1
+        self.since = since or {}
+        return self.began_ns
+
+    def came_ns(self, descriptor: int) -> int:
+        """Return when bytes of a connection came that are read now, as far as this loop could see."""
+        return self.since.get(descriptor, self.began_ns)
+
+
+class TurnSelector(selectors.EpollSelector):
+    """Gives a loop what is ready, and the turn when it came; see above.
+
+    It asks an epoll of its own: that of the class makes a record of each of a thousand descriptors in every turn.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__()
+        self._turn = turn
+        self._epoll = select.epoll()
+        self._keys: dict[int, selectors.SelectorKey] = {}
+        self._since: dict[int, int] = {}
+
+    def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Look at a descriptor from now on."""
+        key = super().register(fileobj, events, data)
+        self._keys[key.fd] = key
+        self._epoll.register(key.fd, _mask(events))
+        return key
+
+    def modify(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Look for other events of a descriptor."""
+        key = super().modify(fileobj, events, data)
+        self._keys[key.fd] = key
+        self._epoll.modify(key.fd, _mask(events))
+        return key
+
+    def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
+        """Forget a descriptor; the next connection may have it."""
+        key = super().unregister(fileobj)
+        self._since.pop(key.fd, None)
+        if self._keys.pop(key.fd, None) is not None:
+            with contextlib.suppress(OSError):  # it was closed before
+                self._epoll.unregister(key.fd)
+        return key
+
+    def close(self) -> None:
+        """Release both epolls."""
+        self._epoll.close()
+        super().close()
+
+    def select(self, timeout: float | None = None) -> _Ready:
+        """Wait until something is there."""
+        seconds = -1.0 if timeout is None else max(0.0, math.ceil(timeout * 1e3) * 1e-3)  # as the class rounds it
+        events = self._epoll.poll(seconds, max(1, len(self._keys)))
+        if len(events) > MOST or self._since:
+            events = self._choose(dict(events))
+        else:
+            self._turn.begin(len(events))
+        keys = self._keys
+        return [
+            (key := keys[descriptor], _READ if event == select.EPOLLIN else _asked(event, key))
+            for descriptor, event in events
+            if descriptor in keys
+        ]
+
+    def _choose(self, found: dict[int, int]) -> list[tuple[int, int]]:
+        now_ns = self._turn.begin(len(found))
+        since = {descriptor: at_ns for descriptor, at_ns in self._since.items() if descriptor in found}
+        since.update(dict.fromkeys(found.keys() - since.keys(), now_ns))
+        num_oldest = max(1, round(MOST * _OLDEST_PART))
+        chosen = list(islice(reversed(since), MOST - num_oldest))  # what came last stands last
+        chosen += islice(since, min(num_oldest, len(since) - len(chosen)))
+        self._turn.begin(len(found), {descriptor: since.pop(descriptor) for descriptor in chosen})
+        self._since = since
+        return [(descriptor, found[descriptor]) for descriptor in chosen]
+
+
+def _mask(events: int) -> int:
+    return (select.EPOLLIN if events & _READ else 0) | (select.EPOLLOUT if events & _WRITE else 0)
+
+
+def _asked(event: int, key: selectors.SelectorKey) -> int:
+    """Return which of the events that were asked for have come; errors count as both."""
+    found = (_WRITE if event & ~select.EPOLLIN else 0) | (_READ if event & ~select.EPOLLOUT else 0)
+    return found & key.events
