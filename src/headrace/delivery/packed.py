@@ -112,7 +112,12 @@ class Packed:
             for one in found:
                 if self._turns.knows(one):
                     self._turns.pass_by(one)
-            return found | self._recover_spill(by_name)
+            found |= self._recover_spill(by_name)
+            try:
+                self._catch_up()  # where nothing is left to do, nobody calls `open`, and the last shard is finished here
+            except OSError as error:
+                logger.warning("%s cannot be written: %s", self.folder, error.strerror or error)
+            return found
 
     def open(self, context: Any) -> None:
         """Make the folder, and write what has its turn already."""
@@ -181,9 +186,12 @@ class Packed:
 
     def manifest(self) -> Manifest:
         """Return what the folder holds now."""
+        return self._manifest(complete=self._is_said)
+
+    def _manifest(self, *, complete: bool) -> Manifest:
         return Manifest(
             format=self._format_name,
-            complete=self._turns.next_id is None,
+            complete=complete,
             files=sum(entry.files for entry in self._entries),
             bytes=sum(entry.bytes for entry in self._entries),
             unreadable=len(self._reasons),
@@ -229,7 +237,7 @@ class Packed:
         self._entries.append(entry)
         self._grown = None
         grown.close()
-        write_manifest(self.folder, self.manifest())
+        write_manifest(self.folder, self._manifest(complete=False))
 
     def _finish(self) -> None:
         """Finish the last shard and say that all is there."""
@@ -244,7 +252,7 @@ class Packed:
                 writer.path.unlink(missing_ok=True)
         self._spill = None
         self._write_reasons()
-        write_manifest(self.folder, self.manifest())
+        write_manifest(self.folder, self._manifest(complete=True))
         sync_folder(self.folder)
         self._is_said = True
 

@@ -211,6 +211,39 @@ def test_a_disk_that_is_still_full_at_the_end_leaves_what_can_be_resumed(
     assert not packed.manifest().complete
 
 
+@pytest.mark.parametrize("form", ["tar", "parquet"])
+def test_what_ended_between_the_last_item_and_the_end_is_finished(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left to do then, so the run is not begun: taking in what is there finishes it."""
+
+    def end(packed: Packed) -> None:
+        packed.open(None)
+        for one in ITEMS:
+            packed.deliver(Job(one, b""), ITEMS[one])
+        packed.close()
+
+    end(packer(tmp_path / "right", format=form))
+    last = len(list((tmp_path / "right").glob(f"shard-*.{form}"))) - 1
+    replace = os.replace
+
+    def cut_off(old: Path, new: Path) -> None:
+        if f"shard-{last:06d}" in Path(new).name:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", cut_off)
+    with pytest.raises(DeliveryFailed):
+        end(packed := packer(tmp_path / "data", format=form))
+    packed.close()
+    assert not packed.manifest().complete
+    monkeypatch.undo()
+    resumed = packer(tmp_path / "data", format=form)
+    assert resumed.recover({}) == set(ITEMS)
+    assert resumed.manifest().complete
+    assert content(tmp_path / "data") == content(tmp_path / "right")
+
+
 def test_only_bytes_are_packed(tmp_path: Path) -> None:
     """What a stage made of an item must be a file again."""
     packed = packer(tmp_path / "data")
