@@ -163,7 +163,8 @@ class TarScan:
                 raise BadHeader("a header for all members gives them one name or size")
             self._pending.begins = None
             return
-        self._pending.name = records.get(b"path", self._pending.name)
+        # Of a sparse file, `path` is a place that GNU tar made up.
+        self._pending.name = records.get(b"GNU.sparse.name", records.get(b"path", self._pending.name))
         self._pending.is_sparse = any(key.startswith(b"GNU.sparse") for key in records)
         if b"size" in records:
             if not records[b"size"].isdigit() or len(records[b"size"]) > 19:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.base.errors import HeadraceError, Interrupted, RunFolderError
+from headrace.base.errors import HeadraceError, Interrupted, RunFolderError, SettingsError
 from headrace.base.formatting import pluralize
 from headrace.base.settings import check
 from headrace.compare.comparison import Metric, Question, answer, make_document
@@ -95,7 +95,7 @@ def compare_trainings(
     """
     question, amount = dataclasses.replace(question or Question(), metric=_SAMPLES), amount or Amount()
     for text in (a, b):
-        find_program(shlex.split(text))
+        find_program(_words(text))
     started = time.time()
     looks = doubling(amount.pairs) if amount.until_sure else once(amount.pairs)
     deadline = time.monotonic() + amount.time_limit_seconds
@@ -121,6 +121,16 @@ def compare_trainings(
     return _make_document((a, b), turns, question, started)
 
 
+def _words(text: str) -> list[str]:
+    """Return the words of a command as a shell would; raises SettingsError if a quote is not closed."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise SettingsError(
+            f"{text} is no command: {error}; expected such as \"train.py --name 'two words'\""
+        ) from None
+
+
 def _run_once(command: str) -> _Block:
     """Run a program to its end and return what its recording says.
 
@@ -128,7 +138,7 @@ def _run_once(command: str) -> _Block:
         Interrupted: If the user stopped it.
         HeadraceError: If it failed, or made too few steps.
     """
-    argv, name = find_program(shlex.split(command))
+    argv, name = find_program(_words(command))
     with tempfile.TemporaryDirectory(prefix="headrace-compare-") as scratch:
         # What it prints is not the answer: it goes where progress goes.
         recording = record_program(argv, name, Path(scratch) / "run", stdout=2)
@@ -206,7 +216,7 @@ def _side(name: str, blocks: Sequence[_Block]) -> Side:
     phases = dict.fromkeys(phase for block in blocks for phase in block.phases)
     return Side(
         name=name,
-        pipeline=find_program(shlex.split(name))[1],
+        pipeline=find_program(_words(name))[1],
         plan_id="",
         plan=blocks[0].settings,
         values=tuple(block.rate for block in blocks),

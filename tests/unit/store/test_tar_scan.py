@@ -133,12 +133,13 @@ def test_a_sparse_file_is_a_flaw_in_both_forms(tmp_path: Path) -> None:
     old[124:136] = b"%011o\0" % 3
     old[148:156] = b"        "
     old[148:156] = b"%06o\0 " % sum(old)
-    records = b"22 GNU.sparse.major=1\n"
+    records = b"22 GNU.sparse.major=1\n27 GNU.sparse.name=holes.b\n16 path=GNUSpar\n"
     pax = make_header(b"PaxHeaders", len(records), "x") + records.ljust(512, b"\0") + own("sparse", b"abc")
     content = bytes(old) + bytes(512) + b"abc".ljust(512, b"\0") + pax + own("good.jpg", b"1") + END
     members, flaws, _ = scan(content, tmp_path)
     assert members == [("good.jpg", b"1")]
     assert [flaw.reason.partition(":")[0] for flaw in flaws] == ["tar.sparse", "tar.sparse"]
+    assert flaws[1].name == "holes.b"
 
 
 @pytest.mark.parametrize("cut", [1, 100, 511, 512, 513, 1_024, 1_030])

@@ -82,6 +82,12 @@ def test_what_cannot_be_run_is_refused_before_anything_runs(folder: Path) -> Non
         Amount(pairs=0)
 
 
+def test_a_quote_that_is_not_closed_is_refused(folder: Path) -> None:
+    """As any other command that names nothing."""
+    with pytest.raises(SettingsError, match="is no command: No closing quotation"):
+        compare_trainings("train.py 0 10 0", "train.py 'x", amount=Amount(pairs=1))
+
+
 def test_an_interrupt_ends_it(folder: Path) -> None:
     """A training that Ctrl-C ended is no measurement; before the first pair nothing is known."""
     (folder / "stops.py").write_text("import os, signal\nos.kill(os.getppid(), signal.SIGINT)\nsignal.pause()\n")
