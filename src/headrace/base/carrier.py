@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.aside import Aside
 from headrace.base.calls import Call, InThread, LookUp, Pause, Transfer, Wait
 from headrace.base.current_job import Worked, hands
-from headrace.base.deadline import limit_to_deadline
+from headrace.base.deadline import limit_to_deadline, note_deadline
 from headrace.base.names_awaited import NamesAwaited
 from headrace.base.pauses import Pauses
 from headrace.base.records import Job
@@ -196,14 +196,18 @@ class Carrier:
     def _poll(self, seconds: float | None) -> None:
         """Wait for events, and let libcurl do what they allow."""
         moved: dict[Transfers[_UnderWay], None] = {}
+        charged: Transfers[_UnderWay] | None = None
+        alarm = self._pauses.descriptor
         self._charge(None)
         for descriptor, events in self._epoll.poll(seconds):
             if descriptor == self._bell:
                 os.eventfd_read(self._bell)
-            elif descriptor != self._pauses.descriptor and (owner := self._sockets.find_owner(descriptor)) is not None:
-                self._charge(owner.payer)
+            elif descriptor != alarm and (owner := self._sockets.find_owner(descriptor)) is not None:
+                if owner is not charged:  # many in a row are for the same one
+                    self._charge(owner.payer)
+                    charged = owner
+                    moved[owner] = None
                 owner.act(descriptor, events)
-                moved[owner] = None
         for transfers in moved:
             self._resume_ended(transfers)
         if self._sockets.has_strays:
@@ -249,26 +253,33 @@ class Carrier:
         """Run a call on to its next wait, with the answer to the last one, or with what that one failed with."""
         hands.items = self.at_work = under_way.items
         self._charge(under_way.payer)
+        has_limit = under_way.deadline_ns is not None
+        if has_limit:
+            note_deadline(under_way.deadline_ns)
         try:
-            with _no_limit if under_way.deadline_ns is None else limit_to_deadline(under_way.deadline_ns):
-                while True:
-                    wait = under_way.call.send(answer) if error is None else under_way.call.throw(error)
-                    try:
-                        self._await(under_way, wait)
-                    except Exception as failed:
-                        error = failed
-                    else:
-                        break
+            while True:
+                wait = under_way.call.send(answer) if error is None else under_way.call.throw(error)
+                try:
+                    self._await(under_way, wait)
+                except Exception as failed:
+                    error = failed
+                else:
+                    break
         except StopIteration as ended:
             self._end(under_way, ended.value, None)
         except BaseException as raised:
             self._end(under_way, None, raised)
         finally:
+            if has_limit:
+                note_deadline(None)
             hands.items = self.at_work = ()
 
     def _await(self, under_way: _UnderWay, wait: Wait) -> None:
         if isinstance(wait, Transfer):
-            self._find_transfers(wait.connections, under_way.payer).begin(under_way, wait)
+            transfers = self._transfers.get(wait.connections)
+            if transfers is None:
+                transfers = self._make_transfers(wait.connections, under_way.payer)
+            transfers.begin(under_way, wait)
         elif isinstance(wait, Pause):
             self._pauses.add(under_way, time.monotonic_ns() + int(wait.seconds * 1e9))
         elif isinstance(wait, LookUp):
@@ -279,13 +290,11 @@ class Carrier:
             raise TypeError(f"a call waits for {wait!r}; expected Transfer, Pause, LookUp or InThread")
         under_way.wait = wait
 
-    def _find_transfers(self, connections: Hashable, payer: Any) -> Transfers[_UnderWay]:
-        found = self._transfers.get(connections)
-        if found is None:
-            from headrace.base.transfers import Transfers  # not needed by who only pauses
+    def _make_transfers(self, connections: Hashable, payer: Any) -> Transfers[_UnderWay]:
+        from headrace.base.transfers import Transfers  # not needed by who only pauses
 
-            found = self._transfers[connections] = Transfers(self._sockets, payer)
-        return found
+        made = self._transfers[connections] = Transfers(self._sockets, payer)
+        return made
 
     def _end(self, under_way: _UnderWay, value: Any, error: BaseException | None) -> None:
         del self._calls[under_way.token]

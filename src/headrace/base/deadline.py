@@ -26,11 +26,16 @@ _current = _CurrentDeadline()
 @contextlib.contextmanager
 def limit_to_deadline(deadline_ns: int) -> Iterator[None]:
     """Note the deadline (ns of the host's monotonic clock) of what this thread works on, for the length of a block."""
-    _current.deadline_ns = deadline_ns
+    note_deadline(deadline_ns)
     try:
         yield
     finally:
-        _current.deadline_ns = None
+        note_deadline(None)
+
+
+def note_deadline(deadline_ns: int | None) -> None:
+    """Note until when what this thread works on is wanted, until something else is noted; None: without limit."""
+    _current.deadline_ns = deadline_ns
 
 
 def seconds_left() -> float | None:

@@ -81,7 +81,7 @@ class Destination:
         """Return None if it may be called, or else seconds for which it is to be left alone; see `Breaker.admit`."""
         with self._known.lock:
             admitted: list[_Place] = []
-            for place in self._places():
+            for place in self._places() if self._known.has_places else ():
                 wait = place.breaker.admit(now)
                 if wait is not None:
                     self.last_failure = place.how
@@ -96,6 +96,8 @@ class Destination:
 
     def note_answer(self) -> None:
         """Note that it answered as one does that works."""
+        if not self._known.has_places:
+            return  # nearly always: nothing has ever failed, and nobody need know the levels
         with self._known.lock:
             closed = [place.note_success() for place in self._places()]
         if any(closed):
@@ -144,8 +146,6 @@ class Destination:
         return _levels(self._url)
 
     def _places(self) -> list[_Place]:
-        if not self._known.has_places:
-            return []  # nearly always: nothing has ever failed, and nobody need know the levels
         places = (self._known.place(level) for level in self._levels)
         return [place for place in places if place is not None]
 
@@ -156,12 +156,16 @@ class Destinations:
     Args:
         policy: Of every breaker.
         retry_ratio: Of every retry budget.
+
+    Attributes:
+        has_places: Whether anything has ever failed.
     """
 
     def __init__(self, policy: BreakerPolicy, retry_ratio: float = 0.1) -> None:
         self.lock = threading.Lock()
         self._policy = policy
         self._retry_ratio = retry_ratio
+        self.has_places = False
         self._places: OrderedDict[str, _Place] = OrderedDict()
         self._budgets: OrderedDict[str, RetryBudget] = OrderedDict()
         self._gone: OrderedDict[str, None] = OrderedDict()
@@ -175,11 +179,6 @@ class Destinations:
         with self.lock:
             return sum(place.breaker.state(now) is not BreakerState.CLOSED for place in self._places.values())
 
-    @property
-    def has_places(self) -> bool:
-        """Whether anything has ever failed."""
-        return bool(self._places)
-
     def place(self, level: str) -> _Place | None:
         """Return what is known of a level; None if it never failed. The lock is the caller's, here and below."""
         return self._places.get(level)
@@ -188,12 +187,17 @@ class Destinations:
         """Return what is known of a level, from now on if nothing was."""
         found = self._places.pop(level, None) or _Place(self._policy, self._retry_ratio)
         _remember(self._places, level, found)
+        self.has_places = True
         return found
 
     def budget(self, host: str) -> RetryBudget:
         """Return the retry budget of a host."""
-        found = self._budgets.pop(host, None) or RetryBudget(self._retry_ratio)
-        _remember(self._budgets, host, found)
+        found = self._budgets.get(host)
+        if found is None:
+            found = RetryBudget(self._retry_ratio)
+            _remember(self._budgets, host, found)
+        else:
+            self._budgets.move_to_end(host)
         return found
 
     def disable(self, url: str) -> None:

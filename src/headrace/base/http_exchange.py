@@ -64,7 +64,7 @@ class Exchange:
         self._head = io.BytesIO()
         self._body = io.BytesIO()
         self._answer = FirstBytes(self._head)
-        self._method = ""
+        self._method, self._address, self._timeout = "", "", 0  # as the handle has them
         self.curl = _make_handle(settings)
         self._gate = dialer.guard(self.curl)
         self.curl.setopt(pycurl.HEADERFUNCTION, self._head.write)  # a method in C: libcurl calls it for each line
@@ -77,7 +77,6 @@ class Exchange:
             self._set_to_get()
         try:
             for _ in range(self._settings.max_redirects + 1):
-                _empty(self._body)
                 status = yield from self._requesting(url, deadline)
                 moved_to = self._find_redirect() if status in _REDIRECTS else ""
                 if not moved_to:
@@ -88,6 +87,7 @@ class Exchange:
                 if url[:6].lower() == "https:" and moved_to[:5].lower() == "http:":
                     raise HttpError("ssrf.downgrade", url, "it redirects from https to http", permanent=True)
                 url = moved_to
+                _empty(self._body)
         finally:
             _empty(self._body)  # a handle that rests holds on to nothing
         raise HttpError(
@@ -108,14 +108,14 @@ class Exchange:
         self.curl.setopt(pycurl.HTTPHEADER, lines)
         self.curl.setopt(pycurl.POSTFIELDS, body)
         try:
-            yield from self._requesting(url, self._deadline())
+            status = yield from self._requesting(url, self._deadline())
         except (HttpError, DeadlinePassed):
             if is_switching(self._head.getvalue()):
                 return Response(_SWITCHING_PROTOCOLS, b"")
             if not is_whole(self._head.getvalue()):
                 raise
+            status = int(self.curl.getinfo(pycurl.RESPONSE_CODE))
         self._refuse_incomplete(url)
-        status = int(self.curl.getinfo(pycurl.RESPONSE_CODE))
         asked = None if 200 <= status < 300 else retry_after_seconds(self._head.getvalue())
         return Response(status, bytes(self._answer.data), asked)
 
@@ -156,8 +156,13 @@ class Exchange:
             now = time.monotonic()
         self._look_up_seconds = now - before
         self._gate.admit(judged)
-        self.curl.setopt(pycurl.URL, address)
-        self.curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(deadline - now))
+        if address != self._address:  # a receiver of results is mostly the same
+            self.curl.setopt(pycurl.URL, address)
+            self._address = address
+        milliseconds = _milliseconds(deadline - now)
+        if milliseconds != self._timeout:
+            self.curl.setopt(pycurl.TIMEOUT_MS, milliseconds)
+            self._timeout = milliseconds
         return judged
 
     def _transferring(self, judged: Judged) -> Call[None]:

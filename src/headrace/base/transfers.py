@@ -90,7 +90,7 @@ class Transfers(Generic[W]):
 
     def cancel(self, transfer: Transfer) -> None:
         """Break a transfer off; its connection is closed."""
-        self._remove(transfer)
+        self._remove(transfer.curl)
 
     def act(self, descriptor: int, events: int) -> None:
         """Do what events of a descriptor allow."""
@@ -129,36 +129,33 @@ class Transfers(Generic[W]):
         num_left = 1
         while num_left:
             num_left, succeeded, failed = self._multi.info_read()
-            ended += [(self._take(curl), None) for curl in succeeded]
-            ended += [(self._take(curl), pycurl.error(code, message)) for curl, code, message in failed]
+            ended += [(self._remove(curl), None) for curl in succeeded]
+            ended += [(self._remove(curl), pycurl.error(code, message)) for curl, code, message in failed]
         return ended
 
     def close(self) -> None:
         """Close the connections."""
         self._multi.close()
 
-    def _take(self, curl: Any) -> W:
-        who, transfer = self._under_way[curl]
-        self._remove(transfer)
-        return who
-
-    def _remove(self, transfer: Transfer) -> None:
-        del self._under_way[transfer.curl]
-        self._multi.remove_handle(transfer.curl)
+    def _remove(self, curl: Any) -> W:
+        """Let go of a handle, and return whose it was."""
+        who, transfer = self._under_way.pop(curl)
+        self._multi.remove_handle(curl)
         if transfer.is_enough is not None:
             self._count_asked(-1)
+        return who
 
     def _stop_enough(self) -> None:
         for who, transfer in [*self._under_way.values()]:
             if transfer.is_enough is not None and transfer.is_enough():
-                self._remove(transfer)
+                self._remove(transfer.curl)
                 self._stopped.append((who, pycurl.error(pycurl.E_ABORTED_BY_CALLBACK, "there is enough of it")))
 
     def _stop_with(self, descriptor: int, error: OSError) -> None:
         for who, transfer in [*self._under_way.values()]:
             used = transfer.curl.getinfo(pycurl.ACTIVESOCKET)  # -1 until it is connected
             if descriptor == (transfer.opener.opened if used < 0 else used):
-                self._remove(transfer)
+                self._remove(transfer.curl)
                 self._stopped.append((who, error))
 
     def _count_asked(self, change: int) -> None:

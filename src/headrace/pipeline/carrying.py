@@ -196,9 +196,13 @@ class Carrying:
         if not self._done:
             return
         items = [passage.item for passage in self._done]
-        going = {id(item) for item in self._station.find_room(items, self._bell)}
-        self._ready = [passage for passage in self._done if id(passage.item) in going]
-        self._done = [passage for passage in self._done if id(passage.item) not in going]
+        free = self._station.find_room(items, self._bell)
+        if len(free) == len(items):
+            self._ready, self._done = self._done, []
+        else:
+            going = {id(item) for item in free}
+            self._ready = [passage for passage in self._done if id(passage.item) in going]
+            self._done = [passage for passage in self._done if id(passage.item) not in going]
         for passage in self._ready:
             self._free_place(passage.place)
 

@@ -87,6 +87,7 @@ class Shares:
         self._credit: dict[str, int] = {}
         self._slow_since: dict[str, float] = {}
         self._usual_seconds = SLOW_SECONDS / _TIMES_USUAL
+        self._slow_after = SLOW_SECONDS
         self._latest_lane: str | None = None
         self._changed_at: float | None = None
 
@@ -160,7 +161,8 @@ class Shares:
         if call.is_answered:
             self._usual_seconds *= _STEP if seconds > self._usual_seconds else 1 / _STEP
             self._usual_seconds = max(self._usual_seconds, 1e-6)
-        if seconds >= self._slow_after():
+            self._slow_after = min(_SLOWEST_SECONDS, max(SLOW_SECONDS, _TIMES_USUAL * self._usual_seconds))
+        if seconds >= self._slow_after:
             if call.is_prompt_place:
                 self._debit(call.lane, now)  # there was no slow place left
             if call.key != call.lane:
@@ -173,7 +175,7 @@ class Shares:
     def look(self, now: float) -> None:
         """Move calls that turn out to be slow; as late as this is called, as late another may begin in their stead."""
         in_flight = self._in_flight
-        slow_after = self._slow_after()
+        slow_after = self._slow_after
         oldest = next(iter(in_flight.prompt), None)
         if oldest is None or now - oldest.since < slow_after or self.is_alone(now):
             return
@@ -189,9 +191,6 @@ class Shares:
             self.num_moved += 1
             self._debit(call.lane, now)
         in_flight.new = sum(self._credit.get(call.lane, 0) <= 0 for call in in_flight.prompt)
-
-    def _slow_after(self) -> float:
-        return min(_SLOWEST_SECONDS, max(SLOW_SECONDS, _TIMES_USUAL * self._usual_seconds))
 
     def _add(self, lane: str) -> None:
         credit = self._credit.get(lane)
