@@ -298,7 +298,10 @@ class BoundedQueue:
     def _pop_arm(self, count: int) -> list[Item]:
         """Take the first items of the first one's arm."""
         arm = self._items[0].arm
-        if all(item.arm is arm for item in itertools.islice(self._items, count)):
+        for item in itertools.islice(self._items, count):  # all() would cost a call for each
+            if item.arm is not arm:
+                break
+        else:
             return self._pop(count)
         items: list[Item] = []
         passed: list[Item] = []

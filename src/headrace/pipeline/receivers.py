@@ -149,7 +149,8 @@ class Receivers:
             if is_shared_out:  # one by one: whether it may go in depends on who is in
                 self._enter([item])
             if self._is_to_run(item, verdict) and self._goes_in(item, hand_in if is_shared_out else None):
-                by_station.setdefault(self._begins_at(item, is_pushed=not waits), []).append(item)
+                first = self._route(item.job)[0] if waits else self._pushed_to(item)
+                by_station.setdefault(first, []).append(item)
         hand_in()
         blocked_ns = self._context.clock.now_ns() - began - sum(inline_ns)
         self._admission.handed_on(blocked_ns / 1e9, sum(inline_ns) / 1e9)
@@ -185,12 +186,12 @@ class Receivers:
             return True
         return False
 
-    def _begins_at(self, item: Item, *, is_pushed: bool) -> Station:
-        """Return the station where an item begins: the second, if it was pushed and the first would do nothing with it."""
+    def _pushed_to(self, item: Item) -> Station:
+        """Return the station where a pushed item begins: the second, if the first would do nothing with it."""
         route = self._route(item.job)
         first, second = route[0], route[1] if len(route) > 1 else None
         stages = first.stages
-        may_skip = is_pushed and second is not None and second.has_queue and len(stages) == 1
+        may_skip = second is not None and second.has_queue and len(stages) == 1
         if second is None or not (may_skip and stages[0].passes(item.value)):
             return first
         item.position = 1
@@ -214,7 +215,7 @@ class Receivers:
             item: The job's.
             before_waiting: Sends those on their way that were let in before; None: it need not wait for its task's turn.
         """
-        if self._take_up(item):
+        if item.job.kept and self._take_up(item):
             return False
         verdict = self._failing.turned_away(item.job, self._admission.is_busy_beyond)
         if verdict is not None:
@@ -223,9 +224,9 @@ class Receivers:
         return self._tasks is None or before_waiting is None or self._tasks.let_in(item, before_waiting)
 
     def _take_up(self, item: Item) -> bool:
-        """Send a job whose result was kept straight to the delivery; return whether it was."""
+        """Send a job with which something was kept straight to the delivery if it is its result; return whether it was."""
         last = item.route[-1]
-        if not item.job.kept or self._keeper is None or not (last.only_delivers and last.has_queue):
+        if self._keeper is None or not (last.only_delivers and last.has_queue):
             return False
         item.kept = self._keeper.take_up(item.job)
         if item.kept is None or not item.kept.has_result:

@@ -177,7 +177,8 @@ class _OpenFinite:
         self._work_list = work_list
         self._num_alone = work_list.num_alone if work_list else 0
         """Jobs still to be given out alone; the last one counts until it has ended."""
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)  # entered by its lock, which is C
         self._again: list[tuple[float, int, int, Entry]] = []
         """Heap of retries: when (time.monotonic()), position in the source, number of the attempt."""
         self._aside: deque[tuple[int, int, Entry]] = deque()
@@ -186,7 +187,7 @@ class _OpenFinite:
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         give_up_at = time.monotonic() + wait_seconds
-        with self._changed:
+        with self._lock:
             while True:
                 jobs = self._take(limit)
                 if jobs:
@@ -200,7 +201,7 @@ class _OpenFinite:
                 self._changed.wait(max(0.0, wake_at - now))
 
     def close(self) -> None:
-        with self._changed:
+        with self._lock:
             self._entries = None
             self._again.clear()
             self._aside.clear()
@@ -270,7 +271,7 @@ class _OpenFinite:
 
     def _settle(self, place: int, attempt: int, entry: Entry, outcome: Outcome) -> None:
         counts = self.counts
-        with self._changed:
+        with self._lock:
             has_tries = outcome.kind is OutcomeKind.RETRY and (outcome.spared or attempt < self._max_receives)
             if self._work_list is not None and not has_tries and outcome.kind is not OutcomeKind.RETURNED:
                 self._work_list.settled(entry.id, outcome)
