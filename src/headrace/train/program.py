@@ -4,6 +4,10 @@ How this works: the caller's thread blocks the signals that end or inform progra
 and takes signals one by one until the program has ended. The terminal sends Ctrl-C to all of its foreground processes, so the
 program has that already; what somebody sent to this process alone is sent on. Nothing is lost if this process is killed: the
 program goes on.
+
+Other threads of this process (NumPy's) do not block these signals, and may be given one while the caller's thread does not wait
+for it. So each has a handler meanwhile: it would end this process otherwise. What such a handler saw is passed on within a
+second; who sent it is not known then, so what terminals send is taken for theirs.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.base.errors import SettingsError
 
@@ -20,6 +25,8 @@ _TAKEN = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH),
     signal.SIGCHLD,
 )
+#: Sent by terminals, to the whole foreground group.
+_OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
 #: `si_code` of a signal that the kernel made: of a terminal, which sends it to the whole foreground group.
 _SI_KERNEL = 0x80
 #: Seconds between two looks at the program, should its SIGCHLD be lost.
@@ -66,6 +73,8 @@ def run_program(argv: Sequence[str], environment: Mapping[str, str], *, stdout: 
         SettingsError: If it cannot be started.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    elsewhere: list[int] = []
+    handlers = _handle(elsewhere)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
     try:
         actions = [(os.POSIX_SPAWN_DUP2, stdout, 1)] if stdout != 1 else []
@@ -78,9 +87,11 @@ def run_program(argv: Sequence[str], environment: Mapping[str, str], *, stdout: 
                 f"{argv[0]!r} cannot be started: {error.strerror}; expected a Python script (`train.py`), "
                 "`-m MODULE`, or a program on PATH"
             ) from error
-        code, was_asked = _attend(process)
+        code, was_asked = _attend(process, elsewhere)
         _drop_pending()
     finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     name = name_signal(-code) if code < 0 else ""
     return Ending(exit_status=128 - code if code < 0 else code, signal=name, was_asked=was_asked)
@@ -94,10 +105,30 @@ def name_signal(number: int) -> str:
         return f"signal {number}"
 
 
-def _attend(process: int) -> tuple[int, bool]:
-    """Pass signals on until the program has ended; return its exit code (negative: a signal) and whether it was asked to."""
+def _handle(elsewhere: list[int]) -> dict[int, Any]:
+    """Let signals that another thread is given be noted; return the handlers as they were. Those that are ignored stay so."""
+    before: dict[int, Any] = {}
+    for number in _TAKEN:
+        handler = signal.getsignal(number)
+        if number != signal.SIGCHLD and handler not in (signal.SIG_IGN, None):
+            before[number] = signal.signal(number, lambda number, _: elsewhere.append(number))
+    return before
+
+
+def _attend(process: int, elsewhere: list[int]) -> tuple[int, bool]:
+    """Pass signals on until the program has ended; return its exit code (negative: a signal) and whether it was asked to.
+
+    Args:
+        process: Of the program.
+        elsewhere: Signals that another thread of this process was given; taken from here.
+    """
     was_asked = False
     while True:
+        while elsewhere:
+            number = elsewhere.pop(0)
+            was_asked |= number in (signal.SIGINT, signal.SIGTERM)
+            if number not in _OF_TERMINALS:
+                os.kill(process, number)
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status), was_asked
