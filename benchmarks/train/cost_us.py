@@ -22,8 +22,9 @@ from headrace.train.loader_watch import WatchedLoader
 from headrace.train.recorder import Recorder
 from headrace.train.torch_hooks import TorchHooks
 
-#: Passes through the loader in a block; the first is not measured: outermost modules are found in it.
-_PASSES = 4
+#: Passes through the loader in a block; the first ones are not measured: outermost modules are found in them, and all of the
+#: first steps are metered where of short steps only some are later on.
+_PASSES, _WARM_UP = 7, 4
 
 
 def run(*, quick: bool) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def _measure(name: str, pairs: int) -> dict[str, Any]:
         "median": statistics.median(differences),
         "step_us": statistics.median(bare),
         "pairs": pairs,
-        "steps_of_a_block": BATCHES * (_PASSES - 1),
+        "steps_of_a_block": BATCHES * (_PASSES - _WARM_UP),
     }
 
 
@@ -70,12 +71,12 @@ def _block(name: str, *, is_on: bool) -> float:
     begun = 0
     try:
         for number in range(_PASSES):
-            if number == 1:
+            if number == _WARM_UP:
                 begun = time.thread_time_ns()
             for images, labels in batches:
                 parts.learn(images, labels)
                 parts.update()
-        return (time.thread_time_ns() - begun) / (BATCHES * (_PASSES - 1)) / 1e3
+        return (time.thread_time_ns() - begun) / (BATCHES * (_PASSES - _WARM_UP)) / 1e3
     finally:
         if hooks is not None:
             hooks.detach()

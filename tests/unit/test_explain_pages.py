@@ -15,6 +15,7 @@ import pytest
 from headrace.diagnose import diagnosis, verdict
 from headrace.diagnose.training import (
     cost,
+    device_costs,
     loading_costs,
     memory_costs,
     rank_costs,
@@ -32,13 +33,14 @@ PARTS = ["What it means", "How it is recognised", "What it is confused with", "W
 SEVERAL = {
     ("cores", "_CLASSES[view.work]"): set(cores._CLASSES.values()),
     ("device", "verdict"): {"DEVICE_COMPUTE", "DEVICE_MEMBW"},
+    ("device_costs", "verdict"): {"CHECKPOINT", "LAUNCH", "LOADING", "SYNC"},
     ("network", "verdict"): {"DOWNLOAD_LATENCY", "CALLBACK"},
     ("python", "verdict"): {"GIL", "SERIALIZATION"},
 }
 #: Modules whose rule may give any class; the index explains it.
 OF_ANY_CLASS = {"measured"}
 #: Modules with the rules of trainings.
-OF_TRAINING = (cost, loading_costs, memory_costs, rank_costs, step_costs, uneven_shards, verdicts)
+OF_TRAINING = (cost, device_costs, loading_costs, memory_costs, rank_costs, step_costs, uneven_shards, verdicts)
 #: Rules handed on from one that was looked at already.
 HANDED_ON = {"self.rule"}
 

@@ -22,6 +22,7 @@ Exit status: 0 done; 1 a given goal is missed; 2 misuse; 4 inconclusive.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.experimenting import add_experiment_arguments
@@ -63,6 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Diagnose the run and print what was found."""
+    from headrace.base.errors import SettingsError
+    from headrace.base.formatting import quote_arg
     from headrace.cli.diagnosis_text import as_text
     from headrace.diagnose.analysis import Analysis
     from headrace.diagnose.budget import Budget
@@ -71,6 +74,12 @@ def run(args: argparse.Namespace) -> int:
     from headrace.runs.reader import read_run
 
     goals = find_goals(args)
+    if args.run_folder.endswith((".json", ".json.gz")) and Path(args.run_folder).is_file():
+        raise SettingsError(
+            f"{args.run_folder} is a file; `headrace train read {quote_arg(args.run_folder)}` says what limits the "
+            "training in a "
+            "trace of torch.profiler, and makes a run folder of it"
+        )
     found = read_run(args.run_folder)
     if found.info.unit == STEP:
         return _diagnose_training(args, found)
@@ -86,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         if incident := read_incident(args.run_folder):
             write(f"incident {incident.id}: {incident.says}\n")
         write(as_text(document), end="")
-    return _status(document)
+    return status_of(document)
 
 
 def _diagnose_training(args: argparse.Namespace, found: Run) -> int:
@@ -112,10 +121,11 @@ def _diagnose_training(args: argparse.Namespace, found: Run) -> int:
         write_json(document)
     else:
         write(analysis_text(analysis, document), end="")
-    return _status(document)
+    return status_of(document)
 
 
-def _status(document: DiagnosisDocument) -> int:
+def status_of(document: DiagnosisDocument) -> int:
+    """Return the exit status that a diagnosis means."""
     from headrace.cli import EXIT_DONE, EXIT_NEGATIVE
     from headrace.runs.formats.diagnosis import VerdictClass
 

@@ -4,6 +4,7 @@
     headrace report runs/first -o first.html --open
     headrace report runs/first --compare compare.json     with bars of before and after
     headrace report runs/first --trace trace.json.gz      a timeline for ui.perfetto.dev
+    headrace report runs/training --tensorboard logs      scalars of a training's steps
 
 The page begins with whether the numbers can be trusted, and what limits the run, as `headrace diagnose` says it, with the
 evidence and the remedies. Then it shows for each stage how long items wait and are served, and the use of CPU, memory, disk
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.documents import decode_document
 from headrace.base.errors import HeadraceError, SettingsError
+from headrace.base.formatting import pluralize, quote_arg
 from headrace.cli.terminal import say, write, write_json
 from headrace.runs.file_names import REPORT_FILE
 
@@ -46,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compare", metavar="FILE", help="add a comparison (JSON of schema headrace.compare/1)")
     parser.add_argument("--trace", metavar="FILE", help="also write the timeline as Chrome trace (.json or .json.gz)")
     parser.add_argument("--perfetto", metavar="FILE", help="also write the timeline as Perfetto trace (.pftrace)")
+    parser.add_argument(
+        "--tensorboard",
+        metavar="DIR",
+        help="of a training: also write step and phases as scalars for TensorBoard into DIR",
+    )
     parser.add_argument("--force", action="store_true", help="replace files that exist")
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
     parser.add_argument("--json", action="store_true", help=f"print what was written as JSON (schema {SCHEMA})")
@@ -64,6 +71,10 @@ def run(args: argparse.Namespace) -> int:
     page = Path(args.output) if args.output else found.path / REPORT_FILE
     traces = {kind: Path(file) for kind in ("trace", "perfetto") if (file := getattr(args, kind))}
     _check_outputs([page, *traces.values()], force=args.force)
+    if args.tensorboard and found.info.unit != "step":
+        raise SettingsError(
+            f"--tensorboard is for trainings, and {args.run_folder} is the run of a pipeline; leave it out"
+        )
     if found.info.unit == "step":
         return _report_training(args, found, page, traces)
     comparison = _read_comparison(Path(args.compare)) if args.compare else None
@@ -84,6 +95,7 @@ def run(args: argparse.Namespace) -> int:
 def _report_training(args: argparse.Namespace, found: Run, page: Path, traces: dict[str, Path]) -> int:
     """Write the page of a run whose unit is a training step."""
     from headrace.cli import EXIT_DONE
+    from headrace.cli.report_tensorboard import check_folder, write_tensorboard
     from headrace.diagnose.training.verdicts import TrainingAnalysis, diagnose_training
     from headrace.report.training_page import render_training
 
@@ -91,11 +103,15 @@ def _report_training(args: argparse.Namespace, found: Run, page: Path, traces: d
         raise SettingsError(
             f"{args.run_folder} is the run of a training, and --compare is about pipelines; leave it out"
         )
+    if args.tensorboard:
+        check_folder(Path(args.tensorboard), force=args.force)
     analysis = TrainingAnalysis(found)
     html = render_training(analysis.document, diagnose_training(analysis))
     _write(page, html)
     written = {kind: _write_trace(kind, found, file) for kind, file in traces.items()}
     _tell(args, page, len(html.encode()), analysis.document, written)
+    if args.tensorboard and (files := write_tensorboard(analysis, Path(args.tensorboard))):
+        say(f"{pluralize(len(files), 'event file')}: tensorboard --logdir {quote_arg(args.tensorboard)}")
     if args.open:
         _open(page)
     return EXIT_DONE

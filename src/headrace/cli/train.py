@@ -34,11 +34,26 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.usage = "headrace train [-o RUN] [--force] [--json] (SCRIPT.py | -m MODULE | PROGRAM) [ARGUMENT]..."
+    parser.usage = (
+        "headrace train [-o RUN] [--force] [--torch-profiler SCHEDULE] [--ranges nvtx|itt] [--json] (SCRIPT.py "
+    )
+    "| -m MODULE | "
+    "PROGRAM) [ARGUMENT]..."
     parser.add_argument(
         "-o", "--output", metavar="RUN", help="the run folder to write (default: runs/NAME-DATE-TIME, a new one)"
     )
     parser.add_argument("--force", action="store_true", help="replace an earlier run in the folder")
+    parser.add_argument(
+        "--torch-profiler",
+        metavar="SCHEDULE",
+        help="let torch.profiler record some steps, such as wait=20,warmup=2,active=5,repeat=1; its traces go into the run "
+        "folder, numbered as the steps there, and these steps are in no figure. stack=1 and shapes=1 record more",
+    )
+    parser.add_argument(
+        "--ranges",
+        choices=("nvtx", "itt"),
+        help="make each phase a range that Nsight Systems (nvtx) or VTune (itt) draws",
+    )
     parser.add_argument(
         "--json",
         action="store_true",
@@ -56,23 +71,36 @@ def run(args: argparse.Namespace) -> int:
     """Run the program, finish its run folder and say what was recorded."""
     from headrace.cli import EXIT_NEGATIVE
     from headrace.cli.train_words import is_word, run_word
+    from headrace.train.profiler_schedule import parse_schedule
     from headrace.train.recording import find_program, record_program
 
     if args.module is None and is_word(args.program):
         return run_word(args.program)
     argv, name = find_program(args.program if args.module is None else ["-m", *args.module, *args.program])
-    output = Path(args.output) if args.output else _new_folder(name)
-    recording = record_program(argv, name, output, force=args.force, stdout=2 if args.json else 1)
+    if args.torch_profiler is not None:
+        parse_schedule(args.torch_profiler)  # refused before anything runs
+    output = Path(args.output) if args.output else new_folder(name)
+    recording = record_program(
+        argv, name, output, force=args.force, stdout=2 if args.json else 1, variables=_variables(args)
+    )
     if recording.problem is not None:
         say(f"headrace train: {name} ended with exit status {recording.ending.exit_status}; {recording.problem}")
         return recording.ending.exit_status or EXIT_NEGATIVE
     return _report(recording.folder, name, recording.ending, as_json=args.json)
 
 
-def _new_folder(program: str) -> Path:
+def new_folder(program: str) -> Path:
     """Return a folder for a run that was given no name."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(program).name.removesuffix(".py")).strip("-")
     return Path("runs", f"{name or 'train'}-{time.strftime('%Y%m%d-%H%M%S')}")
+
+
+def _variables(args: argparse.Namespace) -> dict[str, str]:
+    """Return the variables of the program that ask for more than recording."""
+    from headrace.train import profiler_schedule
+
+    asked = {profiler_schedule.VARIABLE: args.torch_profiler, "HEADRACE_TRAIN_RANGES": args.ranges}
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def _report(folder: Path, name: str, ending: Ending, *, as_json: bool) -> int:

@@ -1,4 +1,4 @@
-"""Second words of `headrace train` that are no script: `headrace train batch`, `check`, `compare`."""
+"""Second words of `headrace train` that are no script, such as `headrace train batch`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ WORDS = {
     "batch": "headrace.cli.train_batch",
     "check": "headrace.cli.train_check",
     "compare": "headrace.cli.train_compare",
+    "read": "headrace.cli.train_read",
 }
 
 

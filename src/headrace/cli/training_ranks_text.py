@@ -26,11 +26,15 @@ def _sentence(judged: RanksJudged) -> str:
     straggler = judged.straggler
     if straggler is not None:
         how = "would come last, if no rank had to wait for a core," if straggler.had_cores else "comes last"
+        where = (
+            straggler.phase
+            if straggler.reason == "was not measured"
+            else f"{straggler.phase}, where it {straggler.reason}"
+        )
         return (
             f"STRAGGLER: the others wait for rank {straggler.rank}, which {how} in {straggler.share_last:.0%} of "
             f"{judged.num_steps:,} steps, by {format_duration(straggler.lead_seconds)} ({straggler.lead_share:.0%} of the "
-            f"step). It takes {format_duration(straggler.phase_seconds)} longer in {straggler.phase}, where it "
-            f"{straggler.reason}"
+            f"step). It takes {format_duration(straggler.phase_seconds)} longer in {where}"
         )
     if judged.finding == "communication":
         return (

@@ -12,6 +12,7 @@ from headrace.base.formatting import align_columns, pluralize, wrap_lines
 from headrace.base.units import format_duration, format_rate
 from headrace.cli.training_memory_text import memory_text
 from headrace.cli.training_ranks_text import ranks_text
+from headrace.cli.training_trace_text import trace_text
 
 if TYPE_CHECKING:
     from headrace.diagnose.training.verdicts import TrainingAnalysis
@@ -26,7 +27,8 @@ _LETTERS = {
 }  # fmt: skip
 _APART = {
     "warm_up": "warm-up", "epoch_start": "first step of an epoch", "recompiled": "compiled again",
-    "uneven": "batches skipped or fetched ahead", "checkpoint": "with a checkpoint", "failed": "ended by an error",
+    "profiled": "torch.profiler at work", "uneven": "batches skipped or fetched ahead", "checkpoint": "with a "
+    "checkpoint", "failed": "ended by an error",
     "validation": "validation", "between": "between steps",
 }  # fmt: skip
 #: From these shares of the step, waiting for data is a red flag to people of the field.
@@ -80,12 +82,13 @@ def _rank(document: TrainingDocument, rank: RankProfile) -> list[list[str]]:
         wrap_lines(_waiting(rank)),
         _loading(rank.loading),
         memory_text(rank.memory),
+        *([] if rank.trace is None else trace_text(rank.trace)),
         wrap_lines(_apart(rank)),
     ]
 
 
 def _head(document: TrainingDocument, rank: RankProfile) -> list[str]:
-    lines = [f"{document.pipeline}: {pluralize(rank.steps, 'step')} in {format_duration(rank.total_seconds)}"]
+    lines = [f"{document.pipeline}: {pluralize(rank.steps, 'step')} in {format_duration(_duration(document, rank))}"]
     if len(document.ranks) > 1:
         lines[0] += f"; rank {rank.rank} of {len(document.ranks)}, all ranks below"
     step = rank.step
@@ -96,8 +99,18 @@ def _head(document: TrainingDocument, rank: RankProfile) -> list[str]:
         )
     rate = rank.samples_per_second
     learnt = "" if rate is None else f", {format_rate(rate)[:-2]} samples/s with the turns of epochs"
-    lines.append(f"Steps are {rank.steps_share:.0%} of the time{learnt}")
+    if rank.metered_steps is not None:
+        lines.append(
+            f"CPU time was read in {rank.metered_steps:,} of them, which stand for the others: steps are short"
+        )
+    if not document.window:
+        lines.append(f"Steps are {rank.steps_share:.0%} of the time{learnt}")
     return lines
+
+
+def _duration(document: TrainingDocument, rank: RankProfile) -> float:
+    """Return how long it lasted; of traces with pauses between them, how long what they hold did."""
+    return rank.total_seconds * rank.steps_share if document.window else rank.total_seconds
 
 
 def _bar(phases: Sequence[PhaseTime]) -> list[str]:

@@ -12,6 +12,7 @@ from headrace.report.section import Section
 from headrace.report.sections.diagnosis import diagnosis
 from headrace.report.sections.overview import tile
 from headrace.report.training_memory import memory_section
+from headrace.report.training_trace import trace_section
 from headrace.runs.formats.diagnosis import DiagnosisDocument
 from headrace.runs.formats.training_profile import LoadingProfile, RankProfile, TrainingDocument
 
@@ -22,7 +23,8 @@ _PHASES = {
 }  # fmt: skip
 _APART = {
     "warm_up": "warm-up", "epoch_start": "first step of an epoch", "recompiled": "compiled again",
-    "uneven": "batches skipped or fetched ahead", "checkpoint": "with a checkpoint", "failed": "ended by an error",
+    "profiled": "torch.profiler at work", "uneven": "batches skipped or fetched ahead", "checkpoint": "with a "
+    "checkpoint", "failed": "ended by an error",
     "validation": "validation", "between": "between steps",
 }  # fmt: skip
 #: Epochs that are drawn, and ranks.
@@ -34,7 +36,13 @@ def render_training(document: TrainingDocument, diagnosed: DiagnosisDocument) ->
     first = document.ranks[0] if document.ranks else None
     made = [diagnosis(diagnosed, None)]
     if first is not None:
-        made += [_step(document), _course(first), _loading(first), memory_section(first.memory)]
+        made += [
+            _step(document),
+            trace_section(first.trace),
+            _course(first),
+            _loading(first),
+            memory_section(first.memory),
+        ]
         made += [_epochs(first), _together(document), _apart(first)]
     made.append(_checks(document))
     footer = (

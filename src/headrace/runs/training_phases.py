@@ -65,6 +65,8 @@ class Kind(StrEnum):
     """Its batch was the first of an epoch."""
     RECOMPILED = "recompiled"
     """`torch.compile` compiled something."""
+    PROFILED = "profiled"
+    """torch.profiler ran in it, or wrote its trace: see `headrace train --torch-profiler`."""
     UNEVEN = "uneven"
     """It asked for more or fewer batches than it used: a resume that skips, a loop that fetches ahead."""
 
@@ -78,6 +80,11 @@ WHOLE = "whole"
 #: that epoch, `batch_size` its items (0: not known), `bytes_out` its bytes; `arrived` is when the loop asked for it, `put` when
 #: it got it. `ITEMS`, `COLLATE` and `SEND` lie where they happened; the others are sums over its items, and begin with `ITEMS`.
 BATCH = "batch"
+
+#: The unit of what a device did, in the run folder of a trace: spans of `EXCHANGE` whose `unit_id` is the step, one for each
+#: step, from when this rank was there to when all had exchanged; `thread` is the device. The host goes on meanwhile, so its own
+#: `EXCHANGE` is none.
+DEVICE = "device"
 
 
 class LoaderWork(StrEnum):

@@ -6,6 +6,10 @@ then it is known what it was (a step, validation, neither), and it goes to the w
 writer's thread makes rows. What other threads do (a loader that runs ahead, a second model) is left out: the thread of the
 first forward pass with gradients owns the recorder, and events of others are ignored.
 
+Clocks of CPU time and of waiting for a core cost more than all else here. Where steps are shorter than `SHORT_NS` they are
+read in one stretch of `METERED_ONE_IN`; the others have wall times only, and who reads the run lets those stand for them. A
+stretch is metered or not as a whole, decided where it begins.
+
 Where no batch is asked for between two updates, two optimizers make one step (a GAN) and the same optimizer makes two: the step
 then ends, in hindsight, where the first forward pass after its update began.
 """
@@ -44,6 +48,7 @@ class StretchSpans(Sequence[Span]):
         kind: Kind = Kind.PLAIN,
         samples: int = 0,
         failed: bool = False,
+        of: tuple[str, int] | None = None,
     ) -> None:
         """Keep what the spans are made of.
 
@@ -55,8 +60,10 @@ class StretchSpans(Sequence[Span]):
             kind: What sets it apart.
             samples: In its batches; 0: not known.
             failed: An exception ended it.
+            of: Host and process; None: this one.
         """
         self._stretch, self._number, self._marks = stretch, number, marks
+        self._host, self._process = of or (_HOST, os.getpid())
         self._rank, self._kind, self._samples, self._failed = rank, kind, samples, failed
 
     def __len__(self) -> int:
@@ -79,8 +86,8 @@ class StretchSpans(Sequence[Span]):
             parent_id=None,
             stage=stage,
             plan_id="",
-            host=_HOST,
-            process=os.getpid(),
+            host=self._host,
+            process=self._process,
             thread="train",
             rank=self._rank,
             attempt=1,
@@ -112,6 +119,11 @@ MOST_ACCUMULATED = 256
 MOST_UNSEEN = 8
 #: Marks of one stretch that are kept; a stretch with more is cut, and `UNEVEN`.
 MOST_MARKS = 100_000
+#: From steps below this on, ns, CPU time is read in one stretch of so many only, once this many steps were metered.
+SHORT_NS, METERED_ONE_IN, METERED_FIRST = 10_000_000, 4, 64
+_now = time.monotonic_ns
+#: No thread has this id: of a recorder that is closed.
+_NOBODY = -1
 #: An attribute of an enumeration takes longer to find than a clock to read (Python 3.11).
 _AFTER = Phase.AFTER
 _BACKWARD = Phase.BACKWARD
@@ -134,6 +146,7 @@ class Recorder:
         num_learnt: Batches that were learnt from.
         rank: Of this process.
         search: Called where modules may be called that nobody watches: a new epoch, a backward pass without a forward pass.
+        step_ended: Called behind each step, when the next stretch has begun.
         not_measured: {what: why}, learnt while recording.
     """
 
@@ -172,9 +185,16 @@ class Recorder:
         self.num_learnt = 0
         self.rank = rank
         self.search: Callable[[], None] = _do_nothing
+        self.step_ended: Callable[[], None] = _do_nothing
         self.not_measured: dict[str, str] = {}
         self._write = write
-        self._meter = ThreadMeter(time.monotonic_ns)
+        self._meter = ThreadMeter(_now)
+        self._read: Callable[[], Reading] = self._meter.read
+        #: Wall time of the last step, ns.
+        self._last_wall = SHORT_NS
+        self._num_stretches = 0
+        #: Batches of the step that used most.
+        self._most_used = 0
         self._owner: int | None = None
         #: Thread of the first event, until one trains.
         self._candidate: int | None = None
@@ -224,7 +244,9 @@ class Recorder:
 
     def batch_wanted(self) -> None:
         """The loader was asked for a batch: here a stretch ends, if it had what makes it one."""
-        if not self._is_mine() or self._marks[-1][0] is _WAIT:  # a loader within a loader
+        if (self._owner != _get_ident() and not self._is_mine()) or self._marks[-1][
+            0
+        ] is _WAIT:  # a loader within a loader
             return
         self._microbatch += 1
         self._in_use = self._microbatch
@@ -244,7 +266,7 @@ class Recorder:
             samples: In the batch.
             load: What loading it cost; None: not known.
         """
-        if self._is_mine() and self._marks[-1][0] is _WAIT:
+        if (self._owner == _get_ident() or self._is_mine()) and self._marks[-1][0] is _WAIT:
             self._samples += samples
             if load is not None:
                 self._loads[self._microbatch] = load
@@ -262,14 +284,19 @@ class Recorder:
         if self._is_mine() and self._marks[-1][0] is _WAIT:
             self._num_wanted -= 1
             self._switch(_OUTSIDE)
-            if not self._is_training and not self._is_validation:  # nobody learnt from these batches, nor will
+            # Nobody learnt from these batches, nor will, unless a step's are all asked for before the first is used (Trainer).
+            is_ahead = 0 < self._num_wanted <= self._most_used
+            if not self._is_training and not self._is_validation and not is_ahead:
                 self._end(len(self._marks) - 1)
 
     def forward_begins(self, *, training: bool) -> None:
         """The outermost module was called, with or without gradients."""
-        if training:
+        if training and self._owner is None:
             self._own()
-        if not self._is_mine() or not self.takes_forward:
+        if self._owner != _get_ident() and not self._is_mine():
+            return
+        phase = self._marks[-1][0]
+        if phase is _WAIT or phase is _BACKWARD or phase is _EXCHANGE:  # see `takes_forward`
             return
         if training and self._is_validation:
             self._end_at_request()
@@ -293,16 +320,18 @@ class Recorder:
 
     def forward_ended(self, *, failed: bool = False) -> None:
         """The outermost module returned, or raised."""
-        if self._is_mine() and self._marks[-1][0] is _FORWARD:
+        if (self._owner == _get_ident() or self._is_mine()) and self._marks[-1][0] is _FORWARD:
             self._is_aborted |= failed and self._is_training
             self._switch(_LOSS if self._is_training else _OUTSIDE)
 
     def backward_begins(self) -> None:
         """`backward()` was called."""
-        self._own()
-        if not self._is_mine():
-            return
-        self._note_again()
+        if self._owner != _get_ident():
+            self._own()
+            if not self._is_mine():
+                return
+        if self._update_depth:
+            self._note_again()
         if self._updated and self._train_at is None:
             self._train_at = len(self._marks) if self._eval_at is None else self._eval_at
         if not self._is_training and not self._is_validation:
@@ -324,7 +353,7 @@ class Recorder:
 
     def backward_ended(self, *, failed: bool = False) -> None:
         """`backward()` returned, or raised."""
-        if self._is_mine():
+        if self._owner == _get_ident() or self._is_mine():
             self._is_aborted |= failed
             self._switch(_OPTIMIZER if self._update_depth else _BEFORE_UPDATE)
 
@@ -334,9 +363,10 @@ class Recorder:
         Args:
             optimizer: Which, by `id`.
         """
-        self._own()
-        if not self._is_mine():
-            return
+        if self._owner != _get_ident():
+            self._own()
+            if not self._is_mine():
+                return
         if self._update_depth and optimizer == self._updating and self._again_at is not None:
             self._end_raised_update(self._again_at)
         self._update_depth += 1
@@ -352,7 +382,7 @@ class Recorder:
 
     def update_ended(self) -> None:
         """`optimizer.step()` returned."""
-        if not self._is_mine():
+        if self._owner != _get_ident() and not self._is_mine():
             return
         self._update_depth = max(self._update_depth - 1, 0)
         if not self._update_depth:
@@ -393,6 +423,7 @@ class Recorder:
             self._is_aborted |= failed
             self._end(len(self._marks) - 1)
             self._is_open = False
+            self._owner = _NOBODY
             self._meter.close()
 
     # How it is kept.
@@ -417,10 +448,21 @@ class Recorder:
             self._begin()
 
     def _switch(self, phase: Phase) -> None:
-        self._marks.append((phase, self._in_use, self._meter.read()))
+        self._marks.append((phase, self._in_use, self._read()))
 
     def _begin(self) -> None:
         """Begin a stretch that nothing is known of, at the last mark."""
+        self._num_stretches += 1
+        is_metered = (
+            self._last_wall >= SHORT_NS
+            or self._numbers[Stretch.STEP] < METERED_FIRST
+            or self._num_stretches % METERED_ONE_IN == 0
+        )
+        self._read = self._meter.read if is_metered else _read_wall
+        if is_metered and self._marks and self._marks[-1][2][1] is None:
+            # The last mark is the first of this stretch.
+            phase, microbatch, (wall, _, _) = self._marks[-1]
+            self._marks[-1] = phase, microbatch, (wall, *self._meter.read()[1:])
         self._is_training = self._is_validation = self._is_epoch_start = self._is_aborted = False
         self._kind, self._samples, self._num_wanted, self._num_used, self._num_forward = Kind.PLAIN, 0, 0, 0, 0
         self._used = -1
@@ -533,12 +575,20 @@ class Recorder:
                 )
             )
             is_step = stretch is Stretch.STEP
-            for phase, microbatch, _ in marks[:-1]:
-                if phase is _WAIT and microbatch in self._loads:
-                    self._write_load(self._loads.pop(microbatch), self._numbers[stretch] if is_step else None)
+            if self._loads:
+                for phase, microbatch, _ in marks[:-1]:
+                    if phase is _WAIT and microbatch in self._loads:
+                        self._write_load(self._loads.pop(microbatch), self._numbers[stretch] if is_step else None)
             self._numbers[stretch] += 1
-            self.steps += stretch is Stretch.STEP
+            if is_step:
+                self.steps += 1
+                self._most_used = max(self._most_used, self._num_used)
+                self._last_wall = marks[-1][2][0] - marks[0][2][0]
+        else:
+            is_step = False
         self._begin()
+        if is_step:
+            self.step_ended()
 
     def _write_load(self, load: LoadedBatch, step: int | None) -> None:
         """Write what loading a batch cost, with the step that used it."""
@@ -562,3 +612,8 @@ class Recorder:
 
 def _do_nothing() -> None:
     pass
+
+
+def _read_wall() -> Reading:
+    """Return a reading of the wall clock alone."""
+    return _now(), None, None

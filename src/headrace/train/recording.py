@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +51,15 @@ def find_program(words: Sequence[str]) -> tuple[list[str], str]:
     return given, Path(given[0]).name
 
 
-def record_program(argv: Sequence[str], name: str, folder: Path, *, force: bool = False, stdout: int = 1) -> Recording:
+def record_program(
+    argv: Sequence[str],
+    name: str,
+    folder: Path,
+    *,
+    force: bool = False,
+    stdout: int = 1,
+    variables: Mapping[str, str] | None = None,
+) -> Recording:
     """Run a program to its end and record it.
 
     Args:
@@ -60,6 +68,7 @@ def record_program(argv: Sequence[str], name: str, folder: Path, *, force: bool 
         folder: The run folder to write.
         force: Replace an earlier run in it.
         stdout: File descriptor that becomes its stdout.
+        variables: Of its environment, besides those of this process; None: no others.
 
     Raises:
         RunFolderError: If the folder cannot be made.
@@ -67,7 +76,7 @@ def record_program(argv: Sequence[str], name: str, folder: Path, *, force: bool 
     """
     run_folder = RunFolder.create(folder, pipeline=name, options=argv[1:], unit="step", force=force)
     try:
-        ending = run_program(argv, _environment(run_folder.path, name), stdout=stdout)
+        ending = run_program(argv, _environment(run_folder.path, name) | dict(variables or {}), stdout=stdout)
     except SettingsError:
         run_folder.discard()
         raise

@@ -34,9 +34,11 @@ from headrace.train.loader_source import LoaderSources
 from headrace.train.loader_watch import Tally, WatchedLoader
 from headrace.train.memory_owned import describe_memory
 from headrace.train.memory_sampler import MemorySampler
-from headrace.train.recorder import Recorder
+from headrace.train.profiler_schedule import VARIABLE, parse_schedule
+from headrace.train.ranges import make_recorder
 from headrace.train.shared_folder import SharedFolder
 from headrace.train.torch_hooks import TorchHooks
+from headrace.train.torch_profiler import ScheduledProfiler
 from headrace.train.undisturbed import call_undisturbed
 
 logger = logging.getLogger("headrace")
@@ -63,7 +65,7 @@ class Session:
         self._process = os.getpid()
         (folder / SPANS_FOLDER).mkdir(parents=True, exist_ok=True)
         self._writer = SpanWriter(folder / SPANS_FOLDER, rotate_seconds=2.0)
-        self.recorder = Recorder(self._write, rank=find_rank()[0])
+        self.recorder, self._why_no_ranges = make_recorder(self._write, rank=find_rank()[0])
         self.hooks = TorchHooks(self.recorder)
         self.loaders: list[LoaderInfo] = []
         #: Return the loaders that were wrapped, or None once they are gone.
@@ -74,6 +76,15 @@ class Session:
         self._describing: threading.Thread | None = None
         self._lines: LineSampler | None = None
         self._memory: MemorySampler | None = None
+        self._profiler = self._make_profiler(os.environ.get(VARIABLE, ""))
+
+    def _make_profiler(self, schedule: str) -> ScheduledProfiler | None:
+        """Return what runs torch.profiler on a schedule; None where nobody asked for it."""
+        if not schedule:
+            return None
+        profiler = ScheduledProfiler(self._folder, parse_schedule(schedule), self.recorder)
+        self.recorder.step_ended = profiler.step
+        return profiler
 
     def watch(self, loader: Any) -> WatchedLoader:
         """Return a loader that behaves as the given one, and is recorded."""
@@ -93,6 +104,8 @@ class Session:
         """
         if os.getpid() != self._process:
             return
+        if self._profiler is not None:
+            self._profiler.close()
         call_undisturbed(lambda: self._close(failed=failed))
 
     def _close(self, *, failed: bool) -> None:
@@ -130,6 +143,10 @@ class Session:
             self._describing = threading.Thread(target=self._describe_early, name="headrace-describe", daemon=True)
             self._describing.start()
 
+    def _why_no_trace(self) -> dict[str, str]:
+        why = "" if self._profiler is None else self._profiler.why_not
+        return {"trace of torch.profiler": why} if why else {}
+
     def _describe_early(self) -> None:
         try:
             self._write_description()
@@ -159,11 +176,18 @@ class Session:
             ),
             lost_spans=self._writer.lost_spans,
             steps=self.recorder.steps,
-            not_measured={**self.recorder.not_measured, **self.hooks.exchange.not_measured, **self._sources.why_not},
+            not_measured={
+                **self.recorder.not_measured,
+                **self.hooks.exchange.not_measured,
+                **self._sources.why_not,
+                **self._why_no_trace(),
+                **({"ranges of phases": self._why_no_ranges} if self._why_no_ranges else {}),
+            },
             details={
                 "batches": [prints.describe() for prints in self._prints],
                 "slow_items": self._sources.slow.describe(),
                 "lines": {} if self._lines is None else self._lines.describe(),
+                "torch_profiler": None if self._profiler is None else self._profiler.describe(),
                 "memory": None if self._memory is None else describe_memory(self._memory, self.hooks),
             },
         )

@@ -30,17 +30,12 @@ from headrace.train.recorder import Recorder
 _is_compiling = torch.compiler.is_compiling
 
 
-class _Hook:
+class _Hook(functools.partial):  # type: ignore[type-arg]
     """A hook of one module that is left behind where the module is copied or saved: only the program's own module is recorded.
 
     A copy gets a function of the standard library that does nothing, so that a file with it can be read where headrace is not.
+    Made of `partial`, which calls without a frame of Python.
     """
-
-    def __init__(self, call: Callable[..., None]) -> None:
-        self._call = call
-
-    def __call__(self, *args: Any) -> None:
-        self._call(*args)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (contextlib.nullcontext(), "__exit__")
@@ -69,6 +64,7 @@ class TorchHooks:
         self._recorder = recorder
         self._depth = _Depth()
         self._is_model: weakref.WeakKeyDictionary[torch.nn.Module, bool] = weakref.WeakKeyDictionary()
+        self._last_optimizer: torch.optim.Optimizer | None = None
         self._num_watched = 0
         self._num_graphs = _count_graphs()
         self._search: list[Any] = []
@@ -140,18 +136,20 @@ class TorchHooks:
                 setattr(place, name, ours)
 
     def _around_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self._depth.backward:  # within another: activation checkpointing, a function of the user
+        depth, recorder = self._depth, self._recorder
+        if depth.backward:  # within another: activation checkpointing, a function of the user
             return original(*args, **kwargs)
-        self._recorder.backward_begins()
-        self._depth.backward += 1
-        has_failed = True
+        recorder.backward_begins()
+        depth.backward = 1
         try:
             result = original(*args, **kwargs)
-            has_failed = False
-            return result
-        finally:
-            self._depth.backward -= 1
-            self._recorder.backward_ended(failed=has_failed)
+        except BaseException:
+            depth.backward = 0
+            recorder.backward_ended(failed=True)
+            raise
+        depth.backward = 0
+        recorder.backward_ended()
+        return result
 
     def _around_grad(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._depth.backward:
@@ -186,8 +184,10 @@ class TorchHooks:
     def _update_ended(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._recorder.update_ended()
         self._note_compilation()
-        if all(optimizer is not one for one in self.optimizers):
-            self.optimizers.append(optimizer)
+        if optimizer is not self._last_optimizer:
+            self._last_optimizer = optimizer
+            if all(optimizer is not one for one in self.optimizers):
+                self.optimizers.append(optimizer)
         if self._search and self._has_seen:
             self._watch_found()
 
@@ -264,8 +264,9 @@ class TorchHooks:
     def _forward_begins(self, module: torch.nn.Module, _: Any) -> None:
         if _is_compiling():
             return
-        self._depth.forward += 1
-        if self._depth.forward == 1:
+        depth = self._depth
+        depth.forward = level = depth.forward + 1
+        if level == 1:
             self._recorder.forward_begins(training=torch.is_grad_enabled() and module.training)
 
     def _forward_ended(self, _: torch.nn.Module, __: Any, output: Any) -> None:
@@ -273,8 +274,9 @@ class TorchHooks:
             self._leave_forward(output)
 
     def _leave_forward(self, output: Any) -> None:
-        self._depth.forward -= 1
-        if self._depth.forward == 0:
+        depth = self._depth
+        depth.forward = level = depth.forward - 1
+        if level == 0:
             # A hook is called with None where the module raised.
             self._recorder.forward_ended(failed=output is None and sys.exc_info()[1] is not None)
             self._note_compilation()

@@ -4,9 +4,12 @@ import itertools
 import threading
 from collections import Counter
 
+import pytest
+
 from headrace.base.records import Span
 from headrace.runs.training_phases import WHOLE, Kind, Phase, Stretch
-from headrace.train.recorder import Recorder
+from headrace.train import recorder as recorder_module
+from headrace.train.recorder import METERED_FIRST, Recorder
 
 
 class Kept:
@@ -241,3 +244,59 @@ def test_a_first_forward_pass_counts_while_another_thread_loads() -> None:
     kept.recorder.close()
     phases = [span.stage for span in kept.stretches[-1][1:]]
     assert phases[:3] == ["forward", "loss", "backward"]
+
+
+def test_of_short_steps_one_in_four_has_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once enough were metered; the others have wall times without a gap."""
+    monkeypatch.setattr(recorder_module, "SHORT_NS", 1 << 60)  # on a busy machine too
+    kept = Kept()
+    for _ in range(METERED_FIRST + 41):
+        kept.step()
+    steps = [spans for spans in kept.stretches if spans[0].unit == Stretch.STEP]
+    is_metered = [all(span.cpu is not None for span in spans) for spans in steps]
+    assert all(is_metered[:METERED_FIRST])
+    assert sum(is_metered[METERED_FIRST:]) == 10
+    for whole, *phases in steps:
+        assert sum(one.ended - one.started for one in phases) == whole.ended - whole.started
+    assert all(spans[0].ended == other[0].started for spans, other in itertools.pairwise(steps))
+
+
+def test_long_steps_all_have_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that is long pays for its clocks."""
+    monkeypatch.setattr(recorder_module, "SHORT_NS", 0)
+    kept = Kept()
+    for _ in range(METERED_FIRST + 20):
+        kept.step()
+    assert all(span.cpu is not None for spans in kept.stretches for span in spans)
+
+
+def test_the_last_batches_of_an_epoch_belong_to_the_step_that_learns_from_them() -> None:
+    """Trainer asks for all batches of a step first; where the loader ends meanwhile, the step has those that came."""
+    kept = Kept()
+    for _ in range(2):
+        for count in (4, 2):
+            for _ in range(count):
+                kept.fetch()
+            if count < 4:
+                kept.recorder.batch_wanted()
+                kept.recorder.batches_ended()
+            for _ in range(count):
+                kept.learn()
+            kept.update()
+    kept.recorder.close()
+    steps = [spans[0] for spans in kept.stretches if spans[0].unit == Stretch.STEP]
+    assert [one.batch_size for one in steps] == [16, 8, 16, 8]
+
+
+def test_batches_that_nobody_learns_from_are_no_step() -> None:
+    """A pass through the data, for its mean: more batches than a step has."""
+    kept = Kept()
+    kept.step()
+    for _ in range(5):
+        kept.fetch()
+    kept.recorder.batch_wanted()
+    kept.recorder.batches_ended()
+    kept.step()
+    kept.recorder.close()
+    steps = [spans[0] for spans in kept.stretches if spans[0].unit == Stretch.STEP]
+    assert [one.batch_size for one in steps] == [4, 4]

@@ -14,6 +14,7 @@ from headrace.diagnose.training.selection import Selection, select
 from headrace.diagnose.training.steps import Array, RankSteps, Stretches
 from headrace.runs.formats.diagnosis import Confidence, EvidenceLine, Finding, Remedy, VerdictClass
 from headrace.runs.formats.training_profile import PhaseTime, RankProfile, TrainingDocument
+from headrace.runs.formats.training_trace import DeviceTime
 from headrace.runs.training_phases import Phase
 
 #: What costs less of the training's time than this is not worth work.
@@ -102,6 +103,12 @@ class View:
         return self.selection.plain
 
     @property
+    def device(self) -> DeviceTime | None:
+        """The device that its trace has most work of; None where it has none, or it is no trace."""
+        devices = () if self.profile.trace is None else self.profile.trace.devices
+        return max(devices, key=lambda one: one.compute_seconds, default=None)
+
+    @property
     def num_plain(self) -> int:
         """Steps that are averaged."""
         return int(self.plain.sum())
@@ -150,6 +157,8 @@ class View:
     def _lasts(self, stretches: Stretches) -> Array:
         """Return which stretches are not of the beginning: bool."""
         steps = self.rank.steps
+        if self.document.window:  # its first step is not that of the training
+            return np.asarray(~self.selection.failed) if stretches is steps else np.ones(len(stretches), bool)
         if stretches is steps:
             once = self.selection.warm_up | self.selection.failed | self.selection.recompiled
             return np.asarray(~once & (np.arange(len(steps)) > 0))

@@ -19,6 +19,7 @@ from headrace.diagnose.training.trust import check_training
 from headrace.runs.contained_files import own_file
 from headrace.runs.formats.training import TrainingProcess, process_file
 from headrace.runs.formats.training_profile import Apart, PhaseTime, RankProfile, Spread, TrainingDocument
+from headrace.runs.formats.training_trace import trace_record
 from headrace.runs.reader import Run
 from headrace.runs.run_folder import headrace_version
 from headrace.runs.training_phases import Phase
@@ -56,6 +57,7 @@ def describe_training(run: Run, ranks: list[RankSteps]) -> TrainingDocument:
         distrust=checked.distrust,
         unchecked=checked.unchecked,
         warnings=checked.warnings,
+        window=run.info.window,
     )
 
 
@@ -106,6 +108,8 @@ def _describe(
         course=course_of(steps),
         about=about,
         memory=memory_profile(about, memory_bytes),
+        metered_steps=steps.num_metered,
+        trace=None if about is None else trace_record(about.details),
     )
 
 
@@ -142,10 +146,15 @@ def _phase(phase: Phase, times: Times, plain: Array, step: float) -> PhaseTime:
         seconds=float(wall.mean()),
         share=float(wall.mean()) / step if step else 0.0,
         p95_seconds=float(np.percentile(wall, 95)),
-        cpu_seconds=mean_of(times.cpu[plain]),
-        run_delay_seconds=mean_of(times.run_delay[plain]),
-        blocked_seconds=mean_of(times.blocked[plain]),
+        cpu_seconds=_measured(times.cpu[plain], wall),
+        run_delay_seconds=_measured(times.run_delay[plain], wall),
+        blocked_seconds=_measured(times.blocked[plain], wall),
     )
+
+
+def _measured(values: Array, wall: Array) -> float | None:
+    """Return the mean, steps without the phase being 0; None where nothing was measured in those that have it."""
+    return mean_of(values) if np.isfinite(values[wall > 0]).any() else None
 
 
 def _apart(rank: RankSteps, selection: Selection) -> tuple[Apart, ...]:

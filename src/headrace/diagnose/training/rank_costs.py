@@ -7,7 +7,7 @@ from headrace.base.units import format_duration
 from headrace.diagnose.training.cost import WORTH_WORK, Cost, fact
 from headrace.diagnose.training.stragglers import LAST_SHARE, LEAD_SHARE
 from headrace.runs.formats.diagnosis import EvidenceLine, Remedy, VerdictClass
-from headrace.runs.formats.training_ranks import Finding, RanksJudged, Same, SameData, Straggler
+from headrace.runs.formats.training_ranks import Finding, RanksJudged, Reason, Same, SameData, Straggler
 
 
 def waiting_for_ranks(judged: RanksJudged) -> Cost | None:
@@ -52,7 +52,7 @@ def _straggler(judged: RanksJudged, found: Straggler) -> Cost:
         verdict=VerdictClass.STRAGGLER,
         stage=found.phase,
         says=f"all ranks wait for rank {found.rank}: it comes last in {found.share_last:.0%} of the steps, by "
-        f"{format_duration(found.lead_seconds)} ({found.lead_share:.0%} of the step), and {found.reason} in {found.phase}",
+        f"{format_duration(found.lead_seconds)} ({found.lead_share:.0%} of the step), and {_reason(found)} in {found.phase}",
         rule=f"one rank has its gradients last in at least {LAST_SHARE:.0%} of the steps, later than the next by more than the "
         f"clocks' uncertainty and {LEAD_SHARE:.0%} of the step",
         share=max(judged.wait_share, found.lead_share),
@@ -65,6 +65,11 @@ def _straggler(judged: RanksJudged, found: Straggler) -> Cost:
             Remedy(says=f"look at what rank {found.rank} does in {found.phase} that others do not: its data, its machine"),
         ),
     )  # fmt: skip
+
+
+def _reason(found: Straggler) -> str:
+    """Return what the rank does in its phase; without clocks of its CPU only that it is longer there."""
+    return "takes longer" if found.reason is Reason.UNKNOWN else str(found.reason)
 
 
 def _facts(judged: RanksJudged) -> tuple[EvidenceLine, ...]:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from headrace.diagnose.training.steps import Array, RankSteps
 from headrace.runs.reader import Run
-from headrace.runs.training_phases import Phase, Stretch
+from headrace.runs.training_phases import DEVICE, Phase, Stretch
 
 #: Clocks of one host disagree by less; what an exchange's end shows beyond this contradicts a common clock.
 _SAME_CLOCK_SECONDS = 0.0002
@@ -75,9 +75,11 @@ def read_exchanges(run: Run) -> dict[int, Exchanges]:
         run: Whose `info.unit` is `step`.
     """
     spans = run.spans()
-    is_exchange = pc.and_(pc.equal(spans["unit"], str(Stretch.STEP)), pc.equal(spans["stage"], str(Phase.EXCHANGE)))
+    spans = spans.filter(pc.equal(spans["stage"], str(Phase.EXCHANGE)))
+    on_device = spans.filter(pc.equal(spans["unit"], DEVICE))
+    spans = on_device if len(on_device) else spans.filter(pc.equal(spans["unit"], str(Stretch.STEP)))
     found: dict[int, list[tuple[int, int, int, str]]] = {}
-    for row in spans.filter(is_exchange).select(["rank", "started", "ended", "unit_id", "host"]).to_pylist():
+    for row in spans.select(["rank", "started", "ended", "unit_id", "host"]).to_pylist():
         found.setdefault(row["rank"], []).append((row["started"], row["ended"], int(row["unit_id"]), row["host"]))
     joined = {}
     for rank, rows in sorted(found.items()):

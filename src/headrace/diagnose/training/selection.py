@@ -31,10 +31,12 @@ class Selection:
     uneven: Array
     checkpoint: Array
     """A checkpoint was made in it."""
+    profiled: Array
+    """torch.profiler ran in it."""
 
     def apart(self) -> dict[str, Array]:
         """Return {name: steps} of those that are not plain."""
-        names = ("warm_up", "epoch_start", "recompiled", "uneven", "checkpoint", "failed")
+        names = ("warm_up", "epoch_start", "recompiled", "uneven", "profiled", "checkpoint", "failed")
         return {name: getattr(self, name) for name in names}
 
 
@@ -52,12 +54,13 @@ def select(steps: Stretches) -> Selection:
 
     saved = steps.phases.get(Phase.CHECKPOINT)
     failed, recompiled = take(steps.is_failed), take(of_kind(Kind.RECOMPILED))
+    profiled = take(of_kind(Kind.PROFILED))
     epoch_start, uneven = take(of_kind(Kind.EPOCH_START)), take(of_kind(Kind.UNEVEN))
     checkpoint = take(np.zeros(len(steps), bool) if saved is None else saved.wall > 0)
     warm_up = take(_warm_up(steps.wall, left))
     return Selection(
         plain=left, warm_up=warm_up, failed=failed, recompiled=recompiled, epoch_start=epoch_start, uneven=uneven,
-        checkpoint=checkpoint,
+        checkpoint=checkpoint, profiled=profiled,
     )  # fmt: skip
 
 

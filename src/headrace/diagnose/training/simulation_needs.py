@@ -1,7 +1,7 @@
 """What each recorded step and batch needed of the machine: seconds computing and seconds blocked, by part.
 
 Waiting for a core is in neither, nor is waiting for a batch: a simulation makes both again. A step that does not stand for
-others (the first of the run, one that compiled, one that failed) gets the needs of the next plain one.
+others (the first of the run, one that compiled or was profiled, one that failed) gets the needs of the next plain one.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def standing_for(steps: Stretches) -> Array:
     Returns:
         int64, (steps,).
     """
-    odd = [kind is Kind.RECOMPILED for kind in steps.kinds] | steps.is_failed
+    odd = [kind in (Kind.RECOMPILED, Kind.PROFILED) for kind in steps.kinds] | steps.is_failed
     odd[0] = True
     places = np.arange(len(steps))
     good = np.flatnonzero(~np.asarray(odd, bool))

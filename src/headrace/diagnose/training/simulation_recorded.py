@@ -85,8 +85,15 @@ def read_training(run: Run) -> RecordedTraining:
     """Return the training of a run folder whose unit is `step`.
 
     Raises:
-        CannotReplay: If it has too few steps, several ranks, or does not say what loading cost although it counts.
+        CannotReplay: If it has too few steps, several ranks, is of a trace, or does not say what loading cost although it
+        counts.
     """
+    if run.info.window:
+        raise CannotReplay(
+            f"{run.path} cannot be simulated: it holds {run.info.window}, which say neither CPU time nor what loading "
+            "cost; record "
+            "the training with `headrace train SCRIPT.py`"
+        )
     ranks = read_steps(run)
     if len(ranks) != 1:
         found = f"{len(ranks)} processes trained" if ranks else "no step was recorded"

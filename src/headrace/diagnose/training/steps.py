@@ -56,6 +56,8 @@ class Stretches:
     """int64: batches that went into it."""
     phases: dict[Phase, Times]
     """Those that occurred in any stretch; 0 where one had none of it."""
+    num_metered: int | None = None
+    """Stretches whose CPU time was read, where it was not read in all; those stand for the others."""
 
     def __len__(self) -> int:
         return len(self.number)
@@ -240,6 +242,7 @@ def _stretches(unit: Stretch, rows: _Rows, shift: int) -> Stretches:
     number = wholes.numbers["unit_id"]
     place = _places(parts.numbers["unit_id"], number)
     parts, place = parts.where(place >= 0), place[place >= 0]
+    phases = _times(parts, Phase, place, len(number))
     return Stretches(
         unit=unit,
         number=number,
@@ -249,8 +252,33 @@ def _stretches(unit: Stretch, rows: _Rows, shift: int) -> Stretches:
         kinds=tuple(map(_kind, wholes.text("release_reason"))),
         is_failed=~wholes.is_in("outcome", "ok"),
         microbatches=_count_microbatches(parts, place, len(number)),
-        phases=_times(parts, Phase, place, len(number)),
+        phases=_stand_in(phases),
+        num_metered=_count_metered(phases),
     )
+
+
+def _count_metered(phases: dict[Phase, Times]) -> int | None:
+    """Return in how many stretches CPU time was read; None: in all, in none, or there is no stretch."""
+    if not phases:
+        return None
+    is_read = ~np.any([np.isnan(one.cpu) for one in phases.values()], axis=0)
+    count = int(is_read.sum())
+    return count if 0 < count < len(is_read) else None
+
+
+def _stand_in(phases: dict[Phase, Times]) -> dict[Phase, Times]:
+    """Let stretches whose CPU time was read stand for those where it was not: as large a share of the phase's wall time."""
+    found = {}
+    for phase, one in phases.items():
+        parts = {}
+        for name in ("cpu", "run_delay"):
+            values = getattr(one, name)
+            known = ~np.isnan(values)
+            wall = float(one.wall[known].sum())
+            share = float(values[known].sum()) / wall if wall else np.nan
+            parts[name] = np.where(known, values, one.wall * share)
+        found[phase] = Times(wall=one.wall, **parts)
+    return found
 
 
 def _kind(text: str) -> Kind:

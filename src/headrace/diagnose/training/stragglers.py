@@ -29,6 +29,8 @@ LAST_SHARE = 0.8
 LEAD_SHARE = 0.02
 #: ... and a fair draw gives one rank such a count in fewer runs than this.
 MAX_CHANCE = 0.001
+#: ... or, in a trace, which has few steps, fewer than this, and the others wait for this share of the step.
+MAX_CHANCE_TRACED, LEAD_SHARE_TRACED = 0.07, 0.1
 #: Waiting or transfer that is worth a sentence, as a share of the step.
 WORTH_SHARE = 0.1
 
@@ -36,12 +38,13 @@ WORTH_SHARE = 0.1
 _AFTER_EXCHANGE = (Phase.BEFORE_UPDATE, Phase.OPTIMIZER, Phase.AFTER)
 
 
-def judge_ranks(ranks: Sequence[RankSteps], meetings: Meetings) -> RanksJudged | None:
+def judge_ranks(ranks: Sequence[RankSteps], meetings: Meetings, *, is_traced: bool = False) -> RanksJudged | None:
     """Say why ranks wait; None if no plain step is common to them.
 
     Args:
         ranks: Those of the meetings, in their order.
         meetings: All exchanges.
+        is_traced: They are of a trace, which has few steps.
     """
     meetings = select_steps(ranks, meetings)
     if not len(meetings.step):
@@ -51,7 +54,7 @@ def judge_ranks(ranks: Sequence[RankSteps], meetings: Meetings) -> RanksJudged |
     lateness = _lateness(meetings)
     wait, rest = sum_by_step(meetings, meetings.wait), sum_by_step(meetings, meetings.rest)
     wait_share, rest_share = wait.mean() / step_seconds, rest.min(axis=1).mean() / step_seconds
-    straggler, is_doubtful = _find_straggler(ranks, meetings, steps, lateness, step_seconds)
+    straggler, is_doubtful = _find_straggler(ranks, meetings, steps, lateness, step_seconds, is_traced)
     moving = None
     if straggler is not None:
         finding = Finding.STRAGGLER
@@ -95,10 +98,15 @@ def _lateness(meetings: Meetings) -> Array:
 
 
 def _find_straggler(
-    ranks: Sequence[RankSteps], meetings: Meetings, steps: Array, lateness: Array, step_seconds: float
+    ranks: Sequence[RankSteps],
+    meetings: Meetings,
+    steps: Array,
+    lateness: Array,
+    step_seconds: float,
+    is_traced: bool,
 ) -> tuple[Straggler | None, bool]:
     """Return the rank to name, if any, and whether there would be one but for clocks or the number of steps."""
-    straggler, is_doubtful = _name_last(ranks, meetings, steps, lateness, step_seconds)
+    straggler, is_doubtful = _name_last(ranks, meetings, steps, lateness, step_seconds, is_traced=is_traced)
     if straggler is None:
         alone = _lateness_alone(ranks, steps)
         if alone is not None:
@@ -114,6 +122,7 @@ def _name_last(
     step_seconds: float,
     *,
     had_cores: bool = False,
+    is_traced: bool = False,
 ) -> tuple[Straggler | None, bool]:
     last = np.argmax(lateness, axis=1)
     counts = np.bincount(last, minlength=len(ranks))
@@ -122,7 +131,9 @@ def _name_last(
     lead = float(np.median((lateness[:, column] - others)[last == column]))
     if counts[column] < LAST_SHARE * len(steps) or lead < LEAD_SHARE * step_seconds:
         return None, False
-    if lead <= meetings.uncertainty or _chance(int(counts[column]), len(steps), len(ranks)) > MAX_CHANCE:
+    is_clear = is_traced and lead >= LEAD_SHARE_TRACED * step_seconds
+    most = MAX_CHANCE_TRACED if is_clear else MAX_CHANCE
+    if lead <= meetings.uncertainty or _chance(int(counts[column]), len(steps), len(ranks)) > most:
         return None, True
     excess = {phase: _excess(ranks, column, steps, phase, "wall") for phase in _phases(ranks)}
     if had_cores:

@@ -36,6 +36,6 @@ def describe_together(run: Run, ranks: Sequence[RankSteps], about: Sequence[Trai
             or "no exchange of gradients was seen that ranks have in common: is the model in DistributedDataParallel?"
         )
         return RanksDocument(judged=None, why_not=why, same_data=same_data)
-    judged = judge_ranks([by_rank[rank] for rank in meetings.ranks], meetings)
+    judged = judge_ranks([by_rank[rank] for rank in meetings.ranks], meetings, is_traced=bool(run.info.window))
     why = "" if judged is not None else "ranks have no plain step in common"
     return RanksDocument(judged=judged, why_not=why, same_data=same_data)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from headrace.base.formatting import pluralize, quote_arg
 from headrace.base.units import format_duration
 from headrace.diagnose.training.cost import WORTH_WORK, Cost, View, costs_worth, fact
+from headrace.diagnose.training.device_costs import device_costs, healthy_device, note_of_queue
 from headrace.diagnose.training.loading_costs import epoch_starts, note_of_cold_epoch, preparing, waiting
 from headrace.diagnose.training.memory_costs import memory_pressure, note_of_growth
 from headrace.diagnose.training.profile import describe_training
@@ -25,6 +26,8 @@ from headrace.runs.training_phases import Phase
 
 #: Fewer plain steps say nothing of a mean.
 FEWEST_STEPS = 20
+#: ... but for a trace, whose user cannot record more, and is told how few they are.
+FEWEST_TRACED = 2
 #: From here on a confidence is high.
 _MANY_STEPS = 50
 #: A second cost of at least this part of the first is about as large.
@@ -72,13 +75,19 @@ def diagnose_training(analysis: TrainingAnalysis) -> DiagnosisDocument:
     duplicated = next(
         (cost for one in analysis.document.together.same_data if (cost := same_data(one)) is not None), None
     )
-    if view.num_plain < FEWEST_STEPS and duplicated is None:
+    if view.num_plain < _fewest(document) and duplicated is None:
         return _document(analysis, _too_few(analysis, view.num_plain), experiment=_longer(analysis))
     return _decide(analysis, view, duplicated)
 
 
+def _fewest(document: TrainingDocument) -> int:
+    return FEWEST_TRACED if document.window else FEWEST_STEPS
+
+
 def find_costs(analysis: TrainingAnalysis, view: View) -> list[Cost]:
     """Return what costs time and is worth work, the largest first."""
+    if view.device is not None:
+        return costs_worth(device_costs(view, view.device, analysis.document.together.judged))
     found = [
         waiting(view),
         epoch_starts(view),
@@ -127,6 +136,8 @@ def _confidence(view: View, first: Cost, others: list[Cost]) -> Confidence:
 
 
 def _healthy(view: View) -> Finding:
+    if view.device is not None:
+        return healthy_device(view, view.device)
     step = view.step_seconds
     model = view.mean_seconds(Phase.FORWARD) + view.mean_seconds(Phase.BACKWARD)
     loading = view.profile.loading
@@ -157,11 +168,13 @@ def _too_few(analysis: TrainingAnalysis, count: int) -> Finding:
         verdict=VerdictClass.INCONCLUSIVE,
         stage=None,
         cause="",
-        says=f"{says}; expected at least {FEWEST_STEPS}" if analysis.ranks else "no training step was recorded",
-        rule=f"a verdict on a training needs {FEWEST_STEPS} plain steps",
+        says=f"{says}; expected at least {_fewest(analysis.document)}"
+        if analysis.ranks
+        else "no training step was recorded",
+        rule=f"a verdict on a training needs {FEWEST_STEPS} plain steps, one on a trace {FEWEST_TRACED}",
         confidence="low",
         gain=None,
-        evidence=(fact("steps", says, count, FEWEST_STEPS),),
+        evidence=(fact("steps", says, count, _fewest(analysis.document)),),
         remedies=(Remedy(says="record a longer stretch: a hundred steps, better two epochs"),),
     )
 
@@ -220,9 +233,15 @@ def _notes(analysis: TrainingAnalysis, view: View) -> tuple[str, ...]:
     if validation is not None and validation.seconds >= _MUCH_VALIDATION * view.profile.total_seconds:
         share = validation.seconds / view.profile.total_seconds
         found.append(f"validation takes {share:.0%} of the time; validate less often, or on fewer samples")
-    found += [text for text in (note_of_growth(view), note_of_cold_epoch(view)) if text is not None]
+    found += [
+        text for text in (note_of_growth(view), note_of_cold_epoch(view), note_of_queue(view)) if text is not None
+    ]
+    if analysis.document.window and view.num_plain < FEWEST_STEPS:
+        found.append(
+            f"{pluralize(view.num_plain, 'step')} of a trace are few: the profiler slows the host, and a step may differ"
+        )
     warm_up = [one for one in view.profile.apart if one.what in ("warm_up", "recompiled")]
-    if sum(one.count for one in warm_up):
+    if sum(one.count for one in warm_up) and not analysis.document.window:
         seconds = format_duration(sum(one.seconds for one in warm_up))
         found.append(f"{seconds} of warm-up and compiling are in no figure; they happen once in a long training")
     return tuple(found)

@@ -10,6 +10,7 @@ import msgspec
 from headrace.runs.formats.training import TrainingProcess
 from headrace.runs.formats.training_memory import MemoryProfile
 from headrace.runs.formats.training_ranks import RanksDocument
+from headrace.runs.formats.training_trace import TraceRecord
 
 SCHEMA = "headrace.training/1"
 
@@ -46,7 +47,7 @@ class Apart(msgspec.Struct, frozen=True, kw_only=True):
     """What is not averaged with the plain steps. Each moment of the training is in one of these, or in a plain step."""
 
     what: str
-    """`warm_up`, `epoch_start`, `recompiled`, `uneven`, `checkpoint` and `failed` are steps; `validation` and
+    """`warm_up`, `epoch_start`, `recompiled`, `profiled`, `uneven`, `checkpoint` and `failed` are steps; `validation` and
     `between` are not."""
     count: int
     seconds: float
@@ -146,6 +147,10 @@ class RankProfile(msgspec.Struct, frozen=True, kw_only=True):
     """What the process said of itself; None: it did not live to, or the file cannot be read."""
     memory: MemoryProfile | None = None
     """None: not sampled."""
+    metered_steps: int | None = None
+    """Steps whose CPU time was read, where steps are so short that it was not read in all; those stand for the others."""
+    trace: TraceRecord | None = None
+    """What its traces say besides the steps; None: it was not read from traces."""
 
 
 class TrainingDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,6 +174,8 @@ class TrainingDocument(msgspec.Struct, frozen=True, kw_only=True):
     unchecked: tuple[str, ...] = ()
     """What could not be checked."""
     warnings: tuple[str, ...] = ()
+    window: str = ""
+    """Where it is only some time of a training: which. Empty: from its beginning."""
 
     @property
     def trust(self) -> str:

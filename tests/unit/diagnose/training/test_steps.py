@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from headrace.diagnose.training.steps import read_steps
 from headrace.runs.reader import read_run
@@ -12,6 +14,7 @@ from headrace.runs.run_folder import RunFolder
 from headrace.runs.span_files import SpanWriter
 from headrace.runs.training_phases import Kind, Phase
 from headrace.train.recorder import Recorder
+from tests.unit.diagnose.training.made_runs import MadeRun
 
 
 def _record(path: Path) -> None:
@@ -54,3 +57,24 @@ def test_columns_hold_what_was_recorded(tmp_path: Path) -> None:
     assert Phase.WAIT in steps.phases
     assert Phase.EXCHANGE not in steps.phases
     assert (len(rank.validation), len(rank.batches)) == (2, 0)
+
+
+def test_steps_that_were_metered_stand_for_the_others(tmp_path: Path) -> None:
+    """Of a phase as large a share of the wall time; what was metered stays as it was."""
+    run = MadeRun(tmp_path / "run")
+    for number in range(12):
+        run.stretch({Phase.FORWARD: 1.0 + number, Phase.BACKWARD: 2.0}, cpu_share=0.5, delay_share=0.25)
+    path = run.finish()
+    for file in (path / "spans").glob("*.parquet"):
+        table = pq.read_table(file)
+        unread = [int(unit) % 4 != 0 for unit in table["unit_id"].to_pylist()]
+        for name in ("cpu", "run_delay"):
+            values = [None if gone else value for value, gone in zip(table[name].to_pylist(), unread, strict=True)]
+            column = pa.array(values, table.schema.field(name).type)
+            table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), column)
+        pq.write_table(table, file)
+    (rank,) = read_steps(read_run(path))
+    assert rank.steps.num_metered == 3
+    for times in rank.steps.phases.values():
+        np.testing.assert_allclose(times.cpu, 0.5 * times.wall, rtol=1e-6)
+        np.testing.assert_allclose(times.run_delay, 0.25 * times.wall, rtol=1e-6)
