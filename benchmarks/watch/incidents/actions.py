@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import logging
 import os
+import random
 import re
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import numpy as np
 
 from benchmarks.faults import work
+from benchmarks.watch.incidents.neighbours import LOCKED
 
 _LINE_BYTES, _NOTE_BYTES, _BLOCK_BYTES = 8_192, 1 << 14, 1 << 19
 
@@ -33,6 +40,7 @@ class Actions:
         self._kept: list[Any] = []
         self._calls = 0
         self._log: logging.Handler | None = None
+        self._large: IO[bytes] | None = None
 
     def do(self, what: str, much: float = 0.0) -> None:
         """Do one of them; `much` is seconds, bytes or a number, as its method says."""
@@ -108,6 +116,70 @@ class Actions:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
             client.sendto(str(self._now("names", 0.002)).encode(), ("127.0.0.1", self._names))
             client.recv(64)
+
+    def poll(self, _: float) -> None:
+        """Ask the name server, which answers at once, every 20 ms until a service would be done."""
+        ends = time.monotonic() + self._now("service", 0.0)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+            while True:
+                client.sendto(b"0", ("127.0.0.1", self._names))
+                client.recv(64)
+                if time.monotonic() >= ends:
+                    return
+                time.sleep(0.02)
+
+    def lock_file(self, _: float) -> None:
+        """Lock a file that another program may have locked."""
+        with LOCKED.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+
+    def read(self, num_blocks: float) -> None:
+        """Read blocks of half a megabyte of a file that is not in the system's cache."""
+        with self._lock:
+            file = self._large = self._large or self._make_large()
+        for number in range(round(num_blocks)):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            os.pread(file.fileno(), _BLOCK_BYTES, number * _BLOCK_BYTES)
+
+    def _make_large(self) -> IO[bytes]:
+        file = tempfile.NamedTemporaryFile(dir=Path.home())  # noqa: SIM115 - open until the run is killed
+        for _ in range(64):
+            file.write(os.urandom(_BLOCK_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+        return file
+
+    def run_program(self, _: float) -> None:
+        """Start a program and wait for its end."""
+        subprocess.run([sys.executable, "-S", "-c", "import json"], check=True)
+
+    def start_threads(self, number: float) -> None:
+        """Start threads that do nothing, and wait for their end."""
+        threads = [threading.Thread(target=int) for _ in range(round(number))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def touch(self, num_bytes: float) -> None:
+        """Write to each page of fresh memory."""
+        np.ones(round(num_bytes / 8))
+
+    def build(self, num_objects: float) -> None:
+        """Build Python objects that the collector looks at."""
+        [{"number": number} for number in range(round(num_objects))]
+
+    def sort(self, num_objects: float) -> None:
+        """Sort numbers, without giving Python's lock to anybody meanwhile."""
+        numbers = list(map(float, range(round(num_objects))))
+        random.shuffle(numbers)
+        numbers.sort()
+
+    def stutter(self, seconds: float) -> None:
+        """Sleep at every fourth call."""
+        self._calls += 1
+        if self._calls % 4 == 0:
+            time.sleep(seconds)
 
     def log(self, _: float) -> None:
         """Write a line of a log to a pipe, whose reader takes its time."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +36,35 @@ while True:
     os.pwrite(file, block, 0)
     os.fsync(file)
 """
+#: Programs that start and end all the time: each is gone before anybody has looked at it.
+_STARTS = """
+while True:
+    pid = os.fork()
+    if not pid:
+        os.execv("/bin/true", ["true"])
+    os.waitpid(pid, 0)
+"""
+_COMPRESSES = """
+import zlib
+name = os.path.join(sys.argv[1], f".headrace-backup-{os.getpid()}")
+file = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600)
+os.unlink(name)
+block = bytes(range(256)) * 256 + os.urandom(1 << 18)
+while True:
+    os.pwrite(file, zlib.compress(block, 6), 0)
+    os.fdatasync(file)
+"""
+_LOCKS = """
+import fcntl
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o600)
+while True:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    time.sleep(float(sys.argv[2]))
+    fcntl.flock(file, fcntl.LOCK_UN)
+    time.sleep(float(sys.argv[3]))
+"""
+#: The file that `lock_file` locks.
+LOCKED = Path(tempfile.gettempdir()) / f"headrace-locked-{os.getpid()}"
 #: Answers each request after as many seconds as it says.
 _NAMES = """
 import os, socket, sys, threading
@@ -60,6 +91,21 @@ def copy_memory(number: float) -> contextlib.ExitStack:
 def sync_files(number: float) -> contextlib.ExitStack:
     """Run programs that write and sync files where the run has its own."""
     return _programs(number, _SYNCS, Path.home())
+
+
+def start_programs(number: float) -> contextlib.ExitStack:
+    """Run programs that start other programs, one after the other."""
+    return _programs(number, _STARTS)
+
+
+def compress_files(number: float) -> contextlib.ExitStack:
+    """Run programs that compress and write files where the run has its own."""
+    return _programs(number, _COMPRESSES, Path.home())
+
+
+def lock_file(held_seconds: float, pause_seconds: float) -> contextlib.ExitStack:
+    """Run a program that locks a file, holds it and pauses, again and again."""
+    return _programs(1, _LOCKS, LOCKED, held_seconds, pause_seconds)
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.measure import Window
 from benchmarks.paths import CACHE
-from benchmarks.watch.incidents.catalogue import COMPOUND, FIRST, SECOND, SECOND_COMPOUND
+from benchmarks.watch.incidents.catalogue import COMPOUND, FIRST, SECOND, SECOND_COMPOUND, THIRD, THIRD_COMPOUND
 from benchmarks.watch.incidents.planted import Planted, is_right
 from benchmarks.watch.incidents.world import CORE_KNOBS
 from headrace.base.documents import encode_document
@@ -37,7 +37,14 @@ from headrace.monitor.recorder.triggers import Trigger
 #: Length of a run; at half of it something changes.
 SECONDS = 16.0
 STORE = CACHE / "incidents"
-GROUPS = {"first": FIRST, "first, two at once": COMPOUND, "second": SECOND, "second, two at once": SECOND_COMPOUND}
+GROUPS = {
+    "first": FIRST,
+    "first, two at once": COMPOUND,
+    "second": SECOND,
+    "second, two at once": SECOND_COMPOUND,
+    "third": THIRD,
+    "third, two at once": THIRD_COMPOUND,
+}
 _ABOUT = "planted.json"
 _LAST = "deliver"
 #: A job takes 65 ms where nothing disturbs it; times that a run is tried until it is not much slower.

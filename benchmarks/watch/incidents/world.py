@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import tracemalloc
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,10 @@ _SERVERS = ("host", "receiver", "lookup")
 _IMAGES = {"usual": (0, 8, 0.5), "large": (8, 4, 3.0), "huge": (12, 4, 6.0)}
 #: Single files behind these, by what is wrong with them; the body is the largest of those, and nothing is at the last number.
 _ODD = {"garbage": 16, "cut": 17, "empty": 18, "flat": 19, "body": 15, "gone": 99}
+#: The usual images as PNG, behind these: (first, number).
+_PNG = 20, 4
+#: Port at which nobody listens.
+_NOBODY = "http://127.0.0.1:9"
 #: Knobs by which threads or programs compete for cores.
 CORE_KNOBS = frozenset({"neighbours", "beside", "quota", "cores", "thread", "holder"})
 _FLAT_PIXELS = 4200, 2800
@@ -65,11 +70,12 @@ class World:
 
     Args:
         knobs: {name: value}. Of what comes: `rate` (times), `copies` (of each job), `images` (a name), `of_camera` (what one
-            camera sends). Of servers: `host`, `receiver`, `lookup` (their settings), `only` (one camera's host), `names`
-            (seconds of the name server). Of the machine: `neighbours`, `beside` (name, arguments), `quota`, `cores`. Of the
-            run: `model` (times), `hang` (stage, calls), `around` and `always` ((stage, action, how much), ...), `holder` and
-            `thread` (action, how much, pause), `threads`, `heap` (objects), `reader` (seconds for a line of the log). `always`
-            is done from the beginning.
+            camera sends), `at_once` (jobs that come together). Of servers: `host`, `receiver`, `lookup` (their settings),
+            `only` (one camera's host), `refuses` (which of them takes no connection), `names` (seconds of the name server),
+            `service` (seconds until it is done). Of the machine: `neighbours`, `beside` (name, arguments), `quota`, `cores`.
+            Of the run: `model` (times), `hang` (stage, calls), `around` and `always` ((stage, action, how much), ...),
+            `holder` and `thread` (action, how much, pause), `threads`, `heap` (objects), `tracing` (frames), `reader` (seconds
+            for a line of the log). `always` is done from the beginning.
         seconds: When they take effect.
         names: Port of the name server.
     """
@@ -90,6 +96,8 @@ class World:
         time.sleep(max(0.0, self.begins - time.monotonic()))
         if size := self.knobs.get("heap"):  # not before: what is there when a run begins is frozen, and never looked at
             self.actions.keep_heap(int(size))
+        if frames := self.knobs.get("tracing"):
+            tracemalloc.start(frames)
         self._change_machine()
         if holder := self.knobs.get("holder"):
             self.actions.start_thread(*holder, locked=True)
@@ -133,13 +141,16 @@ class Cameras(FedQueue):
     def _feed(self) -> None:
         due, number = time.monotonic(), 0
         while not self._stopping.wait(max(0.0, due - time.monotonic())):
-            due += 1 / (RATE * self.world.now("rate", 1.0))
-            self._fed.send([self._job(number)] * int(self.world.now("copies", 1)))
-            number += 1
+            at_once = int(self.world.now("at_once", 1))
+            due += at_once / (RATE * self.world.now("rate", 1.0))
+            for job in range(number, number + at_once):
+                self._fed.send([self._job(job)] * int(self.world.now("copies", 1)))
+            number += at_once
 
     def _job(self, number: int) -> bytes:
         now, is_changed = self.world.now, number % _CAMERAS == _CHANGED_CAMERA
-        first, count, _ = _IMAGES.get(now("images", "usual"), (_ODD["flat"], 1, 0.0))
+        images = now("images", "usual")
+        first, count, _ = (*_PNG, 0.0) if images == "png" else _IMAGES.get(images, (_ODD["flat"], 1, 0.0))
         odd = now("of_camera", "")
         index = _ODD[odd] if odd and is_changed else first + number % count
         host = self.url_of("host") if is_changed or not now("only", False) else self.urls["usual"]
@@ -148,7 +159,7 @@ class Cameras(FedQueue):
 
     def url_of(self, role: str) -> str:
         """Return where a server of a role is at this moment."""
-        return self.urls[role if self.world.now(role, None) else "usual"]
+        return self.urls[role if self.world.now(role, None) is not None else "usual"]
 
 
 def main(knobs: dict[str, Any], seconds: float) -> None:
@@ -158,10 +169,12 @@ def main(knobs: dict[str, Any], seconds: float) -> None:
         stack.enter_context(_come_first(knobs))
         urls = {"usual": stack.enter_context(Server(_USUAL, make_images())).url}
         for role in _SERVERS:
-            if changes := knobs.get(role):
+            if role == knobs.get("refuses"):
+                urls[role] = _NOBODY
+            elif changes := knobs.get(role):
                 settings = msgspec.structs.replace(_USUAL, **changes)
                 urls[role] = stack.enter_context(Server(settings, make_images())).url
-        names = stack.enter_context(neighbours.name_server()) if "names" in knobs else 0
+        names = stack.enter_context(neighbours.name_server()) if knobs.keys() & {"names", "service"} else 0
         world = World(knobs, seconds / 2, names)
         source = Cameras(["unused"], 3600.0, Broker(rate_per_second=RATE))
         source.world, source.urls = world, urls
@@ -208,7 +221,14 @@ def make_images() -> list[bytes]:
             flat, "JPEG", quality=40, optimize=True
         )
     odd = [b"this is no image" * 500, images[0][: len(images[0]) // 2], b"", flat.getvalue()]
-    return [*images, *odd]
+    return [*images, *odd, *map(_as_png, images[: _PNG[1]])]
+
+
+def _as_png(image: bytes) -> bytes:
+    file = io.BytesIO()
+    with Image.open(io.BytesIO(image)) as opened:
+        opened.save(file, "PNG", compress_level=6)
+    return file.getvalue()
 
 
 def write_plan(file: Path, factor: float) -> Plan:
