@@ -20,17 +20,22 @@ References:
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headrace.monitor.recorder.facts import CORES, GC_SHARE, RATIO, Facts, Key, size_ratio
+from headrace.monitor.recorder.facts import BURSTS, CORES, GC_SHARE, RATIO, Facts, Key, size_ratio
 from headrace.monitor.recorder.pressure import OF_THREADS, Pressure
 from headrace.monitor.recorder.state import RunState, StageState, blocked_growth, larger_batches
 from headrace.runs.formats.incident import ChangeKind, IncidentChange
 
 #: Share of the slowdown below which nothing is said of a change, and growth of the failed share that counts.
 _LEAST_SHARE, _FAILED = 0.05, 0.01
+#: Growth of the failed share that leaves no job to be delivered: failed tries of the same jobs count, too.
+_MOSTLY_FAILED = 0.3
+#: What failures say that come from a service that cannot be reached.
+_UNREACHABLE = re.compile(r"connect|timed out|timeout|unreachable|name resolution|name or service", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -60,6 +65,8 @@ class Comparison:
     @property
     def slowdown_seconds(self) -> float:
         """Growth of the mean latency; 0 if it did not grow."""
+        if self._fails_instead:
+            return 0.0
         if self.before.latency is None or self.after.latency is None:
             return sum(self.explained.work.values()) + self._waits
         return max(0.0, self.after.latency - self.before.latency)
@@ -78,6 +85,12 @@ class Comparison:
         known = {change.kind for change in found}
         found += [self.facts.describe(kind, stage, 0.0, 0.0) for kind, stage in self.facts.seen() if kind not in known]
         return sorted(found, key=lambda change: -change.explains_share)
+
+    @property
+    def _fails_instead(self) -> bool:
+        """Whether no job goes all the way any more because they fail: how long they would take is not known."""
+        more = self.after.failed_share - self.before.failed_share
+        return self.after.latency is None and more >= _MOSTLY_FAILED and not self.facts.missing_workers
 
     @property
     def _waits(self) -> float:
@@ -244,6 +257,8 @@ class Comparison:
         seconds = dict(self.explained.work)
         waits = self._waits
         arrivals = math.log(self.facts.arrivals_ratio) if self.facts.arrivals_ratio >= RATIO else 0.0
+        if self.facts.burst_ratio >= BURSTS:  # waits grow in proportion (Kingman), whatever the utilization
+            arrivals += math.log(self.facts.burst_ratio)
         missing = {name: share for name, share in self.facts.missing_workers.items() if share > 0}
         workers = max((math.log(1 / max(1 - share, 0.05)) for share in missing.values()), default=0.0)
         occupied = {key: share for key, share in self.explained.occupied.items() if share > 0}
@@ -303,8 +318,15 @@ class Comparison:
             kind = ChangeKind.INPUT_FAILURES
         elif state is not None and state.account.work == "download":
             kind = ChangeKind.DOWNLOAD
+        elif state is not None and state.account.kind == "io" and self._are_unreachable(stage):
+            kind = ChangeKind.REMOTE
         change = self.facts.describe_failures(kind, stage, share if not is_slower else share * min(1.0, more * 5))
         return [change]
+
+    def _are_unreachable(self, stage: str) -> bool:
+        """Return whether most failures of a stage are those of a service that it cannot reach."""
+        reasons = [line.reason for line in self.after.evidence.run.errors() if line.reason.startswith(f"{stage}:")]
+        return sum(bool(_UNREACHABLE.search(one)) for one in reasons) > len(reasons) / 2
 
 
 def _divide_like(seconds: float, found: list[tuple[Key, float]]) -> Iterator[tuple[Key, float]]:

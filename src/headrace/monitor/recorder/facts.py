@@ -14,6 +14,8 @@ from headrace.runs.formats.incident import ChangeKind, IncidentChange
 
 #: A mean that grew by less is as it was.
 RATIO = 1.15
+#: Jobs that come so many times as unevenly (index of dispersion) come in bursts.
+BURSTS = 2.5
 #: Growth that counts: cores of others, share of the time in Python's collector.
 CORES, GC_SHARE = 0.2, 0.02
 #: The same of periods that a quota stopped, of workers that are missing, of page faults and of time under pressure.
@@ -51,6 +53,7 @@ class Facts:
         self.before, self.after = before, after
         b, a = before, after
         self.arrivals_ratio = ratio_of(b.arrival_rate, a.arrival_rate)
+        self.burst_ratio = _burst_ratio(b, a)
         self.more_own = (a.own_cores or 0.0) - (b.own_cores or 0.0)
         self.more_others = (a.other_cores or 0.0) - (b.other_cores or 0.0)
         self.outside_cores = self.more_own - (a.stage_cores - b.stage_cores)
@@ -204,8 +207,7 @@ class Facts:
         """Return a change in words, with the figures of before and after, and their unit."""
         old, new = (state.stages.get(stage or "") for state in (self.before, self.after))
         if kind in _GAUGES:
-            what, read, unit = _GAUGES[kind]
-            return _pair(what, read(self.before), read(self.after), unit)
+            return self._say_gauge(kind)
         match kind:
             case ChangeKind.MODEL:
                 says = f"another model answers: {_describe_models(self.before, self.after)}"
@@ -239,12 +241,22 @@ class Facts:
         stopped = f"; the run is stopped in {ratio:.0%} of their periods" if ratio else ""
         return f"{says}{stopped}", before, after, unit
 
+    def _say_gauge(self, kind: ChangeKind) -> Figures:
+        what, read, unit = _GAUGES[kind]
+        old, new = self.before.arrivals_at_once, self.after.arrivals_at_once
+        if kind is not ChangeKind.ARRIVALS or self.arrivals_ratio >= RATIO or old is None or new is None:
+            return _pair(what, read(self.before), read(self.after), unit)
+        says = f"as many jobs arrive, but less evenly: up to {new[1]:.0f} within a quarter of a second, before {old[1]:.0f}"
+        return says, old[1], new[1], "items"
+
     def _say_workers(self, stage: str) -> Figures:
         longest = self.after.largest("run", "longest_call_seconds") or 0.0
         says = (
             f"{self.missing_workers.get(stage, 0.0):.0%} of the workers of {stage} are missing; "
             f"the oldest call lasts {format_duration(longest)} by now"
         )
+        if any(one.name == stage and one.work == "download" for one in self.after.info.stages):
+            says += ": a server that it downloads from does not answer"
         name = f"stage:{stage}"
         return says, self.before.mean(name, "workers"), self.after.mean(name, "workers"), "items"
 
@@ -313,6 +325,12 @@ def _quota(state: RunState) -> float:
 
 def _more(before: RunState, after: RunState, scope: str, name: str) -> float:
     return (after.mean(scope, name) or 0.0) - (before.mean(scope, name) or 0.0)
+
+
+def _burst_ratio(before: RunState, after: RunState) -> float:
+    """Return how many times as unevenly jobs come; 1 where that is not known, or they come more evenly."""
+    old, new = before.arrivals_at_once, after.arrivals_at_once
+    return 1.0 if old is None or new is None else max(1.0, (1 + new[0]) / (1 + old[0]))
 
 
 def size_ratio(before: StageState, after: StageState) -> float:

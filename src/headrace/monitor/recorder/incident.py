@@ -95,7 +95,7 @@ def make_document(
     """Return what two run folders, and the recording that they come from, say about an incident."""
     after = RunState(Analysis(run))
     before = RunState(Analysis(baseline)) if baseline is not None else None
-    comparison = Comparison(before, after) if before is not None and before.stages and after.stages else None
+    comparison = Comparison(before, after) if before is not None and before.stages else None
     changes = tuple(comparison.changes()) if comparison is not None else ()
     identity = recording.identity
     return IncidentDocument(

@@ -85,6 +85,7 @@ class Readings:
                 "received": counters.received,
                 "settled": settled,
                 "delivered": counters.delivered,
+                "given_back": counters.retried + counters.returned,
                 "failed": failed,
                 "longest_call_seconds": self._run.longest_call_seconds(),
                 **self._collector.gauges(),

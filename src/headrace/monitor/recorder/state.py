@@ -16,6 +16,8 @@ from headrace.runs.formats.profile import BlockedSplit, StageAccount
 _STATES = ("gil", "lock", "network", "disk", "sleep", "process", "output", "other", "unknown")
 #: Samples of blocked threads that are enough to say what most of the time was waited for: a recorder takes eight a second.
 _FEWEST_SAMPLES = 4
+#: Jobs that come within this time come at once; times of this length that tell how evenly they come.
+_AT_ONCE_SECONDS, _FEWEST_CELLS = 0.25, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +106,8 @@ class RunState:
     def seconds(self) -> float:
         """Length."""
         spans = self.evidence.spans
-        if not len(spans):
-            return 0.0
+        if not len(spans):  # nothing went through any stage: as long as it was watched
+            return self.evidence.elapsed_seconds
         return max(float(spans.arrived.max()) / 1e9, 1e-9)
 
     @cached_property
@@ -132,7 +134,7 @@ class RunState:
 
     @cached_property
     def arrival_rate(self) -> float | None:
-        """Jobs that came per second: those received, and those that piled up in the queue meanwhile."""
+        """Jobs that came per second: those received, and those that piled up in the queue meanwhile, each counted once."""
         received = self.slope("run", "received")
         if received is None:
             spans = self.evidence.spans
@@ -141,7 +143,29 @@ class RunState:
                 if len(spans)
                 else None
             )
-        return max(0.0, received + (self.slope("source", "visible") or 0.0))
+        again = self.slope("run", "given_back") or 0.0  # these are seen in the queue, or are received again
+        return max(0.0, received + (self.slope("source", "visible") or 0.0) - again)
+
+    @cached_property
+    def arrivals_at_once(self) -> tuple[float, float] | None:
+        """How unevenly jobs come: the index of dispersion of their number in a quarter of a second, and the largest number.
+
+        None where it cannot be told: where jobs wait in the source, they come when there is room.
+        """
+        waiting = self.evidence.gauges.get("source", "visible")
+        spans = self.evidence.spans
+        if not len(spans) or (waiting is not None and len(waiting.values) and np.median(waiting.values) > 1):
+            return None
+        _, first = np.unique(
+            spans.root, return_index=True
+        )  # rows are by stage, so it is where the job came in or later
+        came = np.full(int(spans.root.max()) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(came, spans.root, spans.arrived)
+        cells = (came[spans.root[first]] / (_AT_ONCE_SECONDS * 1e9)).astype(np.int64)
+        counts = np.bincount(cells - cells.min(), spans.weight[first])
+        if len(counts) < _FEWEST_CELLS:
+            return None
+        return float(counts.var() / counts.mean()), float(counts.max())
 
     @cached_property
     def failed_share(self) -> float:

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.base.records import SCHEMA_VERSION, Span
+from headrace.base.records import SCHEMA_VERSION, OutcomeKind, Span
 from headrace.diagnose.analysis import Analysis
 from headrace.monitor.recorder.changes import Comparison
 from headrace.monitor.recorder.recording import Identity, Recording, Sample, States, Threads
 from headrace.monitor.recorder.state import RunState
 from headrace.monitor.recorder.window import write_window
+from headrace.runs.errors_log import ErrorLine
 from headrace.runs.formats.incident import ChangeKind, IncidentChange
 from headrace.runs.reader import read_run
 from headrace.runs.run_folder import RunInfo, StageInfo
@@ -20,13 +21,19 @@ from headrace.runs.run_folder import RunInfo, StageInfo
 _SECOND = 1_000_000_000
 _STAGES = {
     "fetch": ("io", "map", "download"),
+    "ask": ("io", "map", ""),
     "decode": ("cpu", "map", "decode"),
     "deliver": ("io", "deliver", "deliver"),
 }
 
 #: Seconds of CPU, of waiting for a core and of being blocked, by stage.
 Work = dict[str, tuple[float, float, float]]
-_USUAL: Work = {"fetch": (0.001, 0.0, 0.01), "decode": (0.004, 0.0, 0.0), "deliver": (0.001, 0.0, 0.005)}
+_USUAL: Work = {
+    "fetch": (0.001, 0.0, 0.01),
+    "ask": (0.001, 0.0, 0.002),
+    "decode": (0.004, 0.0, 0.0),
+    "deliver": (0.001, 0.0, 0.005),
+}
 
 
 def _info() -> RunInfo:
@@ -45,21 +52,30 @@ def _info() -> RunInfo:
 
 
 def _spans(
-    work: Work, *, rate: float = 10.0, wait: float = 0.0, num_bytes: int = 1_000, failing: float = 0.0, plan: str = "p1"
+    work: Work,
+    *,
+    rate: float = 10.0,
+    wait: float = 0.0,
+    num_bytes: int = 1_000,
+    failing: float = 0.0,
+    plan: str = "p1",
+    at_once: int = 1,
+    fails_in: str = "decode",
 ) -> list[Span]:
     spans = []
     for number in range(int(20 * rate)):
-        at = number / rate
+        at = number // at_once * at_once / rate
         for stage in _STAGES:
             cpu, delay, blocked = work[stage]
             began = at + (wait if stage == "decode" else 0.0)
             ended = began + cpu + delay + blocked
-            is_bad = stage == "decode" and number % 10 < failing * 10
+            failure = "rejected" if stage == "decode" else "failed"
+            is_bad = stage == fails_in and number % 10 < failing * 10
             arrived, started, put = (round(one * _SECOND) for one in (at, began, ended))
             spans.append(
                 Span(
                     "item", f"cam{number % 4}-{number}", None, stage, plan, "host", 1, f"{stage}-0", 0, 1,
-                    "rejected" if is_bad else "ok", arrived, started, started, put, put, round(cpu * _SECOND),
+                    failure if is_bad else "ok", arrived, started, started, put, put, round(cpu * _SECOND),
                     round(delay * _SECOND), None, None, None, 0, num_bytes, num_bytes * 3, None,
                 )
             )  # fmt: skip
@@ -72,6 +88,7 @@ def _spans(
 def _samples(**gauges: float) -> list[Sample]:
     machine = {"other_cpu_cores": 0.1, "cpu_steal_ratio": 0.0, "throttled_ratio": 0.0, "usable_cores": 2.0} | gauges
     rate, failing, own = machine.pop("rate", 10.0), machine.pop("failing", 0.0), machine.pop("own", 0.5)
+    again, busy, longest = machine.pop("again", 0.0), machine.pop("busy", 0.1), machine.pop("longest", 0.1)
     return [
         Sample(
             round(second * _SECOND),
@@ -79,12 +96,17 @@ def _samples(**gauges: float) -> list[Sample]:
                 "machine": machine,
                 "processes": {"cpu_cores": own, "rss_bytes": 1e8 + machine.get("leak", 0.0) * second},
                 "run": {
-                    "received": rate * second,
+                    "received": (rate + again) * second,
+                    "given_back": again * second,
+                    "longest_call_seconds": longest,
                     "delivered": rate * (1 - failing) * second,
                     "settled": rate * second,
                     "failed": rate * failing * second,
                 },
-                **{f"stage:{name}": {"busy_workers": 0.1, "workers": 2.0} for name in _STAGES},
+                **{
+                    f"stage:{name}": {"busy_workers": busy if name == "fetch" else 0.1, "workers": 2.0}
+                    for name in _STAGES
+                },
             },
         )
         for second in range(20)
@@ -108,9 +130,15 @@ def _looks(spans: list[Span], letter: str) -> list[tuple[Threads, States]]:
 def compare(tmp_path: Path) -> Callable[..., list[IncidentChange]]:
     """Return what changed from a usual time to another."""
 
-    def state(name: str, spans: list[Span], samples: list[Sample], letter: str, **info: Any) -> RunState:
+    def state(
+        name: str, spans: list[Span], samples: list[Sample], letter: str, reason: str = "", **info: Any
+    ) -> RunState:
         identity = Identity(process=1, process_started=1, boot="b", info=msgspec.structs.replace(_info(), **info))
-        recording = Recording(tmp_path, identity, spans=spans, samples=samples, states=_looks(spans, letter))
+        bad = [span.unit_id for span in spans if span.outcome != "ok"] if reason else []
+        errors = [ErrorLine(one, 1, OutcomeKind.RETRY, reason, 1_010.0) for one in bad]
+        recording = Recording(
+            tmp_path, identity, spans=spans, samples=samples, states=_looks(spans, letter), errors=errors
+        )
         write_window(recording, tmp_path / name, 0, 40 * _SECOND)
         return RunState(Analysis(read_run(tmp_path / name)))
 
@@ -120,12 +148,15 @@ def compare(tmp_path: Path) -> Callable[..., list[IncidentChange]]:
         *,
         info: dict[str, Any] | None = None,
         letter: str = "",
+        reason: str = "",
+        is_stuck: bool = False,
         usual: Work = _USUAL,
         usual_gauges: dict[str, float] | None = None,
         **more: Any,
     ) -> list[IncidentChange]:
         before = state("before", _spans(usual), _samples(**usual_gauges or {}), "")
-        after = state("after", _spans(work or usual, **more), _samples(**gauges or {}), letter, **info or {})
+        spans = [] if is_stuck else _spans(work or usual, **more)
+        after = state("after", spans, _samples(**gauges or {}), letter, reason, **info or {})
         return Comparison(before, after).changes()
 
     return compared
@@ -153,6 +184,29 @@ def _slower(stage: str, cpu: float = 0.0, delay: float = 0.0, blocked: float = 0
         (ChangeKind.GIL, None, {"work": _slower("fetch", blocked=0.05), "gauges": {"own": 1.2}, "letter": "g"}),
         (ChangeKind.LOCK, "fetch", {"work": _slower("fetch", blocked=0.05), "letter": "l"}),
         (ChangeKind.DISK, "decode", {"work": _slower("decode", blocked=0.05), "letter": "d"}),
+        (ChangeKind.ARRIVALS, None, {"at_once": 25, "wait": 0.3}),
+        (ChangeKind.ARRIVALS, None, {"at_once": 25, "wait": 0.3, "work": _slower("fetch", blocked=0.01)}),
+        (
+            ChangeKind.RECEIVER,
+            "deliver",
+            {"failing": 1.0, "fails_in": "deliver", "gauges": {"failing": 1.0, "again": 9.0}},
+        ),
+        (
+            ChangeKind.REMOTE,
+            "ask",
+            {
+                "failing": 1.0,
+                "fails_in": "ask",
+                "gauges": {"failing": 0.5, "again": 9.0},
+                "reason": "ask: item cam1-7: URLError: <urlopen error [Errno 111] Connection refused>",
+            },
+        ),
+        (
+            ChangeKind.CODE,
+            "ask",
+            {"failing": 1.0, "fails_in": "ask", "gauges": {"failing": 1.0}, "reason": "ask: KeyError: 'x'"},
+        ),
+        (ChangeKind.WORKERS, "fetch", {"is_stuck": True, "gauges": {"busy": 2.0, "longest": 9.0}}),
     ],
 )
 def test_what_changed_is_named_first(
@@ -163,6 +217,14 @@ def test_what_changed_is_named_first(
     assert (found.kind, found.stage) == (kind, stage)
     assert found.explains_share > 0.5
     assert found.to_do
+
+
+def test_bursts_are_said_as_such(compare: Callable[..., list[IncidentChange]]) -> None:
+    """With how many come at once; and jobs that come again because they failed are no more arrivals than before."""
+    found = compare(at_once=25, wait=0.3)[0]
+    assert "less evenly: up to 25 within a quarter of a second, before 3" in found.says
+    failing = compare(failing=1.0, fails_in="deliver", gauges={"failing": 1.0, "again": 30.0})
+    assert [one.kind for one in failing] == [ChangeKind.RECEIVER]
 
 
 def test_where_nothing_changed_nothing_is_named(compare: Callable[..., list[IncidentChange]]) -> None:
