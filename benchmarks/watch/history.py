@@ -4,14 +4,14 @@ A week is 264 windows of an hour: 96 of the baseline and 168 that are compared. 
 and with the hour; batches are smaller at night; the service restarts every day, and each run is a little faster or slower than
 others. The machine's speed wanders by a quarter within minutes, neighbours come and go and slow some stages more than others.
 CPU times of items have heavy tails, and grow with size not quite in proportion. Each week is another processor: its stages
-have other costs and suffer from neighbours to another degree.
+have other costs and suffer from neighbours to another degree, and so has the yardstick, the piece of work beside the run.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,13 +20,15 @@ from headrace.monitor.history.baseline import FEWEST_WINDOWS, Window
 from headrace.monitor.history.evidence import WEEK
 from headrace.monitor.history.judging import MOST_WINDOWS, judge_windows
 from headrace.monitor.history.moments import make_rows, sum_rows
-from headrace.runs.formats.history import ALL_STAGES
+from headrace.runs.formats.history import ALL_STAGES, StageWindow
 
 WEEKS, QUICK_WEEKS = 200, 6
 SLOWDOWN, WITHIN = 0.10, 3
 MOST_FALSE, LEAST_FOUND = 0.05, 0.90
 #: Items of an hour that are counted: one in 8 of 2,400 or so.
 ITEMS = 2400
+#: Times that the yardstick is measured in an hour.
+YARDSTICKS = 1800
 _SEED = 20261123
 _HOURS_OF_RUN = 24
 _STEPS = 60  # of the machine's speed in an hour
@@ -75,6 +77,7 @@ class Week:
         """Return the week's windows."""
         random = np.random.default_rng((_SEED, self.seed))
         machine = Machine(random, self.hours)
+        yardstick = Yardstick(np.random.default_rng((_SEED, self.seed, 2)), machine)
         speed = dict(zip(self.STAGES, random.uniform(0.7, 1.4, 5), strict=True))
         follows = dict(zip(self.STAGES, random.uniform(0.85, 1.15, 5), strict=True))
         suffers = dict(zip(self.STAGES, random.uniform(0.6, 1.4, 5), strict=True))
@@ -104,8 +107,33 @@ class Week:
                     slowness = slowness + np.log1p(SLOWDOWN)
                 rows = make_rows(bytes_in, bytes_out, sizes, cpu * 1e6 * sizes * speed[stage] * np.exp(slowness))
                 stages[stage] = sum_rows(rows, np.full(ITEMS, 8.0))
-            found.append(Window(hour * 3600.0, f"run {hour // _HOURS_OF_RUN}", stages))
+            found.append(Window(hour * 3600.0, f"run {hour // _HOURS_OF_RUN}", stages, yardstick.measure(hour)))
         return found
+
+
+@dataclass
+class Yardstick:
+    """The piece of work that is done beside a run, on a machine; it follows it, and suffers from neighbours, in its own way."""
+
+    random: np.random.Generator
+    machine: Machine
+    of_run: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Draw the processor."""
+        self.follows, self.suffers = self.random.uniform(0.85, 1.15), self.random.uniform(0.6, 1.4)
+
+    def measure(self, hour: int) -> StageWindow:
+        """Return what it took in an hour; each run is a little faster or slower than others."""
+        if hour % _HOURS_OF_RUN == 0:
+            self.of_run = self.random.normal(0, 0.015)
+        minute = self.random.integers(0, _STEPS, YARDSTICKS)
+        slowness = (
+            self.follows * self.machine.common[hour, minute] + self.suffers * self.machine.neighbour[hour, minute]
+        )
+        noise = self.random.normal(0, 0.15, YARDSTICKS) + np.log(3) * (self.random.uniform(size=YARDSTICKS) < 0.02)
+        nothing, one = np.zeros(YARDSTICKS), np.ones(YARDSTICKS)
+        return sum_rows(make_rows(nothing, nothing, one, 0.5e6 * np.exp(slowness + self.of_run + noise)), one)
 
 
 def _costs(pixels: np.ndarray, packed: np.ndarray, batches: np.ndarray) -> dict[str, tuple[np.ndarray, ...]]:
@@ -123,7 +151,7 @@ def _costs(pixels: np.ndarray, packed: np.ndarray, batches: np.ndarray) -> dict[
 def measure(quick: bool) -> dict[str, Any]:
     """Return the benchmark's key `history`."""
     weeks = QUICK_WEEKS if quick else WEEKS
-    false, new, found, everything, wrong = [], [], [], [], []
+    false, new, found, everything, blind, wrong = [], [], [], [], [], []
     for seed in range(weeks):
         windows = Week(seed).windows()
         false.append(bool(judge_windows(windows).alarms))
@@ -134,7 +162,9 @@ def measure(quick: bool) -> dict[str, Any]:
         named = _slower(Week(seed, start + WITHIN, (stage,), start).windows())
         found.append(stage in named)
         wrong.append(bool(named - {stage, ALL_STAGES}))
-        everything.append(ALL_STAGES in _slower(Week(seed, start + WITHIN, Week.STAGES, start).windows()))
+        slower = Week(seed, start + WITHIN, Week.STAGES, start).windows()
+        everything.append(ALL_STAGES in _slower(slower))
+        blind.append(ALL_STAGES in _slower([replace(one, yardstick=None) for one in slower]))
         if sys.stderr.isatty():
             print(f"\rhistory: week {seed + 1} of {weeks}", end="", file=sys.stderr, flush=True)
     return {
@@ -145,6 +175,7 @@ def measure(quick: bool) -> dict[str, Any]:
             "found_share": float(np.mean(found)),
             "wrong_stage_share": float(np.mean(wrong)),
             "found_share_all_stages_slower": float(np.mean(everything)),
+            "found_share_all_stages_slower_without_yardstick": float(np.mean(blind)),
         }
     }
 
@@ -175,6 +206,7 @@ def as_text(result: dict[str, Any]) -> str:
             f"| one stage 10 % slower: named within {WITHIN} windows | {told['found_share']:.1%} |",
             f"| another stage named by mistake | {told['wrong_stage_share']:.1%} |",
             f"| all stages 10 % slower: found within {WITHIN} windows | {told['found_share_all_stages_slower']:.1%} |",
+            f"| the same where no yardstick was measured | {told['found_share_all_stages_slower_without_yardstick']:.1%} |",
         ]
     )
 

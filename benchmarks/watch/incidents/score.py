@@ -3,6 +3,7 @@
 python -m benchmarks.watch.incidents.score                     plant all, keep the recordings, score them
 python -m benchmarks.watch.incidents.score --stored            score the kept recordings again, in seconds
 python -m benchmarks.watch.incidents.score --seed 2 "slow"     with other doses; only incidents with this in their name
+python -m benchmarks.watch.incidents.score third --write watch_unseen     a dated result
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Window
+from benchmarks.measure import Window, write_result
 from benchmarks.paths import CACHE
 from benchmarks.watch.incidents.catalogue import COMPOUND, FIRST, SECOND, SECOND_COMPOUND, THIRD, THIRD_COMPOUND
 from benchmarks.watch.incidents.planted import Planted, is_right
@@ -170,7 +171,10 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=STORE, help="folder that keeps them")
     parser.add_argument("--seed", type=int, default=1, help="of the doses")
     parser.add_argument("--json", action="store_true", help="print everything that is known of each")
+    parser.add_argument("--write", metavar="THEME", help="write a dated result under this name")
+    parser.add_argument("--note", default="", help="what the result's readers must know")
     arguments = parser.parse_args()
+    tables, scores = [], {}
     for group, incidents in GROUPS.items():
         words = arguments.words
         chosen = [one for one in incidents if not words or group in words or any(word in one.name for word in words)]
@@ -180,7 +184,14 @@ def main() -> None:
         for one in score_all(chosen, seed=arguments.seed, store=arguments.store, is_stored=arguments.stored):
             found.append(one)
             print(json.dumps(one, indent=1) if arguments.json else as_line(one), flush=True)
+        if not found:
+            continue
         print(f"{group}: {sum(one['right'] for one in found)} of {len(found)}", flush=True)
+        scores[group] = {"right": sum(one["right"] for one in found), "of": len(found), "each": found}
+        tables.append(as_table(group, scores[group]))
+    if arguments.write:
+        text = "\n\n".join(["# Watching: planted incidents", arguments.note, *tables])
+        print(f"written: {write_result(arguments.write, text, scores)}", file=sys.stderr, flush=True)
 
 
 def as_line(scored: dict[str, Any]) -> str:
@@ -188,6 +199,27 @@ def as_line(scored: dict[str, Any]) -> str:
     named = ", ".join(f"{name} {share:.0%}" for name, share in zip(scored["named"], scored["shares"], strict=True))
     before, after = (f"{1e3 * one:.0f} ms" if one else "-" for one in scored["latency_seconds"])
     return f"{'ok   ' if scored['right'] else 'WRONG'} {scored['name']} ({before} -> {after}): {named or 'nothing'}"
+
+
+def as_table(group: str, scored: dict[str, Any]) -> str:
+    """Return how the incidents of one list were named, with a line for each."""
+    head = "| planted | latency, failures | expected | named first | explains | right |"
+    lines = [f"### Incidents, {group}: {scored['right']} of {scored['of']}", "", head, "|---|---|---|---|---|---|"]
+    for one in scored["each"]:
+        number = len(one["expected"])
+        named = ", ".join(one["named"][: number if number == 1 else 3]) or "-"
+        shares = ", ".join(f"{share:.0%}" for share in one["shares"][: number if number == 1 else 3])
+        right = "yes" if one["right"] else "no"
+        lines.append(
+            f"| {one['name']} | {_effect(one)} | {', '.join(one['expected'])} | {named} | {shares} | {right} |"
+        )
+    return "\n".join(lines)
+
+
+def _effect(scored: dict[str, Any]) -> str:
+    before, after = (f"{1e3 * one:.0f}" if one else "-" for one in scored["latency_seconds"])
+    failed = [one or 0.0 for one in scored["failed_shares"]]
+    return f"{before} -> {after} ms" + (f", {failed[0]:.0%} -> {failed[1]:.0%}" if failed[1] > failed[0] + 0.01 else "")
 
 
 if __name__ == "__main__":
