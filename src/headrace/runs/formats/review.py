@@ -145,6 +145,8 @@ class VerdictLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     verdict: Verdict
     label: str = ""
     """The right class, of a wrong answer."""
+    boxes: tuple[AnswerBox, ...] | None = None
+    """The right ones, of a wrong answer; None: nobody said."""
     unix_seconds: float = 0.0
 
 

@@ -165,11 +165,59 @@ def test_boxes_are_drawn_where_they_are(browser: Any, server: ReviewServer, pict
     browser.screenshot(pictures / "review-boxes.png")
 
 
+@pytest.mark.parametrize("server", ["Faces"], indirect=True)
+def test_boxes_are_corrected(browser: Any, server: ReviewServer, pictures: Path) -> None:
+    """A click takes one away, a drag draws one of the class that was typed; what is right is on disk."""
+    browser.open(server.address)
+    browser.evaluate(PAGE)
+    name = server.review.list_open(1)[0]
+    press(browser, "w")
+    browser.call("Input.insertText", text="dog")
+    box, picture = (
+        browser.evaluate(
+            f"(() => {{ const a = document.querySelector('{one}').getBoundingClientRect();"
+            " return [a.left, a.top, a.width, a.height]; })()"
+        )
+        for one in (".box", ".picture img")
+    )
+    pull(browser, box[0] + box[2] / 2, box[1] + box[3] / 2)
+    corner, size = (picture[0] + 0.6 * picture[2], picture[1] + 0.5 * picture[3]), (0.3 * picture[2], 0.4 * picture[3])
+    pull(browser, *corner, *size)
+    pull(browser, picture[0] + 0.4 * picture[2], picture[1] + 0.2 * picture[3])  # a click that slipped
+    browser.screenshot(pictures / "review-correcting.png")
+    browser.evaluate("document.activeElement.form || find('label').focus()")
+    press(browser, "Enter")
+    browser.evaluate(PAGE)
+    said = server.review.verdict_of(name)
+    assert said is not None
+    assert said.verdict == "wrong"
+    (drawn,) = said.boxes or ()
+    assert drawn.name == "dog"
+    assert [drawn.x1, drawn.y1, drawn.x2, drawn.y2] == pytest.approx([0.6, 0.5, 0.9, 0.9], abs=0.02)
+    press(browser, "w")
+    press(browser, "Enter")
+    browser.evaluate(PAGE)
+    assert [one.boxes for one in map(server.review.verdict_of, _drawn(server)[:2]) if one] == [said.boxes, None]
+
+
+def pull(browser: Any, x: float, y: float, right: float = 0.0, down: float = 0.0) -> None:
+    """Press the mouse, pull it, and let it go; without a way it is a click."""
+    places = {"mousePressed": (x, y), "mouseMoved": (x + right, y + down), "mouseReleased": (x + right, y + down)}
+    for kind, (across, along) in places.items():
+        if kind != "mouseMoved" or right:
+            browser.call(
+                "Input.dispatchMouseEvent", type=kind, x=across, y=along, button="left", buttons=1, clickCount=1
+            )
+
+
 def test_a_page_without_its_token_shows_nothing(browser: Any, server: ReviewServer) -> None:
     """It says what is missing."""
     browser.open(server.address.partition("#")[0] + "?none")
     browser.evaluate("new Promise(done => setTimeout(done, 50))")
     assert "token is missing" in browser.evaluate("find('notice').textContent")
+
+
+_BOX = {"name": "a", "score": None, "x1": 0.2, "y1": 0.2, "x2": 0.4, "y2": 0.4}
 
 
 def _drawn(server: ReviewServer) -> list[str]:
@@ -204,6 +252,12 @@ def test_strangers_are_refused(server: ReviewServer) -> None:
         b"[]", b"{}", b"\xff", b'{"verdicts": [{"item": "x/y", "verdict": "correct"}]}',
         json.dumps({"verdicts": [{"item": item, "verdict": "perhaps"}]}).encode(),
         json.dumps({"verdicts": [{"item": item, "verdict": "wrong", "label": "x" * 999}]}).encode(),
+        *(
+            json.dumps({"verdicts": [{"item": item, "verdict": "wrong", "boxes": boxes}]}).encode()
+            for boxes in (
+                7, [{"name": "a"}], [_BOX] * 501, [{**_BOX, "name": " "}], [{**_BOX, "x2": 0.1}], [{**_BOX, "y2": 1.5}],
+            )
+        ),
     ):  # fmt: skip
         status, told = _ask(server, "POST", "/verdicts", body, Authorization=token)
         assert (status, "error" in told) == (400, True)

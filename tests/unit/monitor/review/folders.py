@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import cv2
@@ -11,11 +12,19 @@ import numpy as np
 
 from headrace.monitor.review.hour_sample import HourSample, Limits, Offer
 from headrace.monitor.review.store import SampleWriter, open_folder
-from headrace.runs.formats.review import ReviewSample, SampledAnswer
+from headrace.runs.formats.review import AnswerBox, ReviewSample, SampledAnswer
 
 
-def make_folder(folder: Path, names: dict[str, int], *, seed: int = 1, arm: str = "", blur: bool = False) -> Path:
-    """Write the sample of an hour with so many answers of each class, each with a picture."""
+def make_folder(
+    folder: Path,
+    names: dict[str, int],
+    *,
+    seed: int = 1,
+    arm: str = "",
+    blur: bool = False,
+    boxes: Sequence[AnswerBox] = (),
+) -> Path:
+    """Write the sample of an hour with so many answers of each class, each with a picture of 32 x 24, and with these boxes."""
     sample, chance = HourSample(Limits(per_cell=40, least_certain=4)), random.Random(seed)
     began = time.time()
     writer = SampleWriter(open_folder(folder), began)
@@ -35,7 +44,7 @@ def make_folder(folder: Path, names: dict[str, int], *, seed: int = 1, arm: str 
         items.append(
             SampledAnswer(
                 key=item.key, job=item.job, name=item.name, arm=arm, certainty=item.certainty, answer=item.answer, why=why,
-                file=file, num_bytes=len(data), source=item.source, unix_seconds=began,
+                file=file, num_bytes=len(data), source=item.source, unix_seconds=began, boxes=tuple(boxes),
             )
         )  # fmt: skip
     writer.write(

@@ -15,7 +15,8 @@ from headrace.monitor.review.golden import write_golden
 from headrace.monitor.review.reviewing import Review
 from headrace.monitor.review.table import read_table, write_table
 from headrace.monitor.review.verdicts import read_verdicts
-from headrace.runs.formats.review import VerdictLine
+from headrace.runs.formats.review import AnswerBox, VerdictLine
+from headrace.validate.annotations import read_marks
 from tests.unit.monitor.review.folders import make_folder
 
 
@@ -199,6 +200,24 @@ def test_reviewed_items_become_candidates_of_a_golden_set(folder: Path, tmp_path
     assert all((tmp_path / "golden" / row["file"]).is_file() and row["source"] for row in rows)
     with pytest.raises(SettingsError, match="not empty"):
         write_golden(review, tmp_path / "golden")
+
+
+def test_boxes_become_candidates_too(tmp_path: Path) -> None:
+    """Those of the answer where it is correct, those that were left and drawn where it is wrong; `validate` can read them."""
+    found = AnswerBox(name="cat", score=0.9, x1=0.25, y1=0.5, x2=0.75, y2=1.0)
+    drawn = AnswerBox(name="7", score=None, x1=0.0, y1=0.0, x2=0.5, y2=0.25)
+    review = Review(make_folder(tmp_path / "kept", {"cat": 20}, boxes=[found]))
+    _say(review, 1)
+    for boxes in ((found, drawn), (), None):
+        review.record([VerdictLine(item=review.list_open(1)[0], verdict="wrong", boxes=boxes)])
+    assert write_golden(review, tmp_path / "golden") == (3, 1)
+    rows = [json.loads(line) for line in (tmp_path / "golden" / "labels.jsonl").read_text().splitlines()]
+    assert [row["classes"] for row in rows] == [["cat"], ["cat", 7], []]
+    assert rows[1]["boxes"] == [[8.0, 12.0, 24.0, 24.0], [0.0, 0.0, 16.0, 6.0]]
+    read = [read_marks(row, ["bird", "cat"], "line", tmp_path) for row in (rows[0], rows[2])]
+    assert [marks.classes.tolist() for marks in read if marks is not None and marks.classes is not None] == [[1], []]
+    again, _ = read_verdicts(tmp_path / "kept")
+    assert {one.boxes for one in again.values()} == {(found, drawn), (), None}
 
 
 def test_no_golden_set_of_nothing_or_of_blurred_pictures(folder: Path, tmp_path: Path) -> None:

@@ -27,14 +27,14 @@ from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import HeadraceError, SettingsError
 from headrace.monitor.review.reviewing import Review
 from headrace.monitor.review.store import find_file
-from headrace.runs.formats.review import VerdictLine
+from headrace.runs.formats.review import AnswerBox, VerdictLine
 
 _HOSTS = ("127.0.0.1", "localhost")
 _LARGEST_BODY, _MOST_DISCARDED = 1 << 20, 16 << 20
 _IDLE_SECONDS = 60
 #: Items that the page has at hand.
 _MOST_ITEMS = 30
-_LONGEST_LABEL = 200
+_LONGEST_LABEL, _MOST_BOXES = 200, 500
 _TYPES = {
     ".jpg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".gif": "image/gif", ".bmp": "image/bmp",
     ".txt": "text/plain; charset=utf-8",
@@ -122,8 +122,14 @@ class _Handler(BaseHTTPRequestHandler):
         if path != "/verdicts":
             return None
         said = decode_document(body, _Said).verdicts
-        if any(len(one.label) > _LONGEST_LABEL for one in said):
+        if any(
+            len(name) > _LONGEST_LABEL for one in said for name in (one.label, *(box.name for box in one.boxes or ()))
+        ):
             raise SettingsError(f"a class has at most {_LONGEST_LABEL} characters")
+        if any(len(one.boxes or ()) > _MOST_BOXES or not all(map(_is_box, one.boxes or ())) for one in said):
+            raise SettingsError(
+                f"expected at most {_MOST_BOXES} boxes, each with a class, left before right, within the picture"
+            )
         if said:
             self.server.review.record(said)
         return []
@@ -184,6 +190,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
         """Say nothing: whoever reviews sees the page."""
+
+
+def _is_box(box: AnswerBox) -> bool:
+    return bool(box.name.strip()) and 0 <= box.x1 < box.x2 <= 1 and 0 <= box.y1 < box.y2 <= 1
 
 
 def _describe(server: ReviewServer) -> dict[str, Any]:

@@ -3,6 +3,8 @@ const AT_ONCE = 9, MOST_CHOICES = 40, LONGEST_SHOWN = 4000;
 const find = id => document.getElementById(id);
 const token = location.hash.slice(1);
 const pictures = new Map();
+// A box that is smaller than this share of the picture is a click that slipped.
+const LEAST_BOX = 0.01;
 let state = null, several = false, busy = false, marked = new Set();
 
 function make(name, text, kind) {
@@ -116,7 +118,9 @@ async function fill(about, item) {
     picture.alt = "what the model saw";
     picture.src = URL.createObjectURL(content);
     picture.onload = picture.onerror = () => URL.revokeObjectURL(picture.src);
+    picture.draggable = false;
     about.append(picture, ...(item.boxes || []).map(boxOf));
+    if (!several) about.onpointerdown = event => draw(about, event);
   } catch (error) {
     about.append(make("p", error.message));
   }
@@ -130,7 +134,53 @@ function boxOf(box) {
   place.style.width = `${Math.max(0, cut(box.x2) - cut(box.x1))}%`;
   place.style.height = `${Math.max(0, cut(box.y2) - cut(box.y1))}%`;
   place.append(make("span", box.score === null ? box.name : `${box.name} ${box.score.toFixed(2)}`));
+  place.told = box;
+  place.onclick = () => { if (correcting()) place.classList.toggle("off"); };
   return place;
+}
+
+function correcting() {
+  return !find("correct").hidden;
+}
+
+// A drag on the picture draws a box of the class in the form, or of the nearest class that was named.
+function draw(about, event) {
+  if (!correcting() || event.target.closest(".box")) return;
+  const place = about.getBoundingClientRect();
+  const cut = (at, from, size) => Math.min(1, Math.max(0, (at - from) / size));
+  const corner = one => [cut(one.clientX, place.left, place.width), cut(one.clientY, place.top, place.height)];
+  const [x, y] = corner(event);
+  let made = null;
+  const move = one => {
+    const [u, v] = corner(one);
+    made?.remove();
+    made = boxOf({ name: classToDraw(), score: null, x1: Math.min(x, u), y1: Math.min(y, v), x2: Math.max(x, u), y2: Math.max(y, v) });
+    made.classList.add("new");
+    about.append(made);
+  };
+  const end = () => {
+    removeEventListener("pointermove", move);
+    if (!made) return;
+    const { name, x1, y1, x2, y2 } = made.told;
+    if (!name) notice("Type the class first, then draw the box.");
+    if (!name || x2 - x1 < LEAST_BOX || y2 - y1 < LEAST_BOX) made.remove();
+  };
+  event.preventDefault();
+  addEventListener("pointermove", move);
+  addEventListener("pointerup", end, { once: true });
+}
+
+function classToDraw() {
+  return find("label").value.trim() || (shown()[0].boxes || []).map(box => box.name).find(Boolean) || "";
+}
+
+// The boxes as the reviewer left them; undefined if none was touched.
+function rightBoxes() {
+  const places = [...document.querySelectorAll(".box")];
+  if (!places.some(one => one.classList.contains("off") || one.classList.contains("new"))) return undefined;
+  const cut = share => Math.min(1, Math.max(0, share));
+  return places.filter(one => !one.classList.contains("off")).map(({ told }) => (
+    { name: told.name, score: told.score, x1: cut(told.x1), y1: cut(told.y1), x2: cut(told.x2), y2: cut(told.y2) }));
 }
 
 function showGroups(estimate) {
@@ -154,7 +204,8 @@ function showGroups(estimate) {
 
 function say(verdict, label = "") {
   const [item] = shown();
-  if (item) act("verdicts", { verdicts: [{ item: item.item, verdict, label }] });
+  const boxes = verdict === "wrong" ? rightBoxes() : undefined;
+  if (item) act("verdicts", { verdicts: [{ item: item.item, verdict, label: boxes ? "" : label, boxes }] });
 }
 
 function accept() {
@@ -180,11 +231,16 @@ function openForm() {
     return choice;
   }));
   find("correct").hidden = false;
+  find("draw").hidden = !(item.boxes || []).length && item.name;
+  find("items").classList.add("correcting");
   find("label").focus();
 }
 
 function closeForm() {
   find("correct").hidden = true;
+  find("items").classList.remove("correcting");
+  for (const one of document.querySelectorAll(".box.new")) one.remove();
+  for (const one of document.querySelectorAll(".box.off")) one.classList.remove("off");
   find("items").focus({ preventScroll: true });
 }
 
