@@ -11,8 +11,9 @@
 The first windows (hours, unless --window or --history-window says otherwise) of a pipeline, Plan and machine family are the
 baseline. The others are compared with it in CPU time per item, at equal input size: the same, slower or faster by x % with a
 95 % interval, or cannot tell yet. A slowdown is called one when a sequential test says so, which may be looked at at any time;
-in simulations it raised a false alarm in one of sixty weeks of hours. What all stages have in common is judged apart: there
-the machine's speed is in it, and only more than a tenth counts.
+in simulations it raised a false alarm in one of sixty weeks of hours. What all stages have in common is judged apart, against a
+small piece of work that the run does beside; where that was not measured, the machine's speed is in it, and only more than a
+tenth counts.
 
 Exit status: 0 done; 1 with --fail-if-slower, if a stage is slower than in its baseline; 2 misuse.
 """

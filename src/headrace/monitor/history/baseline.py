@@ -4,7 +4,8 @@ How this works: all items of the reference windows give one regression per stage
 and 1 / batch size. A window's score is the logarithm of its CPU time over what the regression expects of its items, so that
 larger images are no slowdown. The machine is faster in some minutes than in others, for all stages more or less alike; so a
 stage is compared with what the others' scores lead to expect of it, by a regression over the reference windows. What all stages
-have in common is a series of its own, `ALL_STAGES`: there the machine's speed cannot be told apart from a change of the code.
+have in common is a series of its own, `ALL_STAGES`. It is compared in the same way with the yardstick, a piece of work that was
+done beside the run; without one the machine's speed cannot be told apart from a change of the code there.
 What is left of each series wanders: neighbouring windows of a run are alike. So the next window is compared with what the one
 before leads to expect, with the correlation that the reference windows have.
 """
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.monitor.history.moments import INPUTS, add_windows, as_matrix
-from headrace.runs.formats.history import ALL_STAGES, StageWindow
+from headrace.runs.formats.history import ALL_STAGES, HistoryWindow, StageWindow
 
 #: Fewest windows that make a baseline.
 FEWEST_WINDOWS = 12
@@ -55,6 +56,13 @@ class Window:
     run: str
     """Windows of one run follow one another."""
     stages: Mapping[str, StageWindow]
+    yardstick: StageWindow | None = None
+    """What a piece of work took that is always the same."""
+
+
+def as_window(run: str, window: HistoryWindow) -> Window:
+    """Return a window as the history keeps it, of a run."""
+    return Window(window.began_unix_seconds, run, window.stages, window.yardstick)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +132,17 @@ class Scores:
     variances: np.ndarray
     unlike: tuple[str, ...]
     """For each window why an input of it is like none in the baseline; empty if none is."""
+    machine: np.ndarray
+    """Logarithm of the yardstick's time over that of the baseline, (windows,); NaN where it was not measured."""
 
     def choose(self, stages: Sequence[str]) -> Scores:
         """Return those of some stages."""
         columns = [self.stages.index(stage) for stage in stages]
-        return Scores(tuple(stages), self.values[:, columns], self.variances[:, columns], self.unlike)
+        return Scores(tuple(stages), self.values[:, columns], self.variances[:, columns], self.unlike, self.machine)
+
+    def first(self, size: int) -> Scores:
+        """Return those of the first windows."""
+        return Scores(self.stages, self.values[:size], self.variances[:size], self.unlike[:size], self.machine[:size])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +150,8 @@ class Costs:
     """What items should take in each stage."""
 
     models: Mapping[str, CostModel]
+    yardstick: CostModel | None = None
+    """None if too few windows have one."""
 
     @classmethod
     def fit(cls, windows: Sequence[Window]) -> Costs:
@@ -149,7 +165,9 @@ class Costs:
             ]
             if len(known) >= max(FEWEST_WINDOWS, len(windows) / 2) and (model := CostModel.fit(known)) is not None:
                 models[stage] = model
-        return cls(models)
+        measured = [window.yardstick for window in windows if window.yardstick is not None]
+        is_enough = len(measured) >= max(FEWEST_WINDOWS, len(windows) / 2)
+        return cls(models, CostModel.fit(measured) if is_enough else None)
 
     def score(self, windows: Sequence[Window]) -> Scores:
         """Return the scores of windows."""
@@ -164,7 +182,11 @@ class Costs:
                     unlike[row] = unlike[row] or f"{stage}: {reason}"
                     continue
                 values[row, column], variances[row, column] = model.score(sums)
-        return Scores(tuple(self.models), values, variances, tuple(unlike))
+        machine = np.full(len(windows), np.nan)
+        for row, window in enumerate(windows):
+            if self.yardstick is not None and window.yardstick is not None:
+                machine[row], _ = self.yardstick.score(window.yardstick)
+        return Scores(tuple(self.models), values, variances, tuple(unlike), machine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +199,8 @@ class Series:
     """Of the stage; -1: all together."""
     weights: np.ndarray
     """Of the stages' scores: of those that make up `ALL_STAGES`; or of the others, as this one follows them, (stages,)."""
+    follows: float
+    """How `ALL_STAGES` follows the yardstick; 0 for stages, and where there is none."""
     level: float
     correlation: float
     """Of neighbouring windows of a run."""
@@ -203,7 +227,7 @@ class Series:
 
     def residuals(self, scores: Scores) -> Residuals:
         """Return what is left of the windows' scores."""
-        own, variance, others = _compare(scores, self.column, self.weights)
+        own, variance, others = _compare(scores, self.column, self.weights, self.follows)
         beyond = np.maximum(0.0, np.nan_to_num(np.abs(others)) - self.usual)
         more = np.maximum(0.0, np.nan_to_num(variance) - self.item_variance)
         return Residuals(own - self.level, more, _FOLLOW_DIFFERENTLY * beyond)
@@ -231,7 +255,7 @@ def fit_series(scores: Scores, runs: Sequence[str], size: int) -> list[Series]:
     """
     if not scores.stages:
         return []
-    scores = Scores(scores.stages, scores.values[:size], scores.variances[:size], scores.unlike[:size])
+    scores = scores.first(size)
     runs = runs[:size]
     weights = 1 / (np.nanvar(scores.values, axis=0) + 1e-6)
     found = [_fit(scores, runs, ALL_STAGES, -1, weights / weights.sum())]
@@ -261,9 +285,22 @@ def _follow(values: np.ndarray, column: int, weights: np.ndarray) -> np.ndarray:
     return found
 
 
+def _follow_machine(scores: Scores, weights: np.ndarray) -> float:
+    """Return how all stages together follow the yardstick, drawn towards one to one; 0 without one."""
+    known = ~np.isnan(scores.machine)
+    if not known.any():
+        return 0.0
+    mean = (_fill(scores.values, weights) @ weights)[known]
+    mean, machine = mean - np.nanmean(mean), scores.machine[known] - scores.machine[known].mean()
+    ridge = _PRIOR_WINDOWS * float(np.var(machine)) + 1e-9
+    product = float(np.nan_to_num(mean) @ machine)
+    return float(np.clip((product + ridge) / (float(machine @ machine) + ridge), 0.1, 3.0))
+
+
 def _fit(scores: Scores, runs: Sequence[str], name: str, column: int, weights: np.ndarray) -> Series | None:
     """Return what is expected of a series; None if too few windows have both it and what it is compared with."""
-    own, variance, others = _compare(scores, column, weights)
+    follows = _follow_machine(scores, weights) if column < 0 else 0.0
+    own, variance, others = _compare(scores, column, weights, follows)
     known = ~np.isnan(own)
     if known.sum() < FEWEST_WINDOWS / 2:
         return None
@@ -280,6 +317,7 @@ def _fit(scores: Scores, runs: Sequence[str], name: str, column: int, weights: n
         name=name,
         column=column,
         weights=weights,
+        follows=follows,
         level=level,
         correlation=correlation,
         first=max(first, 1e-4),
@@ -287,23 +325,27 @@ def _fit(scores: Scores, runs: Sequence[str], name: str, column: int, weights: n
         item_variance=float(np.median(variance[known])),
         freedom=freedom,
         level_error=following / (1 - correlation) / math.sqrt(known.sum()),
-        usual=2 * float(np.std(others[known])),
+        usual=2 * float(np.nanstd(others[known])),
         run_spread=_spread_of_runs(left, runs),
         known_runs=frozenset(runs),
     )
 
 
-def _compare(scores: Scores, column: int, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _compare(
+    scores: Scores, column: int, weights: np.ndarray, follows: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return a stage's scores without what the others' explain, their variances, and what explains them: (windows,) each.
 
     Args:
         scores: Of windows.
-        column: The stage; -1: all of them together, which nothing explains.
+        column: The stage; -1: all of them together, which the yardstick explains, where there is one.
         weights: Of the stages, (stages,).
+        follows: See `Series`.
     """
     mean = _fill(scores.values, weights) @ weights
     if column < 0:
-        return mean, scores.variances @ weights**2, np.zeros(len(mean))
+        explained = follows * scores.machine if follows else np.zeros(len(mean))
+        return mean - explained, scores.variances @ weights**2, explained
     return scores.values[:, column] - mean, scores.variances[:, column], mean
 
 

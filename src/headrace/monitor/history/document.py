@@ -10,7 +10,7 @@ import msgspec
 from headrace.base.errors import LedgerError
 from headrace.base.formatting import pluralize
 from headrace.ledger.ledger import Ledger
-from headrace.monitor.history.baseline import FEWEST_WINDOWS, Window
+from headrace.monitor.history.baseline import FEWEST_WINDOWS, as_window
 from headrace.monitor.history.judging import judge_windows
 from headrace.monitor.history.store import History
 from headrace.runs.formats.decisions import Decision
@@ -61,7 +61,7 @@ def _judge_all(history: History, lines: Sequence[HistoryLine]) -> list[BaselineV
 
 def _judge(history: History, newest: HistoryLine, lines: Sequence[HistoryLine]) -> BaselineVerdict | None:
     found = history.windows(newest.pipeline, newest.plan_id, newest.machine)
-    windows = [Window(window.began_unix_seconds, key, window.stages) for key, window in found]
+    windows = [as_window(key, window) for key, window in found]
     if not windows:
         return None
     judged = judge_windows(windows)

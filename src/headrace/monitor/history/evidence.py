@@ -28,7 +28,7 @@ from headrace.runs.formats.history import ALL_STAGES
 
 #: Slowdowns up to this share count as none, and what may lie beyond it because the level or the run is not known well.
 MARGIN = 0.01
-#: The same for all stages together, where the machine's speed is in it: it moves by about that much.
+#: The same for all stages together without a yardstick, where the machine's speed is in it: it moves by about that much.
 MACHINE_DRIFT = DRIFT
 #: {size of slowdown that is looked for: its weight}; what lies between them is found, too.
 SLOWDOWNS = {0.05: 0.2, 0.10: 0.5, 0.20: 0.2, 0.50: 0.1}
@@ -133,7 +133,7 @@ def _as_steps(series: Series, scores: Scores, runs: Sequence[str]) -> list[_Step
     steps: list[_Step | None] = []
     freedom = min(_MOST_FREEDOM, series.freedom)
     for number, value in enumerate(residuals):
-        margin = MACHINE_DRIFT if series.name == ALL_STAGES else MARGIN
+        margin = MACHINE_DRIFT if series.name == ALL_STAGES and not series.follows else MARGIN
         least = math.log1p(margin) + series.doubt(runs[number]) + float(left.doubts[number])
         follows = number > 0 and runs[number] == runs[number - 1] and not math.isnan(residuals[number - 1])
         if math.isnan(value):

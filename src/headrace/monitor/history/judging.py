@@ -114,6 +114,7 @@ def _as_drift(series: Series, found: Finding, windows: Sequence[Window], limit: 
         since_unix_seconds=None if found.began is None or evidence < limit else windows[found.began].began,
         evidence=evidence,
         limit=limit,
+        machine_taken_out=series.follows > 0,
     )
     return msgspec.structs.replace(drift, says=words.describe_stage(drift))
 

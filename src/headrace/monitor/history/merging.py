@@ -36,9 +36,11 @@ def merge_windows(windows: Sequence[HistoryWindow]) -> HistoryWindow:
     for window in windows:
         for stage, sums in window.stages.items():
             parts.setdefault(stage, []).append(sums)
+    measured = [window.yardstick for window in windows if window.yardstick is not None]
     return HistoryWindow(
         began_unix_seconds=min(window.began_unix_seconds for window in windows),
         seconds=max(window.seconds for window in windows),
         delivered=sum(window.delivered for window in windows),
         stages={stage: add_windows(sums) for stage, sums in parts.items()},
+        yardstick=add_windows(measured) if measured else None,
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration, format_number, format_time
-from headrace.monitor.history.baseline import Window
+from headrace.monitor.history.baseline import Window, as_window
 from headrace.monitor.history.judging import compare_windows
 from headrace.report.charts import PALETTE, Chart, axis, plot, vertical_marks
 from headrace.report.frame import make_page
@@ -63,7 +63,7 @@ def _headline(slower: Sequence[tuple[BaselineVerdict, StageDrift]]) -> str:
 
 
 def _baseline(number: int, verdict: BaselineVerdict, found: _Windows, document: HistoryDocument) -> Section:
-    windows = [Window(window.began_unix_seconds, key, window.stages) for key, window in found]
+    windows = [as_window(key, window) for key, window in found]
     marks = _marks(document, verdict, windows[0].began if windows else 0.0)
     cpu = _cpu_chart(number, compare_windows(windows, verdict.num_reference), windows, marks)
     rate = _rate_chart(number, found, marks)

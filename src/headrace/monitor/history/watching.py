@@ -6,8 +6,8 @@ minute, and at the window's end reads the baseline's windows and judges. Nobody 
 holds up nothing: what cannot be written is counted, said once, and tried again a minute later. When the run is over, the thread
 writes the last window and the line, for a few seconds at most.
 
-CPU times cost about 2 us a span. Where nobody else records spans, one job in so many is metered that about
-`SPANS_PER_SECOND` are.
+CPU times cost about 2 us a span, the yardstick half a millisecond every two seconds. Where nobody else records spans, one job
+in so many is metered that about `SPANS_PER_SECOND` are.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from headrace.base.errors import HeadraceError
 from headrace.base.log_events import event_fields
 from headrace.base.observer import Observer
 from headrace.base.records import Span
-from headrace.monitor.history.baseline import Window
+from headrace.monitor.history.baseline import as_window
 from headrace.monitor.history.judging import judge_windows
 from headrace.monitor.history.lines import describe_machine, hash_module
 from headrace.monitor.history.moments import add_windows, bytes_per_item, cpu_per_item, make_rows, sum_rows
 from headrace.monitor.history.store import History
 from headrace.monitor.history.windows import WINDOW_SECONDS
+from headrace.monitor.history.yardstick import measure_yardstick
 from headrace.pipeline.span_limit import SpanLimit
 from headrace.pipeline.watching import RunInProgress
 from headrace.runs.formats.history import HistoryLine, HistoryWindow, StageDrift, StageWindow
@@ -125,6 +126,8 @@ class _Part:
     delivered_before: int = 0
     stages: dict[str, StageWindow] = field(default_factory=dict)
     """Sums of the window in progress."""
+    yardstick: StageWindow | None = None
+    """Of the window in progress."""
     total: dict[str, StageWindow] = field(default_factory=dict)
     """Sums of all windows."""
 
@@ -205,14 +208,19 @@ class _Writer:
             self._write(list(self._parts.values()))
         for part in ended:
             self._judge(part)
-            part.number, part.stages = number, {}
+            part.number, part.stages, part.yardstick = number, {}, None
             part.delivered_before = part.line.delivered
 
     def _count(self) -> None:
-        for (plan_id, stage), sums in self._owner.counter.take().items():
+        taken = self._owner.counter.take()
+        for (plan_id, stage), sums in taken.items():
             part = self._parts.get(plan_id) or self._begin(plan_id)
             for into in (part.stages, part.total):
                 into[stage] = add_windows([into[stage], sums]) if stage in into else sums
+        if taken:  # not of a machine that idles, at another clock
+            measured = measure_yardstick()
+            for part in {id(self._parts[plan_id]): self._parts[plan_id] for plan_id, _ in taken}.values():
+                part.yardstick = add_windows([part.yardstick, measured]) if part.yardstick else measured
 
     def _begin(self, plan_id: str) -> _Part:
         hardware = find_hardware()
@@ -253,6 +261,7 @@ class _Writer:
             seconds=max(0.0, min(self._place.window_seconds, time.time() - began)),
             delivered=max(0, part.line.delivered - part.delivered_before),
             stages=dict(part.stages),
+            yardstick=part.yardstick,
         )
 
     def _update(self, part: _Part) -> HistoryLine:
@@ -295,7 +304,7 @@ class _Writer:
         line = part.line
         with History(self._place.file, busy_seconds=_BUSY_SECONDS) as history:
             found = history.windows(line.pipeline, line.plan_id, line.machine)
-        judged = judge_windows([Window(window.began_unix_seconds, key, window.stages) for key, window in found])
+        judged = judge_windows([as_window(key, window) for key, window in found])
         self._place.publish(judged.stages)
         slower = frozenset(stage.stage for stage in judged.stages if stage.verdict == "slower")
         for stage in judged.stages:

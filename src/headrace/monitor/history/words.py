@@ -21,6 +21,11 @@ def describe_stage(drift: StageDrift) -> str:
     if drift.verdict == "cannot_tell":
         return f"{name}: cannot tell yet, {change}"
     since = f" since {format_time(drift.since_unix_seconds)}" if drift.since_unix_seconds is not None else ""
+    if drift.stage == ALL_STAGES and drift.machine_taken_out:
+        return (
+            f"every stage takes {change}{since}: not the machine, whose speed was measured beside the run, but something that "
+            "all stages use, such as another Python or library, or what the run shares its caches with"
+        )
     if drift.stage == ALL_STAGES:
         return (
             f"every stage takes {change}{since}: the machine is slower, or something changed that all stages use; "

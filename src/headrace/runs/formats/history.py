@@ -1,4 +1,7 @@
-"""The history of runs, schema `headrace.history/1`: what `headrace history --json` prints. Version 1: 2026-11, first."""
+"""The history of runs, schema `headrace.history/1`: what `headrace history --json` prints.
+
+Version 1: 2026-11, first; `yardstick` and `machine_taken_out` are optional, and came later.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,8 @@ class HistoryWindow(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     delivered: int
     stages: dict[str, StageWindow] = {}
+    yardstick: StageWindow | None = None
+    """What the same small piece of work took each time that it was done beside the run; None: it was not measured."""
 
 
 class HistoryLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +111,8 @@ class StageDrift(msgspec.Struct, frozen=True, kw_only=True):
     evidence: float = 0.0
     """For a slowdown; it is called one from `limit` on."""
     limit: float = 0.0
+    machine_taken_out: bool = False
+    """Of `(all stages)`: the machine's speed, measured beside the run, is not in it."""
     says: str = ""
 
 

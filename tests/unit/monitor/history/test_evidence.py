@@ -19,7 +19,7 @@ def test_false_alarms_are_as_rare_as_promised(tails: str) -> None:
         shape = (48 + WEEK, 3)
         noise = random.normal(0, 0.02, shape) if tails == "normal" else 0.015 * random.standard_t(4, shape)
         values = noise + random.normal(0, 0.05, (len(noise), 1))
-        scores = Scores(("a", "b", "c"), values, np.zeros(shape), ("",) * len(noise))
+        scores = Scores(("a", "b", "c"), values, np.zeros(shape), ("",) * len(noise), np.full(len(noise), np.nan))
         runs = [f"run {at // 24}" for at in range(len(noise))]
         series = fit_series(scores, runs, 48)
         limit = find_limit(len(series))
@@ -32,7 +32,7 @@ def test_evidence_grows_with_a_slowdown_and_fades_without() -> None:
     random = np.random.default_rng(1)
     values = random.normal(0, 0.01, (80, 2)) + random.normal(0, 0.05, (80, 1))
     values[75:, 0] += np.log(1.2)
-    scores = Scores(("a", "b"), values, np.zeros((80, 2)), ("",) * 80)
+    scores = Scores(("a", "b"), values, np.zeros((80, 2)), ("",) * 80, np.full(80, np.nan))
     series = next(one for one in fit_series(scores, ["run"] * 80, 60) if one.name == "a")
     found = weigh(series, scores, ["run"] * 80, 60, find_limit(3))
     assert max(found.evidence[:15]) < 10

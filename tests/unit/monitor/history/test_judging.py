@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -24,6 +25,7 @@ def make_windows(
     sizes: Sequence[float] | None = None,
     batches: Sequence[int] | None = None,
     machine: Sequence[float] | None = None,
+    has_yardstick: bool = False,
     run_length: int = 1000,
     seed: int = 0,
 ) -> list[Window]:
@@ -36,6 +38,7 @@ def make_windows(
         sizes: Mean MB of the items of each window.
         batches: Batch size of each window.
         machine: Factor of all times of each window.
+        has_yardstick: Whether the same piece of work was measured beside it, which takes as long as the machine lets it.
         run_length: Windows of a run.
         seed: Of the items.
     """
@@ -53,7 +56,10 @@ def make_windows(
             factor = speed * (slow or {}).get(stage, 1.0) if at >= slow_from else speed
             noisy = cpu * 1e6 * batch_sizes * factor * np.exp(random.normal(0, 0.1, _ITEMS))
             stages[stage] = sum_rows(make_rows(bytes_in, nothing, batch_sizes, noisy), ones)
-        windows.append(Window(at * 3600.0, f"run {at // run_length}", stages))
+        took = 5e5 * (machine[at] if machine else 1.0) * np.exp(random.normal(0, 0.03)) if has_yardstick else 0.0
+        rows = make_rows(nothing, nothing, ones, took * np.exp(random.normal(0, 0.1, _ITEMS)))
+        yardstick = sum_rows(rows, ones) if has_yardstick else None
+        windows.append(Window(at * 3600.0, f"run {at // run_length}", stages, yardstick))
     return windows
 
 
@@ -116,6 +122,34 @@ def test_a_slow_machine_is_not_a_slow_stage() -> None:
     judged = judge_windows(make_windows(140, machine=machine))
     assert [stage.stage for stage in judged.stages if stage.verdict == "slower"] == [ALL_STAGES]
     assert "the machine is slower, or something changed that all stages use" in _stage(judged, ALL_STAGES).says
+
+
+_WANDERS = [1.0 + 0.25 * np.sin(at / 5) for at in range(MOST_WINDOWS + 60)]
+
+
+def test_a_yardstick_tells_a_slow_machine_from_slow_stages() -> None:
+    """A fifth in all stages is found on a machine that wanders by a quarter; a machine that wanders further is no slowdown."""
+    everything = dict.fromkeys(("decode", "scale", "process"), 1.2)
+    start = MOST_WINDOWS + 20
+    slow = make_windows(start + 10, slow=everything, slow_from=start, machine=_WANDERS, has_yardstick=True)
+    found = _stage(judge_windows(slow), ALL_STAGES)
+    assert found.verdict == "slower"
+    assert found.machine_taken_out
+    assert "not the machine, whose speed was measured beside the run" in found.says
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 1.2 < found.high
+    machine = [*_WANDERS[:start], *(1.5 for _ in range(10))]
+    assert judge_windows(make_windows(start + 10, machine=machine, has_yardstick=True)).alarms == ()
+
+
+def test_windows_without_a_yardstick_are_not_compared_with_ones_that_have_it() -> None:
+    """Nor are all stages compared with a yardstick that few windows of the baseline have."""
+    windows = make_windows(MOST_WINDOWS + 20, has_yardstick=True)
+    late = [replace(one, yardstick=None) for one in windows[MOST_WINDOWS:]]
+    assert _stage(judge_windows([*windows[:MOST_WINDOWS], *late]), ALL_STAGES).ratio is None
+    early = [replace(one, yardstick=None) for one in windows[:MOST_WINDOWS]]
+    assert not _stage(judge_windows([*early, *windows[MOST_WINDOWS:]]), ALL_STAGES).machine_taken_out
 
 
 def test_one_odd_window_is_no_alarm() -> None:

@@ -11,6 +11,7 @@ import pytest
 import headrace as hr
 from headrace.monitor.history import watching
 from headrace.monitor.history.lines import add_run
+from headrace.monitor.history.moments import cpu_per_item
 from headrace.monitor.history.store import History
 from headrace.monitor.history.watching import HistoryWatch, Place
 from headrace.runs.formats.history import StageDrift
@@ -39,6 +40,8 @@ def test_a_run_writes_its_line_and_its_windows(tmp_path: Path) -> None:
     assert set(line.cpu_per_item) == {"sum", "deliver"} == set(window.stages)
     assert line.bytes_per_item["sum"] == pytest.approx(1029.5)
     assert window.stages["sum"].rows == window.stages["sum"].moments[0] == 60
+    assert window.yardstick is not None
+    assert cpu_per_item(window.yardstick) > 0
 
 
 def test_the_run_folder_gives_the_same(tmp_path: Path) -> None:
