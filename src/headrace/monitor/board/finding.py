@@ -13,6 +13,8 @@ from headrace.monitor.board.records import Record
 
 #: Folders below one that is given, and folders looked at in all.
 MOST_DEPTH, MOST_FOLDERS = 6, 20_000
+#: Unix seconds of the year 5138: what lies beyond is no time.
+LAST_TIME = 1e11
 #: Things shown; the newest.
 MOST_RECORDS = 2_000
 #: Never looked into: what is large and holds nothing of ours.
@@ -66,9 +68,28 @@ class Finder:
         name = os.fspath(path.relative_to(below)) if path != below else path.name
         try:
             record = kind.read(path, name)
+            _check_times(record)
         except (HeadraceError, OSError, ValueError) as error:
             record = Record(kind=kind.name, path=path, name=name, at=version[0], trouble=str(error))
+        except Exception as error:  # of a document in which a value is of another kind than headrace writes
+            trouble = f"it is not as headrace writes it ({type(error).__name__}: {error!s:.200})"
+            record = Record(kind=kind.name, path=path, name=name, at=version[0], trouble=trouble)
         return (*version, record)
+
+
+def _check_times(record: Record) -> None:
+    """Refuse times that no clock shows: they cannot be drawn."""
+    times = [record.at, *([record.run.began, record.run.ended or 0.0] if record.run else [])]
+    wrong = [one for one in times if not 0 <= one < LAST_TIME]
+    if wrong:
+        raise ValueError(f"it says that something happened {wrong[0]:g} s after 1970")
+
+
+def _changed_at(entry: os.DirEntry[str]) -> float:
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime
+    except OSError:  # just removed
+        return 0.0
 
 
 def _is_going_on(record: Record) -> bool:
@@ -94,6 +115,7 @@ def _walk(top: Path, passed_over: list[str]) -> Iterator[tuple[Kind, Path]]:
             continue
         # Neither links nor pipes: who opens a pipe waits for somebody to write to it.
         entries = [one for one in entries if one.is_file(follow_symlinks=False) or one.is_dir(follow_symlinks=False)]
+        entries.sort(key=_changed_at, reverse=True)  # where there are too many, the oldest are left out
         names = {entry.name for entry in entries}
         kind = next((kind for kind in KINDS if kind.is_folder and kind.marks <= names), None)
         if kind is not None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
 import headrace as hr
+from headrace.monitor.board import finding
 from headrace.monitor.board.answers import answer_all
 from headrace.monitor.board.finding import MOST_DEPTH, Finder
 from headrace.monitor.board.links import Links
@@ -87,10 +89,17 @@ def test_what_is_damaged_is_named_and_breaks_nothing(tmp_path: Path) -> None:
     (tmp_path / "what").mkdir()
     (tmp_path / "what" / "run.json").write_text((good / "run.json").read_text())
     (tmp_path / "what" / "incident.json").write_text('{"schema": "headrace.incident/1"}')
+    odd = {
+        "words": {"summary": {"latency_seconds": "no", "throughput_per_second": "fast"}},
+        "past": {"started_unix_seconds": -1e18}, "future": {"ended_unix_seconds": 1e18},
+    }  # fmt: skip
+    for name, changes in odd.items():
+        shutil.copytree(good, tmp_path / name)
+        change_info(tmp_path / name, **changes)
     (tmp_path / "ledger.sqlite").write_bytes(b"SQLite format 3\x00" + bytes(52) + b"hrlg" + bytes(100))
     found = Finder([tmp_path]).look()
     troubles = {record.name: record.trouble for record in found.records if record.trouble}
-    assert set(troubles) == {"cut", "newer", "list", "deep", "what", "ledger.sqlite"}
+    assert set(troubles) == {"cut", "newer", "list", "deep", "what", "ledger.sqlite", *odd}
     assert all(troubles.values())
     page = render_board("team", found, {}, time.time())
     assert "newer headrace" in page
@@ -120,6 +129,19 @@ def test_pipes_are_waited_for_by_nobody(tmp_path: Path) -> None:
     make_run(tmp_path / "good")
     os.mkfifo(tmp_path / "good" / "spans" / "more.parquet")
     assert [record.name for record in Finder([tmp_path]).look().records] == ["good"]
+
+
+def test_of_too_many_folders_the_newest_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the page says that there are more."""
+    good = make_run(tmp_path / "x")
+    for number in range(8):
+        shutil.copytree(good, tmp_path / f"run-{number}")
+        os.utime(tmp_path / f"run-{number}", (1e9 + number,) * 2)
+    shutil.rmtree(good)
+    monkeypatch.setattr(finding, "MOST_FOLDERS", 4)
+    found = Finder([tmp_path]).look()
+    assert {record.name for record in found.records} == {"run-5", "run-6", "run-7"}
+    assert any("at most 4 are looked at" in line for line in found.passed_over)
 
 
 def test_what_is_too_deep_is_told(tmp_path: Path) -> None:
