@@ -21,7 +21,8 @@ from headrace.samples.catalogue import PHOTOGRAPHS, SCENES_MODEL_PATH
 
 #: What the page says once nothing is under way, and its pictures have come.
 PAGE = """new Promise(done => {
-  const comes = () => [...document.querySelectorAll('.item img')].some(one => !one.complete);
+  const come = () => [...document.querySelectorAll('.item img')].filter(one => one.complete).length;
+  const comes = () => come() < shown().filter(one => one.file).length;
   const look = () => busy || !state || comes() ? setTimeout(look, 20) : done({
     names: [...document.querySelectorAll('.item h2')].map(one => one.textContent),
     drawn: [...document.querySelectorAll('.item img')].filter(one => one.naturalWidth > 0).length,
