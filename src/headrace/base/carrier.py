@@ -51,9 +51,6 @@ class Ended:
 Carried = Callable[[Job, Any], Call[Any]]
 
 
-_no_limit = contextlib.nullcontext()
-
-
 @dataclass(slots=True, eq=False)
 class _UnderWay:
     """One call that has begun."""
@@ -315,7 +312,7 @@ def _call_noted(function: Callable[[], Any], under_way: _UnderWay) -> Any:
     """Call a function in another thread with what its call knows of its job."""
     hands.items = under_way.items
     try:
-        with _no_limit if under_way.deadline_ns is None else limit_to_deadline(under_way.deadline_ns):
+        with contextlib.nullcontext() if under_way.deadline_ns is None else limit_to_deadline(under_way.deadline_ns):
             return function()
     finally:
         hands.items = ()
