@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -207,6 +209,15 @@ def test_a_closed_terminal_ends_it_orderly(service: Service, folder: Path) -> No
     assert read_run(folder / "served").info.status != "running"
 
 
+def _is_ready(address: str) -> bool:
+    """Return whether models are loaded: until then all is answered 503."""
+    try:
+        with urllib.request.urlopen(f"{address}/readyz", timeout=10) as answer:
+            return bool(answer.status == 200)
+    except urllib.error.HTTPError:
+        return False
+
+
 def test_a_terminal_that_is_gone_loses_nothing(folder: Path) -> None:
     """The live view and the table have nowhere to go; what was answered is recorded, and the end is no error."""
     ours, theirs = pty.openpty()
@@ -220,6 +231,10 @@ def test_a_terminal_that_is_gone_loses_nothing(folder: Path) -> None:
         said += os.read(ours, 4096)
     address = re.search(rb"http://[0-9.:]+", said)[0].decode()
     image = PHOTOGRAPHS[0].path.read_bytes()
+    give_up_at = time.monotonic() + 60
+    while not _is_ready(address):
+        assert time.monotonic() < give_up_at
+        time.sleep(0.05)
     with urllib.request.urlopen(f"{address}/v1/jobs?wait=60s", image, timeout=60) as answer:
         assert answer.status == 200
     os.close(ours)
