@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Mapping
 
 _DURATIONS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_BITS = {"bit": 1 / 8, "kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z]+)\s*")
 
 
@@ -29,7 +31,25 @@ def parse_size(text: str | float) -> int:
     return round(_parse(text, _SIZES, "a size such as '256MB', '1GiB' or a number of bytes"))
 
 
-def _parse(text: str | float, scale: dict[str, float] | dict[str, int], expected: str) -> float:
+def parse_bandwidth(text: str | float) -> float:
+    """Return bytes per second from a number of them or from text such as `100MB/s`, `1GiB/s`, `10Gbit/s`.
+
+    Raises:
+        ValueError: If the text is no bandwidth, or it is not above 0.
+    """
+    expected = "a bandwidth above 0 such as '100MB/s', '10Gbit/s' or a number of bytes per second"
+    given = text.strip().removesuffix("/s").strip() if isinstance(text, str) else text
+    value = _parse(float(given) if _is_number(given) else given, _SIZES | _BITS, expected)
+    if not value:
+        raise ValueError(f"expected {expected}, got {text!r}")
+    return value
+
+
+def _is_number(text: object) -> bool:
+    return isinstance(text, str) and text.replace(".", "", 1).isdecimal() and text.isascii()
+
+
+def _parse(text: str | float, scale: Mapping[str, float], expected: str) -> float:
     if isinstance(text, int | float) and not isinstance(text, bool):
         try:
             value = float(text)

@@ -126,7 +126,7 @@ def training_changes_of(args: argparse.Namespace) -> list[Change]:
     """
     import msgspec
 
-    from headrace.diagnose.training.simulation_changes import NAMES
+    from headrace.diagnose.training.change_settings import NAMES
     from headrace.runs.formats.prediction import Change
 
     _refuse_contradictions(args)

@@ -13,6 +13,7 @@ WORDS = {
     "check": "headrace.cli.train_check",
     "compare": "headrace.cli.train_compare",
     "read": "headrace.cli.train_read",
+    "scale": "headrace.cli.train_scale",
 }
 
 

@@ -18,8 +18,8 @@ from headrace.runs.formats.profile import Estimate
 #: {kind of change: (of a ratio near 1, of a ratio of 1.25 and more): what nine in ten predictions were off by, at most}.
 #: The larger of two results of `benchmarks/whatif_error`, 176 changes, of 21 and 22 November 2026 (`benchmarks/results`), and
 #: no less than 5 %; where fewer than five of a kind were measured, that of the kind nearest to it.
-#: `loader` and `accumulate` are changes of a training, of which no result is there yet: they have the values of `workers` and
-#: `batch`.
+#: `accumulate`, `link`, `loader` and `ranks` are changes of a training, of which no result is there yet: they have the values
+#: of `batch`, `cores`, `workers` and `cores`.
 PRIOR: dict[str, tuple[float, float]] = {
     "accumulate": (0.05, 0.09),
     "arrivals": (0.06, 0.09),
@@ -31,11 +31,13 @@ PRIOR: dict[str, tuple[float, float]] = {
     "devices": (0.05, 0.10),
     "drop": (0.06, 0.10),
     "executor": (0.06, 0.10),
+    "link": (0.06, 0.15),
     "loader": (0.06, 0.11),
     "model": (0.05, 0.10),
     "other": (0.05, 0.10),
     "queues": (0.05, 0.06),
     "quiet": (0.06, 0.15),
+    "ranks": (0.06, 0.15),
     "speedup": (0.08, 0.10),
     "workers": (0.06, 0.11),
 }

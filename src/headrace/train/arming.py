@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import atexit
 import functools
+import multiprocessing
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -25,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from headrace.base.parent_death import die_with_parent
 from headrace.train.current import set_armed
 
 if TYPE_CHECKING:
@@ -35,6 +38,13 @@ FOLDER = "HEADRACE_TRAIN"
 #: What runs, for `training/HOST-PID.json`.
 SCRIPT = "HEADRACE_TRAIN_SCRIPT"
 
+#: The process ends after so many steps, as a script that is done does: set by commands that try a training for a short while.
+STEPS = "HEADRACE_TRAIN_STEPS"
+#: Process id of the command that tries it: what it started dies with it.
+PARENT = "HEADRACE_TRAIN_PARENT"
+
+#: Seconds between the last step of a short training and the end of its process: other ranks still read what it has sent.
+_LEAVE_SECONDS = 0.5
 #: Seconds that `os._exit` waits for what was recorded to be written: it must never hang.
 _EXIT_SECONDS = 5.0
 
@@ -58,6 +68,9 @@ class _State:
 
 def arm() -> None:
     """Wait for this process to train; called once PyTorch is imported."""
+    parent = os.environ.get(PARENT, "")
+    if parent == str(os.getppid()) and not die_with_parent(int(parent)):
+        os._exit(1)
     _watch_loaders()
     _watch_exit()
     _set_triggers()
@@ -105,9 +118,21 @@ def _make_session() -> Session | None:
             file=sys.stderr,
         )
         return None
+    steps = os.environ.get(STEPS, "")
+    if steps.isdecimal():
+        session.recorder.last_step, session.recorder.enough = int(steps), _leave
     # A child of multiprocessing ends without atexit; this registry is its own.
     Finalize(None, close, exitpriority=100)
     return session
+
+
+def _leave() -> None:
+    """End the process between two steps. All ranks are here after the same one, so none waits for another for ever."""
+    time.sleep(_LEAVE_SECONDS)
+    for child in multiprocessing.active_children():  # loader workers: nobody will ask them for a batch
+        child.terminate()
+    sys.stdout.flush()
+    os._exit(0)
 
 
 # Triggers.

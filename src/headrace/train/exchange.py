@@ -11,11 +11,13 @@ says nothing of the exchange, and `not_measured` gives the reason.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from headrace.runs.formats.training_ranks import GradientsInfo
 from headrace.runs.training_phases import Phase
 from headrace.train.recorder import Recorder
 
@@ -24,6 +26,10 @@ _HAS_DEVICE = "gradients are on a device that works while the host goes on: the 
 _IS_COMPILED = (
     "the module that exchanges them is compiled, and a clock cannot be part of a graph: they are in `forward`"
 )
+
+
+#: Gradients whose sizes are written down one by one.
+_MOST_SIZES = 10_000
 
 
 class ExchangeHooks:
@@ -96,6 +102,27 @@ class ExchangeHooks:
             module.register_forward_pre_hook(forward_begins),
             module.module.register_forward_pre_hook(inner_begins, prepend=True),
         ]
+
+
+def describe_gradients(modules: Iterable[torch.nn.Module]) -> GradientsInfo:
+    """Return what a process exchanges with others, or would if there were some.
+
+    Args:
+        modules: The outermost ones.
+    """
+    modules = list(modules)
+    learning = {id(one): one for module in modules for one in module.parameters() if one.requires_grad}.values()
+    sizes = [one.numel() * one.element_size() for one in learning]
+    wrapped = next(
+        (one for module in modules for one in module.modules() if isinstance(one, DistributedDataParallel)), None
+    )
+    cap = getattr(wrapped, "bucket_bytes_cap", None)
+    is_usual = getattr(wrapped, "bucket_bytes_cap_default", False)
+    return GradientsInfo(
+        sizes=tuple(sizes) if len(sizes) <= _MOST_SIZES else (sum(sizes),),
+        bucket_bytes=cap,
+        first_bucket_bytes=None if is_usual else cap,
+    )
 
 
 def _find_compiled(module: torch.nn.Module) -> set[torch.nn.Module]:

@@ -16,6 +16,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import SettingsError
@@ -95,6 +96,23 @@ def run_program(argv: Sequence[str], environment: Mapping[str, str], *, stdout: 
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     name = name_signal(-code) if code < 0 else ""
     return Ending(exit_status=128 - code if code < 0 else code, signal=name, was_asked=was_asked)
+
+
+def armed_environment(folder: Path, script: str) -> dict[str, str]:
+    """Return the variables of this process, and what makes the Pythons of a program record into a run folder.
+
+    Args:
+        folder: The run folder.
+        script: What runs, for `training/HOST-PID.json`.
+    """
+    armed = Path(__file__).resolve().parent / "armed"
+    path = os.environ.get("PYTHONPATH")
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{armed}{os.pathsep}{path}" if path else str(armed),
+        "HEADRACE_TRAIN": str(folder.absolute()),
+        "HEADRACE_TRAIN_SCRIPT": script,
+    }
 
 
 def name_signal(number: int) -> str:

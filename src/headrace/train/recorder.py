@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from threading import get_ident as _get_ident
@@ -145,6 +146,8 @@ class Recorder:
         steps: Steps that ended.
         num_learnt: Batches that were learnt from.
         rank: Of this process.
+        last_step: After so many steps `enough` is called.
+        enough: Called in the training thread, between two steps.
         search: Called where modules may be called that nobody watches: a new epoch, a backward pass without a forward pass.
         step_ended: Called behind each step, when the next stretch has begun.
         not_measured: {what: why}, learnt while recording.
@@ -184,6 +187,8 @@ class Recorder:
         self.steps = 0
         self.num_learnt = 0
         self.rank = rank
+        self.last_step = sys.maxsize
+        self.enough: Callable[[], None] = _do_nothing
         self.search: Callable[[], None] = _do_nothing
         self.step_ended: Callable[[], None] = _do_nothing
         self.not_measured: dict[str, str] = {}
@@ -589,6 +594,9 @@ class Recorder:
         self._begin()
         if is_step:
             self.step_ended()
+        if self.steps >= self.last_step:
+            self.last_step = sys.maxsize  # once
+            self.enough()
 
     def _write_load(self, load: LoadedBatch, step: int | None) -> None:
         """Write what loading a batch cost, with the step that used it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +9,7 @@ from pathlib import Path
 
 from headrace.base.errors import RunFolderError, SettingsError
 from headrace.runs.run_folder import RunFolder
-from headrace.train.program import Ending, run_program
-
-#: Its `sitecustomize` makes Pythons record.
-_ARMED = Path(__file__).resolve().parent / "armed"
+from headrace.train.program import Ending, armed_environment, run_program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +72,7 @@ def record_program(
     """
     run_folder = RunFolder.create(folder, pipeline=name, options=argv[1:], unit="step", force=force)
     try:
-        ending = run_program(argv, _environment(run_folder.path, name) | dict(variables or {}), stdout=stdout)
+        ending = run_program(argv, armed_environment(run_folder.path, name) | dict(variables or {}), stdout=stdout)
     except SettingsError:
         run_folder.discard()
         raise
@@ -85,14 +81,3 @@ def record_program(
     except RunFolderError as error:
         return Recording(folder=run_folder.path, ending=ending, problem=error)
     return Recording(folder=run_folder.path, ending=ending, problem=None)
-
-
-def _environment(folder: Path, script: str) -> dict[str, str]:
-    """Return the program's variables: those of this process, and what makes its Pythons record."""
-    path = os.environ.get("PYTHONPATH")
-    return {
-        **os.environ,
-        "PYTHONPATH": f"{_ARMED}{os.pathsep}{path}" if path else str(_ARMED),
-        "HEADRACE_TRAIN": str(folder.absolute()),
-        "HEADRACE_TRAIN_SCRIPT": script,
-    }

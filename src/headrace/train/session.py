@@ -28,6 +28,7 @@ from headrace.runs.formats.training import LoaderInfo, TrainingProcess, process_
 from headrace.runs.run_folder import replace_file
 from headrace.runs.span_files import SpanWriter
 from headrace.train.current import armed_session
+from headrace.train.exchange import describe_gradients
 from headrace.train.fingerprints import LoaderPrints, PrintedLoader
 from headrace.train.line_sampler import LineSampler
 from headrace.train.loader_source import LoaderSources
@@ -188,6 +189,7 @@ class Session:
                 "slow_items": self._sources.slow.describe(),
                 "lines": {} if self._lines is None else self._lines.describe(),
                 "torch_profiler": None if self._profiler is None else self._profiler.describe(),
+                "gradients": describe_gradients(self.hooks.modules),
                 "memory": None if self._memory is None else describe_memory(self._memory, self.hooks),
             },
         )

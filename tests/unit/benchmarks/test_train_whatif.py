@@ -9,7 +9,7 @@ import pytest
 from benchmarks.train.whatif import append_row, as_text, measure_all, ratio_of, read_rows
 from benchmarks.train.whatif_cases import JOBS, WHAT_IFS
 from benchmarks.whatif_error import Row
-from headrace.diagnose.training.simulation_changes import parse_change
+from headrace.diagnose.training.change_settings import parse_change
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import Estimate
 

@@ -40,8 +40,15 @@ def waiting_for_ranks(judged: RanksJudged) -> Cost | None:
             share=judged.rest_share,
             evidence=_facts(judged),
             remedies=(
-                Remedy(says="exchange less often: accumulate gradients under model.no_sync()"),
-                Remedy(says="exchange fewer bytes: a bfloat16 hook (ddp_comm_hooks.default_hooks.bf16_compress_hook)"),
+                Remedy(
+                    says="exchange less often: accumulate gradients of 4 batches under model.no_sync()",
+                    settings=("accumulate=4",),
+                ),
+                Remedy(
+                    says="exchange fewer bytes: a bfloat16 hook (ddp_comm_hooks.default_hooks.bf16_compress_hook)",
+                    settings=("gradients=bfloat16",),
+                ),
+                Remedy(says="look at what more ranks bring, and what takes the rest: headrace train scale"),
             ),
         )
     return None

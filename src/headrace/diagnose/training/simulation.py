@@ -4,6 +4,9 @@ How this works: what is replayed are needs (seconds of a core, seconds blocked),
 own waits. The loader is PyTorch's `DataLoader`: `prefetch` batches for each worker are given out when an epoch begins, round
 robin, and one more whenever a batch was taken. With `in_order` the training thread takes batch i before batch i + 1; without
 it, what came first, and the next batch goes to a worker that has room. Without workers the training thread loads.
+
+Several ranks are several such trainings on the one machine. Each has a process that carries its gradients: a bucket is sent
+once all ranks have filled it, while their backward passes go on; the training thread goes on when the last one has come.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from headrace.diagnose.training.simulation_exchange import ExchangeModel
 from headrace.diagnose.training.simulation_machine import NOTHING, Machine, Need, Process
 
 
@@ -44,6 +48,10 @@ class Microbatch:
     samples: int
     load: tuple[Need, ...]
     compute: tuple[Need, ...]
+    backward: tuple[Need, ...] = ()
+    """What fills the buckets of an exchange, after `compute`; empty where none is simulated, and it is part of `compute`."""
+    exchanges: bool = True
+    """Its gradients are exchanged, if there are several ranks; False under `no_sync`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +82,16 @@ class TrainingModel:
     by_group: bool = False
     pace: float = 1.0
     """Both: see `Machine`."""
+    peers: tuple[TrainingModel, ...] = ()
+    """The other ranks, which share the machine of this one and have as many steps; their own `cores` and `others` are not
+    looked at."""
+    exchange: ExchangeModel | None = None
+    """None: nothing is exchanged."""
+
+    @property
+    def ranks(self) -> tuple[TrainingModel, ...]:
+        """All of them, this one first."""
+        return (self, *self.peers)
 
     @property
     def steps(self) -> Iterator[StepModel]:
@@ -94,7 +112,7 @@ class SimulatedTraining:
     waits: list[float]
     """Seconds that each step waited for its batches, loading without workers included."""
     samples: list[int]
-    """Of each step."""
+    """Of each step, on all ranks."""
     seconds: float
     cores_used: float
     """Core-seconds of all processes, as the system would count them."""
@@ -102,6 +120,8 @@ class SimulatedTraining:
     """Seconds runnable without a core, one thread of each process counted."""
     worker_seconds: float
     """Seconds in which workers loaded, of all workers."""
+    exchange_seconds: float = 0.0
+    """Seconds that the first rank waited for an exchange after its own backward passes."""
 
     @property
     def rate(self) -> float:
@@ -122,34 +142,109 @@ def simulate_training(model: TrainingModel) -> SimulatedTraining:
     Args:
         model: Of two steps at least.
     """
-    return _Simulation(model).run()
+    machine = Machine(model.cores, model.others, by_group=model.by_group, pace=model.pace)
+    meeting = _Meeting(machine, model.exchange, len(model.ranks)) if model.exchange and model.peers else None
+    ranks = [_Simulation(one, machine, meeting) for one in model.ranks]
+    for rank in ranks:
+        rank.start()
+    machine.run()
+    return SimulatedTraining(
+        ends=ranks[0].ends,
+        waits=ranks[0].waits,
+        samples=[
+            sum(step.samples for step in steps) for steps in zip(*(one.steps for one in model.ranks), strict=True)
+        ],
+        seconds=machine.now,
+        cores_used=machine.busy,
+        run_delay=machine.run_delay,
+        worker_seconds=sum(rank.worker_seconds for rank in ranks),
+        exchange_seconds=ranks[0].exchange_seconds,
+    )
+
+
+class _Meeting:
+    """Where ranks exchange: counts who has filled which bucket, and who has sent it.
+
+    Buckets are numbered over the whole training.
+    """
+
+    def __init__(self, machine: Machine, exchange: ExchangeModel, ranks: int) -> None:
+        self._machine, self._ranks = machine, ranks
+        self.shares = exchange.shares
+        self._transfers = [exchange.link.transfer(size, ranks) for size in exchange.buckets]
+        self._filled: list[int] = []
+        self._sent: list[int] = []
+        self._sleeping: list[Process] = []
+
+    def fill(self, number: int) -> None:
+        """One more rank has filled a bucket."""
+        if number == len(self._filled):
+            self._filled.append(0)
+            self._sent.append(0)
+        self._filled[number] += 1
+        if self._filled[number] == self._ranks:
+            self._wake()
+
+    def has_come(self, number: int) -> bool:
+        """Whether all ranks have sent a bucket."""
+        return number < len(self._sent) and self._sent[number] == self._ranks
+
+    def sleep(self, process: Process) -> None:
+        """Wake a process, which yields None now, when something has changed."""
+        self._sleeping.append(process)
+
+    def carry(self, own: list[Process]) -> Process:
+        """What sends the buckets of one rank, one after another; `own` holds this process itself."""
+        number = 0
+        while True:
+            while not (
+                number < len(self._filled)
+                and self._filled[number] == self._ranks
+                and (number == 0 or self.has_come(number - 1))
+            ):
+                self.sleep(own[0])
+                yield None
+            yield self._transfers[number % len(self._transfers)]
+            self._sent[number] += 1
+            if self._sent[number] == self._ranks:
+                self._wake()
+            number += 1
+
+    def _wake(self) -> None:
+        sleeping, self._sleeping = self._sleeping, []
+        for process in sleeping:
+            self._machine.wake(process)
 
 
 class _Simulation:
-    """The state of one simulation."""
+    """The state of one rank.
 
-    def __init__(self, model: TrainingModel) -> None:
+    Attributes:
+        ends: As in `SimulatedTraining`, like the others.
+        waits: Of each step.
+        worker_seconds: Of its workers.
+        exchange_seconds: In which it waited for an exchange.
+    """
+
+    def __init__(self, model: TrainingModel, machine: Machine, meeting: _Meeting | None) -> None:
         self._model, self._loader = model, model.loader
-        self._machine = Machine(model.cores, model.others, by_group=model.by_group, pace=model.pace)
-        self._ends: list[float] = []
-        self._waits: list[float] = []
-        self._worker_seconds = 0.0
+        self._machine, self._meeting = machine, meeting
+        self._num_filled = 0
+        self.exchange_seconds = 0.0
+        self.ends: list[float] = []
+        self.waits: list[float] = []
+        self.worker_seconds = 0.0
         self._workers: dict[int, Process] = {}
         self._reset()
 
-    def run(self) -> SimulatedTraining:
+    def start(self) -> None:
+        """Begin to train when the machine runs."""
         self._trainer = self._train()
         self._machine.start(self._trainer)
-        self._machine.run()
-        return SimulatedTraining(
-            ends=self._ends,
-            waits=self._waits,
-            samples=[step.samples for step in self._model.steps],
-            seconds=self._machine.now,
-            cores_used=self._machine.busy,
-            run_delay=self._machine.run_delay,
-            worker_seconds=self._worker_seconds,
-        )
+        if self._meeting is not None:
+            carrier: list[Process] = []
+            carrier.append(self._meeting.carry(carrier))
+            self._machine.start(carrier[0])
 
     def _reset(self) -> None:
         """Forget the batches of the epoch before."""
@@ -176,9 +271,27 @@ class _Simulation:
                     waited += self._machine.now - began
                     position += 1
                     yield from microbatch.compute
+                    yield from self._backward(microbatch)
                 yield from step.update
-                self._ends.append(self._machine.now)
-                self._waits.append(waited)
+                self.ends.append(self._machine.now)
+                self.waits.append(waited)
+
+    def _backward(self, microbatch: Microbatch) -> Process:
+        """Fill the buckets, and wait for their exchange."""
+        meeting = self._meeting
+        if meeting is None or not microbatch.exchanges:
+            yield from microbatch.backward
+            return
+        for share in meeting.shares:
+            for need in microbatch.backward:
+                yield need.scaled(share)
+            meeting.fill(self._num_filled)
+            self._num_filled += 1
+        began = self._machine.now
+        while not meeting.has_come(self._num_filled - 1):
+            meeting.sleep(self._trainer)
+            yield None
+        self.exchange_seconds += self._machine.now - began
 
     def _begin_epoch(self, epoch: tuple[StepModel, ...], *, is_first: bool) -> Process:
         loader, starts = self._loader, is_first or not self._loader.persistent
@@ -238,7 +351,7 @@ class _Simulation:
             number, began = queues[worker].popleft(), self._machine.now
             yield from self._loads[number]
             yield self._loader.send
-            self._worker_seconds += self._machine.now - began
+            self.worker_seconds += self._machine.now - began
             self._arrived[number] = worker
             if self._is_waiting:
                 self._is_waiting = False

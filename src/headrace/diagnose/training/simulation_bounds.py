@@ -37,8 +37,15 @@ def step_bounds(model: TrainingModel) -> StepBounds:
     """Return the bounds of a training."""
     steps = list(model.steps)
     batches = [one for step in steps for one in step.microbatches]
-    units = sum(step.samples for step in steps) or len(steps)
-    step = [need for one in steps for need in one.update] + [need for one in batches for need in one.compute]
+    ranks = len(model.ranks)
+    units = (sum(step.samples for step in steps) or len(steps)) * ranks  # of all ranks, which are taken as alike
+    step = [need for one in steps for need in one.update]
+    step += [need for one in batches for need in (*one.compute, *one.backward)]
+    if model.exchange is not None:
+        count = sum(one.exchanges for one in batches)
+        step += [
+            Need(model.exchange.link.seconds(model.exchange.buckets[-1], ranks), 0.0)
+        ] * count  # it overlaps with nothing
     load = [need for one in batches for need in one.load]
     if model.loader.workers:
         load += [model.loader.send] * len(batches)
@@ -47,7 +54,7 @@ def step_bounds(model: TrainingModel) -> StepBounds:
     return StepBounds(
         training_thread=(_seconds(step) + (0.0 if workers else loading)) / units,
         workers=loading / workers / units if workers else 0.0,
-        cores=sum(need.cpu * need.width for need in (*step, *load)) / model.cores / units,
+        cores=sum(need.cpu * need.width for need in (*step, *load)) * ranks / model.cores / units,
     )
 
 
@@ -74,13 +81,15 @@ def _without_sharing(recorded: RecordedTraining, before: TrainingModel, model: T
     load = float(walls) * (own[1] / base[1] if base[1] else 1.0)
     steps = (sum(one.samples for one in model.steps) or 1) / (sum(one.samples for one in before.steps) or 1)
     workers = model.loader.workers
-    return (max(step, load / workers) if workers else step + load) / steps
+    ranks = len(model.ranks) / len(before.ranks)
+    return (max(step, load / workers) if workers else step + load) / steps / ranks
 
 
 def _split(model: TrainingModel) -> tuple[float, float]:
     """Return what the training thread did and what loading took, in seconds."""
     batches = [one for step in model.steps for one in step.microbatches]
-    step = [need for one in model.steps for need in one.update] + [need for one in batches for need in one.compute]
+    step = [need for one in model.steps for need in one.update]
+    step += [need for one in batches for need in (*one.compute, *one.backward)]
     return _seconds(step), _seconds(need for one in batches for need in one.load)
 
 

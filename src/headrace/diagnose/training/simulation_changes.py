@@ -1,30 +1,25 @@
-"""Changes of a training, by the keys that users type, and the training with them made."""
+"""A recorded training with a change made, ready to be simulated."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from headrace.base.errors import SettingsError
-from headrace.base.settings import unknown_key
 from headrace.diagnose.replay.demands import CannotReplay
+from headrace.diagnose.training.change_settings import TrainingChange, parse_change
 from headrace.diagnose.training.simulation import LoaderModel, Microbatch, StepModel, TrainingModel
 from headrace.diagnose.training.simulation_machine import Need
 from headrace.diagnose.training.simulation_needs import CACHED, IN_THREADS, LOADING, PARTS, PER_BATCH, PER_STEP, Needs
+from headrace.diagnose.training.simulation_ranks import exchange_of, spread_places
 from headrace.diagnose.training.simulation_recorded import RecordedTraining
 from headrace.diagnose.training.steps import Array
 from headrace.runs.formats.prediction import Change
 from headrace.runs.training_phases import LoaderWork, Phase
 
-#: Parts of a training that `--speedup` and `--drop` name.
-NAMES = tuple(str(one) for one in (*PER_BATCH, *PER_STEP[:3], *LOADING))
-#: Loader processes more than this are a slip of the hand.
-_MOST_WORKERS = 1024
 #: What a loader process costs where the run had none: for the training thread to start and end it, for itself to begin, and
 #: for both to pass a batch. Rounded from recorded runs of PyTorch 2.13 with `fork` and batches of 0.8 MB on two busy cores.
 WORKER_TURN, WORKER_WARM_UP = Need(0.008, 0.012), Need(0.0, 0.010)
@@ -49,78 +44,6 @@ class Pace:
 
 #: As if all cores were as fast together as each alone.
 ALONE = Pace()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingChange:
-    """The settings of a change, checked; None: as recorded."""
-
-    workers: int | None = None
-    prefetch: int | None = None
-    in_order: bool | None = None
-    persistent: bool | None = None
-    batch: int | None = None
-    accumulate: int | None = None
-    cache: str | None = None
-
-
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
-            raise ValueError(f"expected a whole number from {least} to {most}")
-        return int(text)
-
-    return parse
-
-
-def _yes_or_no(text: str) -> bool:
-    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in known:
-        raise ValueError("expected true or false")
-    return known[text.lower()]
-
-
-def _in_memory(text: str) -> str:
-    if text != "ram":
-        raise ValueError("expected ram: each item is kept in memory once it was read and decoded")
-    return text
-
-
-_PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "loader.workers": ("workers", _whole(0, _MOST_WORKERS)),
-    "loader.prefetch": ("prefetch", _whole(1, 4096)),
-    "loader.in_order": ("in_order", _yes_or_no),
-    "loader.persistent": ("persistent", _yes_or_no),
-    "batch": ("batch", _whole(1, 10**7)),
-    "accumulate": ("accumulate", _whole(1, 10**5)),
-    "cache": ("cache", _in_memory),
-}
-#: Keys of `--set` for a run whose unit is `step`.
-KEYS = tuple(_PARSERS)
-
-
-def parse_change(change: Change) -> TrainingChange:
-    """Return the settings of a change, and check what it speeds up or drops.
-
-    Raises:
-        SettingsError: If a key or name is not one of a training, or a value is impossible.
-    """
-    found: dict[str, Any] = {}
-    for setting in change.settings:
-        key, equals, value = (part.strip() for part in setting.partition("="))
-        if key not in _PARSERS:
-            raise unknown_key(key, "--set: keys of a training run", KEYS)
-        if not equals:
-            raise SettingsError(f"--set {setting}: expected {key}=VALUE")
-        name, parse = _PARSERS[key]
-        try:
-            found[name] = parse(value)
-        except ValueError as error:
-            raise SettingsError(f"--set {setting}: {error}") from None
-    for name in (*change.speedups, *change.drop):
-        if name not in NAMES:
-            raise unknown_key(name, "--speedup and --drop: parts of a training", NAMES)
-    return TrainingChange(**found)
 
 
 def build_model(
@@ -148,19 +71,52 @@ def build_model(
     """
     settings = _leave_out_same(recorded, parse_change(change))
     places = np.arange(len(recorded)) if order is None else order
+    exchange = exchange_of(recorded, settings)
+    known = (recorded, *recorded.peers)
+    count = settings.ranks or len(known)
+    first, *peers = (
+        _build_rank(
+            known[rank % len(known)],
+            settings,
+            change,
+            places if rank < len(known) else spread_places(places, rank, count),
+            threads=threads,
+            pace=pace,
+            exchanges=exchange is not None,
+        )
+        for rank in range(count)
+    )
+    return first.replace(
+        cores=change.cores or recorded.cores,
+        others=0.0 if change.quiet else others,
+        pace=pace.of_a_core,
+        peers=tuple(peers),
+        exchange=exchange,
+    )
+
+
+def _build_rank(
+    recorded: RecordedTraining,
+    settings: TrainingChange,
+    change: Change,
+    places: Array,
+    *,
+    threads: int | None,
+    pace: Pace,
+    exchanges: bool,
+) -> TrainingModel:
+    """Return one rank of a training; cores are those of the machine."""
     _refuse_unknown(recorded, settings, change)
     loads = {work: pace.without(needs) for work, needs in _change_loading(recorded, settings, change).items()}
     phases = {
         phase: pace.without(_scaled(needs, _factor(change, str(phase))))
         for phase, needs in _change_batch(recorded, settings.batch).items()
     }
-    builder = _Builder(recorded, settings, phases, loads, threads or recorded.threads)
+    builder = _Builder(recorded, settings, phases, loads, threads or recorded.threads, exchanges=exchanges)
     return TrainingModel(
         loader=_change_loader(recorded.loader, settings),
         epochs=tuple(builder.build_epochs(places)),
-        cores=change.cores or recorded.cores,
-        others=0.0 if change.quiet else others,
-        pace=pace.of_a_core,
+        cores=recorded.cores,
     )
 
 
@@ -280,6 +236,8 @@ class _Builder:
         phases: dict[Phase, Needs],
         loads: dict[LoaderWork, Needs],
         threads: int,
+        *,
+        exchanges: bool,
     ) -> None:
         usual = round(float(np.median(recorded.microbatches)))
         if settings.accumulate == usual and settings.batch is None:
@@ -291,9 +249,14 @@ class _Builder:
         is_moved = settings.accumulate is not None
         self._per_batch = tuple(phase for phase in PER_BATCH if not (is_moved and phase is Phase.EXCHANGE))
         self._per_step = (*((Phase.EXCHANGE,) if is_moved else ()), *PER_STEP)
+        self._backward: tuple[Phase, ...] = ()
+        self._each_exchanges = not is_moved and recorded.exchange.per_step > 1
+        if exchanges:  # the exchange is simulated, as what the backward pass fills
+            self._per_batch = tuple(one for one in PER_BATCH if one not in (Phase.BACKWARD, Phase.EXCHANGE))
+            self._backward, self._per_step = (Phase.BACKWARD,), PER_STEP
 
     def build_epochs(self, places: Array) -> Iterator[tuple[StepModel, ...]]:
-        bounds = [*self._recorded.epoch_starts, len(places)]
+        bounds = [*(start for start in self._recorded.epoch_starts if start < len(places)), len(places)]
         for begin, end in itertools.pairwise(bounds):
             own = [int(place) for place in places[begin:end]]
             if self._settings.accumulate is None and self._settings.batch is None:
@@ -318,21 +281,26 @@ class _Builder:
         place, one = pair
         factor = batch / one.samples if one.samples else 1.0
         load = tuple(need.scaled(factor) for need in one.load)
-        return place, Microbatch(samples=batch, load=load, compute=one.compute)
+        return place, dataclasses.replace(one, samples=batch, load=load)
 
     def _step(self, place: int, batches: tuple[Microbatch, ...]) -> StepModel:
-        return StepModel(microbatches=batches, update=self._needs(self._per_step, place, 1))
+        *first, last = batches
+        if not self._each_exchanges:
+            first = [dataclasses.replace(one, exchanges=False) for one in first]
+        return StepModel(microbatches=(*first, last), update=self._needs(self._per_step, place, 1))
 
     def _batches(self, place: int) -> tuple[Microbatch, ...]:
         count = int(self._recorded.microbatches[place])
         samples = int(self._recorded.samples[place])
         compute = self._needs(self._per_batch, place, count)
+        backward = self._needs(self._backward, place, count)
         first = int(self._first_batch[place])
         return tuple(
             Microbatch(
                 samples=samples // count + (1 if number < samples % count else 0),
                 load=self._load(first + number),
                 compute=compute,
+                backward=backward,
             )
             for number in range(count)
         )

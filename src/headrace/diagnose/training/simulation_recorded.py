@@ -10,7 +10,14 @@ import numpy as np
 
 from headrace.diagnose.replay.demands import CannotReplay
 from headrace.diagnose.training.profile import read_process
+from headrace.diagnose.training.ranks import join_exchanges, read_exchanges
 from headrace.diagnose.training.rate import epoch_starts, epoch_turns, find_rate, measure_rate, step_walls
+from headrace.diagnose.training.recorded_exchange import (
+    UNKNOWN_EXCHANGE,
+    RecordedExchange,
+    describe_exchange,
+    measure_exchange,
+)
 from headrace.diagnose.training.simulation import LoaderModel
 from headrace.diagnose.training.simulation_machine import Need
 from headrace.diagnose.training.simulation_needs import (
@@ -76,6 +83,10 @@ class RecordedTraining:
     """float64 seconds: of each micro-batch, waiting for cores included."""
     distrust: tuple[str, ...] = ()
     """Which checks of the run failed, a sentence each."""
+    exchange: RecordedExchange = UNKNOWN_EXCHANGE
+    """Of gradients with other ranks."""
+    peers: tuple[RecordedTraining, ...] = ()
+    """The other ranks, with as many steps; `rate`, `whole_rate`, `cores` and `run_delay` of the first one are of all."""
 
     def __len__(self) -> int:
         return len(self.microbatches)
@@ -85,8 +96,7 @@ def read_training(run: Run) -> RecordedTraining:
     """Return the training of a run folder whose unit is `step`.
 
     Raises:
-        CannotReplay: If it has too few steps, several ranks, is of a trace, or does not say what loading cost although it
-        counts.
+        CannotReplay: If it has too few steps, is of a trace, has ranks that exchange nothing, or loading costs are not known.
     """
     if run.info.window:
         raise CannotReplay(
@@ -95,16 +105,54 @@ def read_training(run: Run) -> RecordedTraining:
             "the training with `headrace train SCRIPT.py`"
         )
     ranks = read_steps(run)
-    if len(ranks) != 1:
-        found = f"{len(ranks)} processes trained" if ranks else "no step was recorded"
+    if not ranks:
         raise CannotReplay(
-            f"{run.path} cannot be simulated: {found}, expected one; record a training of one process of at least "
-            f"{LEAST_STEPS} steps"
+            f"{run.path} cannot be simulated: no step was recorded; record a training of at least {LEAST_STEPS} steps"
         )
-    (rank,) = ranks
-    process = read_process(run.path, rank.host, rank.process)
-    distrust = check_training(run, ranks, [process]).distrust
-    return dataclasses.replace(recorded_training(rank, process, run.info.hardware), distrust=distrust)
+    processes = [read_process(run.path, rank.host, rank.process) for rank in ranks]
+    distrust = check_training(run, ranks, processes).distrust
+    if len(ranks) == 1:
+        return dataclasses.replace(recorded_training(ranks[0], processes[0], run.info.hardware), distrust=distrust)
+    return dataclasses.replace(_read_ranks(run, ranks, processes), distrust=distrust)
+
+
+def _read_ranks(run: Run, ranks: list[RankSteps], processes: list[TrainingProcess | None]) -> RecordedTraining:
+    """Return the training of several ranks: the first of them, with its peers."""
+    meetings = join_exchanges({rank: one for rank, one in read_exchanges(run).items() if rank in _numbers(ranks)})
+    if meetings is None or len(_numbers(ranks)) < len(ranks) or len(meetings.ranks) < len(ranks):
+        raise CannotReplay(
+            f"{run.path} cannot be simulated: {len(ranks)} processes trained, and no exchange of gradients was recorded that "
+            "all of them have in common; record one process, or ranks of DistributedDataParallel that were not started again"
+        )
+    exchange = measure_exchange(describe_exchange(processes[0]), ranks, meetings)
+    least = min(len(rank.steps) for rank in ranks)
+    first, *peers = (
+        _without_exchange(recorded_training(_last_steps(rank, least), process, run.info.hardware))
+        for rank, process in zip(ranks, processes, strict=True)
+    )
+    # All ranks begin their epochs together; what was cut off at the front of one may have moved a place.
+    peers = [dataclasses.replace(one, epoch_starts=first.epoch_starts) for one in peers]
+    all_of_them = (first, *peers)
+    return dataclasses.replace(
+        first,
+        peers=tuple(peers),
+        exchange=exchange,
+        rate=sum(one.rate for one in all_of_them),
+        whole_rate=sum(find_rate(rank) for rank in ranks),
+        run_delay=sum(one.run_delay for one in all_of_them),
+        cores=first.cores * len({rank.host for rank in ranks}),
+    )
+
+
+def _numbers(ranks: list[RankSteps]) -> set[int]:
+    return {rank.rank for rank in ranks}
+
+
+def _without_exchange(recorded: RecordedTraining) -> RecordedTraining:
+    """Return it without what the exchange took, which is simulated."""
+    phases = dict(recorded.phases)
+    phases.pop(Phase.EXCHANGE, None)
+    return dataclasses.replace(recorded, phases=phases)
 
 
 def recorded_training(rank: RankSteps, process: TrainingProcess | None, hardware: Hardware) -> RecordedTraining:
@@ -157,6 +205,7 @@ def recorded_training(rank: RankSteps, process: TrainingProcess | None, hardware
         cores=min(float(hardware.num_cores), hardware.cpu_quota or math.inf),
         rate=rate,
         whole_rate=whole_rate,
+        exchange=describe_exchange(process),
         noise=noise,
         step_seconds=float(np.median(rank.steps.wall[1:])),
         walls=walls,
@@ -176,12 +225,12 @@ def training_loader(process: TrainingProcess | None, steps: Stretches) -> Loader
     return next((one for one in loaders if one.batch_size == size), loaders[0] if loaders else None)
 
 
-def _last_steps(rank: RankSteps) -> RankSteps:
+def _last_steps(rank: RankSteps, most: int = MOST_STEPS) -> RankSteps:
     """Return the rank with its last steps only."""
     count = len(rank.steps)
-    if count <= MOST_STEPS:
+    if count <= most:
         return rank
-    kept = slice(count - MOST_STEPS, count)
+    kept = slice(count - most, count)
     steps = rank.steps
     cut = dataclasses.replace(
         steps,

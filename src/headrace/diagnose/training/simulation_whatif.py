@@ -17,11 +17,14 @@ import msgspec
 import numpy as np
 
 from headrace.base.formatting import pluralize
+from headrace.base.units import format_size
 from headrace.diagnose.prediction_interval import interval, times_as_wide
 from headrace.diagnose.replay.demands import CannotReplay
+from headrace.diagnose.training.change_settings import TrainingChange, parse_change
 from headrace.diagnose.training.simulation import SimulatedTraining, TrainingModel, simulate_training
 from headrace.diagnose.training.simulation_bounds import bound_ratio, naive_ratio
-from headrace.diagnose.training.simulation_changes import ALONE, Pace, build_model, parse_change
+from headrace.diagnose.training.simulation_changes import ALONE, Pace, build_model
+from headrace.diagnose.training.simulation_ranks import needs_exchange, recorded_bandwidth
 from headrace.diagnose.training.simulation_recorded import RecordedTraining, read_training
 from headrace.diagnose.training.steps import Array
 from headrace.diagnose.whatif import in_words
@@ -33,6 +36,8 @@ from headrace.runs.training_phases import LoaderWork
 
 #: Simulations of resampled steps that an interval is made of.
 _RESAMPLED = 12
+#: Steps of all ranks in one of them, at most, and of one rank at least: a hundred ranks would take minutes.
+_MOST_RESAMPLED, _LEAST_RESAMPLED = 3200, 40
 #: A run whose replay is off by more is not understood.
 MOST_MISFIT = 0.40
 #: Below this share of the computing, waiting for cores needs no other programs to explain it.
@@ -46,6 +51,9 @@ _ROUNDS = 4
 _MOST_OTHERS = 8.0
 #: What comes if an assumption is wrong is looked at from this change on, as a logarithm.
 _MATTERS = math.log(1.02)
+
+#: An exchange that takes less of the time limits nothing.
+_MUCH_EXCHANGE = 0.1
 
 _SAME = "nothing is changed: the run was recorded like that"
 
@@ -161,8 +169,9 @@ class TrainingReplay:
     ) -> Estimate:
         mid = simulated.rate / self.base.rate
         logs = []
+        most = max(_LEAST_RESAMPLED, _MOST_RESAMPLED // (parse_change(change).ranks or 1))
         for seed in range(1, _RESAMPLED + 1):
-            order = resampled_order(len(self.recorded), seed)
+            order = resampled_order(len(self.recorded), seed)[:most]
             logs.append(math.log(self._simulate(change, order).rate / self._simulate(Change(), order).rate))
         found = interval(
             mid,
@@ -300,7 +309,11 @@ def find_others(recorded: RecordedTraining, *, by_group: bool = False) -> float:
         recorded: The training.
         by_group: As of `Machine`.
     """
-    computing = sum(needs.cpu.sum() for needs in (*recorded.phases.values(), *recorded.loading.values()))
+    computing = sum(
+        needs.cpu.sum()
+        for rank in (recorded, *recorded.peers)
+        for needs in (*rank.phases.values(), *rank.loading.values())
+    )
 
     def delay(others: float) -> float:
         model = build_model(recorded, Change(), others=others).replace(by_group=by_group)
@@ -341,6 +354,9 @@ def limit_in_words(model: TrainingModel, simulated: SimulatedTraining) -> str:
     seconds = simulated.seconds
     waited, cores = sum(simulated.waits) / seconds, simulated.cores_used / seconds / model.cores
     of_cores = f"the cores, busy {cores:.0%} of the time with this training alone"
+    exchanged = simulated.exchange_seconds / seconds
+    if exchanged > max(waited, _MUCH_EXCHANGE) and cores <= 0.9:
+        return f"the exchange between ranks, for which they wait {exchanged:.0%} of the time"
     if waited < 0.05:
         return f"the training thread: it waits {waited:.0%} of the time for batches" + (
             f", and {of_cores}" if cores > 0.9 else ""
@@ -371,10 +387,33 @@ def _settings_granted(recorded: RecordedTraining, change: Change) -> Iterator[_A
         yield _Assumption(
             "gradients are exchanged once for each update (`no_sync`), and what comes after the backward pass is done once, too"
         )
+    yield from _ranks_granted(recorded, settings)
     if settings.batch is not None:
         yield _Assumption(
             "between the recorded sizes the cost of a batch is on a line, and an item costs the same to load"
         )
+
+
+def _ranks_granted(recorded: RecordedTraining, settings: TrainingChange) -> Iterator[_Assumption]:
+    if not needs_exchange(recorded, settings):
+        return
+    ranks = settings.ranks or len(recorded.peers) + 1
+    if ranks != len(recorded.peers) + 1:
+        yield _Assumption(
+            "each rank has batches as large as those recorded, and work of its own like that recorded; all ranks share the "
+            f"{recorded.cores:g} cores of the recorded run (--cores says how many there are in all)"
+        )
+    yield _Assumption(
+        "gradients become complete evenly over the backward pass, and each exchange is a ring: 2 (ranks - 1) messages, and "
+        "2 (ranks - 1) / ranks times the bytes over the link of each rank"
+    )
+    if settings.bandwidth is None:
+        bandwidth = recorded_bandwidth(recorded)
+        if bandwidth is not None:
+            said = "no limit" if math.isinf(bandwidth) else f"{format_size(bandwidth)}/s"
+            yield _Assumption(f"the link has the bandwidth that explains the recorded exchanges: {said}")
+    if settings.gradients:
+        yield _Assumption("converting gradients to two bytes and back costs nothing")
 
 
 def _metric(base: float, ratio: Estimate) -> PredictedMetric:

@@ -20,10 +20,10 @@ SEVERAL_SCHEMA = "headrace.predictions/1"
 
 #: Kinds of changes. `other`: settings of the Plan that are not named here.
 KINDS = (
-    "accumulate", "arrivals", "batch", "cache", "cores", "curve", "decode", "devices", "drop", "executor", "loader", "model",
-    "other", "queues", "quiet", "speedup", "workers",
+    "accumulate", "arrivals", "batch", "cache", "cores", "curve", "decode", "devices", "drop", "executor", "link", "loader",
+    "model", "other", "queues", "quiet", "ranks", "speedup", "workers",
 )  # fmt: skip
-_KIND_OF_TABLE = {"decode": "decode", "resources": "devices", "loader": "loader"}
+_KIND_OF_TABLE = {"decode": "decode", "resources": "devices", "loader": "loader", "link": "link"}
 _KIND_OF_KEY = {
     "workers": "workers",
     "receivers": "workers",
@@ -31,6 +31,9 @@ _KIND_OF_KEY = {
     "executor": "executor",
     "batch": "batch",
     "accumulate": "accumulate",
+    "ranks": "ranks",
+    "bucket": "link",
+    "gradients": "link",
     "cache": "cache",
     "max_wait_seconds": "batch",
     "queue_items": "queues",

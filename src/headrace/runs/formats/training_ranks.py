@@ -116,3 +116,14 @@ class RanksDocument(msgspec.Struct, frozen=True, kw_only=True):
     why_not: str = ""
     """Why several ranks are not judged; empty otherwise, and with one rank."""
     same_data: tuple[SameData, ...] = ()
+
+
+class GradientsInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process would exchange with others: in `details` of `training/HOST-PID.json`, as `gradients`."""
+
+    sizes: tuple[int, ...]
+    """Bytes of each gradient, in the order of the parameters; of a model with very many, one sum."""
+    bucket_bytes: int | None = None
+    """A bucket of `DistributedDataParallel` is sent once it holds so much; None: there is no such module."""
+    first_bucket_bytes: int | None = None
+    """... the first one; None: once it holds 1 MiB, as usual."""

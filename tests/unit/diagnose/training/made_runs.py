@@ -95,10 +95,12 @@ class MadeRun:
         lost: int = 0,
         lines: object = None,
         memory: object = None,
+        gradients: object = None,
     ) -> Path:
         """Close the files, and write what each process says of itself."""
         self._writer.close()
-        details = {name: one for name, one in (("lines", lines), ("memory", memory)) if one is not None}
+        given = {"lines": lines, "memory": memory, "gradients": gradients}
+        details = {name: one for name, one in given.items() if one is not None}
         ranks = sorted(self._now)
         for rank in ranks:
             about = _process(

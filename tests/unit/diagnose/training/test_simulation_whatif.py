@@ -12,6 +12,7 @@ import pytest
 from headrace.base.errors import SettingsError
 from headrace.diagnose.replay.demands import CannotReplay
 from headrace.diagnose.training import simulation_whatif
+from headrace.diagnose.training.change_settings import KEYS
 from headrace.diagnose.training.simulation import (
     LoaderModel,
     Microbatch,
@@ -21,7 +22,6 @@ from headrace.diagnose.training.simulation import (
     simulate_training,
 )
 from headrace.diagnose.training.simulation_changes import (
-    KEYS,
     WORKER_RECEIVE,
     WORKER_SEND,
     WORKER_TURN,

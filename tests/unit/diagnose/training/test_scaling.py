@@ -1,0 +1,134 @@
+"""What takes the efficiency of several ranks, from run folders of which every duration is known."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from headrace.diagnose.replay.demands import CannotReplay
+from headrace.diagnose.training.scaling import ShortTraining, describe_rungs, read_short_training
+from headrace.runs.formats.scaling import Part
+from headrace.runs.reader import read_run
+from headrace.runs.training_phases import Kind, Phase
+from tests.unit.diagnose.training.made_runs import MadeRun
+
+
+def _alone(path: Path) -> ShortTraining:
+    made = MadeRun(path)
+    for number in range(12):
+        made.stretch(
+            {Phase.WAIT: 2, Phase.FORWARD: 4, Phase.BACKWARD: 8, Phase.OPTIMIZER: 5, Phase.AFTER: 1},
+            kind=Kind.EPOCH_START if not number else Kind.PLAIN,
+        )
+    made.finish()
+    return read_short_training(read_run(path), 1)
+
+
+def _together(path: Path) -> ShortTraining:
+    """Return two ranks that have no core for a tenth of the time; the second is 6 ms late, the exchange then takes 10 ms."""
+    made = MadeRun(path)
+    for number, rank in itertools.product(range(12), range(2)):
+        made.stretch(
+            {
+                Phase.WAIT: 2,
+                Phase.FORWARD: 4 + 6 * rank,
+                Phase.BACKWARD: 8,
+                Phase.EXCHANGE: 16 - 6 * rank,
+                Phase.OPTIMIZER: 5,
+                Phase.AFTER: 1,
+            },
+            rank=rank,
+            kind=Kind.EPOCH_START if not number else Kind.PLAIN,
+            cpu_share=0.9,
+            delay_share=0.1,
+        )
+    made.finish()
+    return read_short_training(read_run(path), 2)
+
+
+def test_parts_add_up_to_the_step(tmp_path: Path) -> None:
+    """Of each training: own work without waiting for a core, that, waiting for the last rank, and the transfer."""
+    together = _together(tmp_path / "two")
+    assert together.step_seconds == pytest.approx(0.036)
+    assert sum(together.parts.values()) == pytest.approx(together.step_seconds)
+    assert together.parts[Part.WAITING] == pytest.approx(0.003)
+    assert together.parts[Part.TRANSFER] == pytest.approx(0.010)
+    assert together.parts[Part.NO_CORE] == pytest.approx(0.1 * (0.020 + 0.026) / 2)
+    assert together.parts[Part.OPTIMIZER] == pytest.approx(0.9 * 0.005)
+    assert together.samples == 16
+    assert together.num_steps == 9  # without the first three
+
+
+def test_what_is_lost_adds_up(tmp_path: Path) -> None:
+    """The losses by part are 1 - efficiency, which is the ratio of throughputs over the ranks."""
+    alone, together = _alone(tmp_path / "one"), _together(tmp_path / "two")
+    first, second = describe_rungs({1: [alone], 2: [together]})
+    assert first.efficiency.mid == 1.0
+    assert set(first.losses.values()) == {0.0}
+    assert second.efficiency.mid == pytest.approx(second.samples_per_second / first.samples_per_second / 2)
+    assert second.efficiency.mid == pytest.approx(20 / 36)
+    assert sum(second.losses.values()) == pytest.approx(1 - second.efficiency.mid)
+    assert second.losses[Part.TRANSFER] == pytest.approx(10 / 36)
+
+
+def test_a_batch_that_is_shared_out_is_seen_as_such(tmp_path: Path) -> None:
+    """Half the batch on each of two ranks, in half the time, is full efficiency."""
+    alone = _alone(tmp_path / "one")
+    half = ShortTraining(
+        ranks=2,
+        num_steps=9,
+        step_seconds=alone.step_seconds / 2,
+        samples=alone.samples,
+        parts={part: seconds / 2 for part, seconds in alone.parts.items()},
+        noise=0.01,
+    )
+    assert describe_rungs({1: [alone], 2: [half]})[1].efficiency.mid == pytest.approx(1.0)
+
+
+def test_rounds_that_differ_make_the_interval_wide(tmp_path: Path) -> None:
+    """It comes from how pairs of neighbours differ, and holds the middle."""
+    alone, together = _alone(tmp_path / "one"), _together(tmp_path / "two")
+    slower = ShortTraining(
+        ranks=2,
+        num_steps=9,
+        step_seconds=together.step_seconds * 1.2,
+        samples=together.samples,
+        parts={part: seconds * 1.2 for part, seconds in together.parts.items()},
+        noise=0.0,
+    )
+    alike = describe_rungs({1: [alone] * 3, 2: [together] * 3})[1].efficiency
+    differing = describe_rungs({1: [alone] * 3, 2: [together, slower, together]})[1].efficiency
+    assert differing.high / differing.low > alike.high / alike.low
+    assert differing.low < differing.mid < differing.high
+
+
+def test_ranks_that_train_alone_are_told_how(tmp_path: Path) -> None:
+    """Two processes that both call themselves rank 0 are no two ranks."""
+    made = MadeRun(tmp_path / "run")
+    for _ in range(12):
+        made.stretch({Phase.FORWARD: 4, Phase.BACKWARD: 8})
+    made.finish()
+    with pytest.raises(CannotReplay, match=r"did not train as 2 ranks.*init_process_group"):
+        read_short_training(read_run(tmp_path / "run"), 2)
+
+
+def test_ranks_without_an_exchange_are_told_which_is_missing(tmp_path: Path) -> None:
+    """A model outside of DistributedDataParallel."""
+    made = MadeRun(tmp_path / "run")
+    for _, rank in itertools.product(range(12), range(2)):
+        made.stretch({Phase.FORWARD: 4, Phase.BACKWARD: 8}, rank=rank)
+    made.finish()
+    with pytest.raises(CannotReplay, match="DistributedDataParallel"):
+        read_short_training(read_run(tmp_path / "run"), 2)
+
+
+def test_too_few_steps_are_no_measurement(tmp_path: Path) -> None:
+    """The first three do not count."""
+    made = MadeRun(tmp_path / "run")
+    for _ in range(6):
+        made.stretch({Phase.FORWARD: 4, Phase.BACKWARD: 8})
+    made.finish()
+    with pytest.raises(CannotReplay, match="3 plain steps"):
+        read_short_training(read_run(tmp_path / "run"), 1)

@@ -1,0 +1,85 @@
+"""Groups of ranks, with programs that need no PyTorch: what they are told, and what happens when one of them fails."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.base.errors import SettingsError
+from headrace.train.ranks.launch import Group, RanksFailed, run_group
+
+
+def _group(folder: Path, program: str, *, ranks: int = 2, patience: float = 60.0) -> Group:
+    return Group(
+        argv=(sys.executable, "-c", program), ranks=ranks, environment=os.environ, logs=folder, patience=patience
+    )
+
+
+def test_each_rank_knows_who_it_is(tmp_path: Path) -> None:
+    """The variables are those of torchrun, with one address for all."""
+    names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"]
+    run_group(_group(tmp_path, f"import os; print(*(os.environ[name] for name in {names}))"))
+    first, second = ((tmp_path / f"rank-{rank}.log").read_text().split() for rank in range(2))
+    assert first[:4] == ["0", "0", "2", "2"]
+    assert second[:4] == ["1", "1", "2", "2"]
+    assert first[4:] == second[4:]
+    assert first[4] == "127.0.0.1"
+
+
+def test_a_rank_that_dies_ends_the_others(tmp_path: Path) -> None:
+    """The error names it, its exit status and its last lines; the other one does not run on."""
+    program = (
+        "import os, sys, time\n"
+        "if os.environ['RANK'] == '1':\n    sys.exit('no such file: train.csv')\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    )
+    with pytest.raises(RanksFailed, match=r"rank 1 of 2 ended with exit status 1(.|\n)*no such file: train\.csv"):
+        run_group(_group(tmp_path, program))
+    if (tmp_path / "pid").exists():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_a_rank_that_is_killed_is_named_with_the_signal(tmp_path: Path) -> None:
+    """As the kernel does where memory runs out."""
+    program = "import os; os.kill(os.getpid(), 9)"
+    with pytest.raises(RanksFailed, match="rank 0 of 1 was ended by SIGKILL"):
+        run_group(_group(tmp_path, program, ranks=1))
+
+
+def test_ranks_that_hang_are_ended(tmp_path: Path) -> None:
+    """The error names those that still ran."""
+    program = "import os, time\nif os.environ['RANK'] == '1': time.sleep(600)"
+    with pytest.raises(RanksFailed, match=r"rank 1 of 2 still ran after 3 s.*--patience"):
+        run_group(_group(tmp_path, program, patience=3.0))
+
+
+def test_an_address_in_use_is_said(tmp_path: Path) -> None:
+    """A script that listens on a port of its own cannot when another one does."""
+    program = "raise OSError(98, 'Address already in use')"
+    with pytest.raises(RanksFailed, match=r"Address already in use(.|\n)*does the script listen on a port of its own"):
+        run_group(_group(tmp_path, program, ranks=1))
+
+
+def test_what_a_rank_leaves_behind_is_ended(tmp_path: Path) -> None:
+    """A loader worker of a rank that is done holds nobody up, and does not live on."""
+    program = (
+        "import subprocess, sys\n"
+        "left = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], stdout=2)\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(left.pid))"
+    )
+    run_group(_group(tmp_path, program, ranks=1))
+    stat = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":  # it was killed, and is on its way
+        time.sleep(0.01)
+
+
+def test_a_program_that_does_not_exist_is_no_setting(tmp_path: Path) -> None:
+    """It cannot be started."""
+    group = Group(argv=("/no/such/python",), ranks=1, environment={}, logs=tmp_path, patience=1.0)
+    with pytest.raises(SettingsError, match="cannot be started"):
+        run_group(group)
