@@ -52,7 +52,7 @@ class Loader:
         ranks: How many there are.
         end: `pad`, `drop` or `keep`; see `order.Course`.
         rejects: `raise`: a sample that cannot be read or transformed (an ItemRejected) ends the loop; `skip`: it is left out
-            of its batch and counted.
+            of its batch and counted. A batch of which nothing is left is not handed out; with several ranks it ends the loop.
 
     Raises:
         SourceError: If there are no shards, an index is not of its shard, or no sample can be read.
@@ -142,7 +142,13 @@ class Loader:
                 self._position = batch.after
                 self.num_rejected += rejected
                 self.num_repeated += batch.num_repeated
-                yield loaded
+                if rejected < len(batch.samples):
+                    yield loaded
+                elif self._ranks > 1:  # the others have a batch here, and would wait for this rank's gradients
+                    raise SourceError(
+                        f"all {rejected} samples of a batch of rank {self._rank} were rejected, so that it would have a batch "
+                        f"less than the other ranks; make batches larger, or pack what can be read"
+                    )
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -166,7 +172,7 @@ class Loader:
             except Exception as error:
                 error.add_note(f"headrace: in the transform of sample {self._reader.key(number)!r}")
                 raise
-        return self._collate(found), rejected
+        return self._collate(found) if found else None, rejected
 
 
 def _is_count(value: Any) -> bool:

@@ -222,3 +222,20 @@ def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any], data: Path) 
     """Before anything is read."""
     with pytest.raises(SettingsError):
         hr.loader(data, **{"batch": 4, **wrong})
+
+
+def refuse_all_but_one(sample: LoadedSample) -> int:
+    """Reject all samples but the last one."""
+    if sample.key != "052":
+        raise ItemRejected("not this one")
+    return number_of(sample)
+
+
+def test_a_batch_of_which_nothing_is_left_is_not_handed_out(data: Path) -> None:
+    """A loop over two values of each batch would fail on an empty one; where other ranks wait, it is an error."""
+    loader = hr.loader(data, 4, rejects="skip", transform=refuse_all_but_one, shuffle=False, end="keep")
+    assert [batch.tolist() for batch in loader] == [[52]]
+    assert loader.num_rejected == SIZE - 1
+    one_of_two = hr.loader(data, 4, rejects="skip", transform=refuse_all_but_one, shuffle=False, ranks=2)
+    with pytest.raises(SourceError, match="all 4 samples of a batch of rank 0 were rejected"):
+        list(one_of_two)
