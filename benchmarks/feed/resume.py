@@ -16,7 +16,7 @@ def run(*, quick: bool) -> dict[str, Any]:
     cases = 1_000
     wrong = sum(not _is_same(random.Random(seed)) for seed in range(cases))
     fresh, late = _first_batch(0), _first_batch(_LARGE - 10_000)
-    return {"cases": cases, "wrong": wrong, "state_bytes": len(Position(0, 0, 0).encode()),
+    return {"cases": cases, "wrong": wrong, "state_bytes": len(Position(0, 0, 0).encode(Order(1, 0))),
             "fresh_ms": fresh * 1e3, "late_ms": late * 1e3}  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def _is_same(draw: random.Random) -> bool:
             for course in courses:
                 one = next(course)
                 sequence += one.samples.tolist()[: len(one.samples) - one.num_repeated]
-        position = Position.decode(one.after.encode())
+        position = Position.decode(one.after.encode(order), order)
     epochs = len(sequence) // size + 1
     expected = [sample for epoch in range(epochs) for sample in order.samples(epoch, 0, size).tolist()]
     return sequence == expected[: len(sequence)]

@@ -192,14 +192,11 @@ def _taken(args: argparse.Namespace, folder: Path) -> Iterator[None]:
 
 
 def _print(args: argparse.Namespace, packed: Packed, result: Any, num_items: int) -> None:
-    from headrace.base.documents import encode_document
     from headrace.base.formatting import pluralize
 
     manifest = packed.manifest()
     if args.json:
-        import msgspec
-
-        write_json(msgspec.json.decode(encode_document(manifest)))
+        write_json(manifest)
         return
     shards = pluralize(len(manifest.shards), "shard")
     what = f"{pluralize(manifest.files, 'file')} ({manifest.bytes / 1e6:,.1f} MB) in {shards} of {packed.folder}"
@@ -215,16 +212,13 @@ def _print(args: argparse.Namespace, packed: Packed, result: Any, num_items: int
 
 
 def _try(args: argparse.Namespace) -> int:
-    from headrace.base.documents import encode_document
     from headrace.cli import EXIT_DONE
     from headrace.cli.pack_try import describe, try_formats
 
     place = Path(args.output).parent if args.output else Path.cwd()
     document = try_formats(_open_source(args.source, Path(args.output or place / "packed")), args.try_number, place)
     if args.json:
-        import msgspec
-
-        write_json(msgspec.json.decode(encode_document(document)))
+        write_json(document)
         return EXIT_DONE
     for line in describe(document):
         write(line)

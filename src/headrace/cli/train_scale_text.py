@@ -71,8 +71,8 @@ def _losses(document: ScalingDocument) -> list[str]:
     if not rungs:
         return []
     rows: list[tuple[str, ...]] = [("efficiency lost to", *(pluralize(rung.ranks, "rank") for rung in rungs))]
-    rows += [(str(part), *(f"{rung.losses[part]:+.1%}" for rung in rungs)) for part in Part]
-    rows.append(("together", *(f"{1 - rung.efficiency.mid:+.1%}" for rung in rungs)))
+    rows += [(str(part), *(f"{rung.losses[part]:+z.1%}" for rung in rungs)) for part in Part]
+    rows.append(("together", *(f"{1 - rung.efficiency.mid:+z.1%}" for rung in rungs)))
     return align_columns(rows)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.base.documents import encode_document
 from headrace.base.errors import DeliveryFailed, DeliveryRejected, SettingsError
 from headrace.base.records import Job
 from headrace.store.formats import FORMATS, sync_folder
@@ -40,6 +41,16 @@ from headrace.store.tar_header import BLOCK, padded
 from headrace.store.turns import Turns
 
 logger = logging.getLogger("headrace")
+
+
+class _Unreadable(msgspec.Struct):
+    """A line of `unreadable.jsonl`."""
+
+    id: str
+    reason: str
+
+
+_decode_unreadable = msgspec.json.Decoder(_Unreadable).decode
 
 #: Bytes that wait in memory for their turn.
 _MOST_HELD = 64 << 20
@@ -329,15 +340,15 @@ class Packed:
     def _note_reason(self, one: str, reason: str) -> None:
         self._reasons[one] = reason
         with (self.folder / UNREADABLE).open("ab") as file:
-            file.write(msgspec.json.encode({"id": one, "reason": reason}) + b"\n")
+            file.write(encode_document(_Unreadable(one, reason)) + b"\n")
 
     def _read_reasons(self) -> dict[str, str]:
         path, found = self.folder / UNREADABLE, {}
         for line in path.read_bytes().splitlines() if path.exists() else ():
             try:
-                record = msgspec.json.decode(line)
-                found[record["id"]] = record["reason"]
-            except (msgspec.DecodeError, KeyError, TypeError, UnicodeError):  # cut off by a kill
+                record = _decode_unreadable(line)
+                found[record.id] = record.reason
+            except (msgspec.DecodeError, UnicodeError):  # cut off by a kill
                 continue
         return {one: reason for one, reason in found.items() if self._turns.knows(one)}
 
@@ -348,7 +359,7 @@ class Packed:
             path.unlink(missing_ok=True)
             return
         ordered = sorted(self._reasons, key=self._turns.place)
-        lines = [msgspec.json.encode({"id": one, "reason": self._reasons[one]}) + b"\n" for one in ordered]
+        lines = [encode_document(_Unreadable(one, self._reasons[one])) + b"\n" for one in ordered]
         replace_file(path, lambda file: file.write(b"".join(lines)))
 
 

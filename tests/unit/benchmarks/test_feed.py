@@ -40,8 +40,8 @@ def test_a_case_of_resuming_can_be_wrong(monkeypatch: pytest.MonkeyPatch) -> Non
     """An order that skips one sample on resuming is found."""
     assert all(resume._is_same(random.Random(seed)) for seed in range(20))
 
-    def skip(state: bytes) -> resume.Position:
-        found = decode(state)
+    def skip(state: bytes, order: resume.Order) -> resume.Position:
+        found = decode(state, order)
         return resume.Position(found.seed, found.epoch, found.place + 1)
 
     decode = resume.Position.decode

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from headrace.cli import COMMANDS, main, pipeline_arguments
-from headrace.cli.compare import _status
+from headrace.cli.compare import exit_status
 from headrace.cli.compare import share as read_share
 from headrace.runs.formats.comparison import ComparisonDocument
 
@@ -234,4 +234,4 @@ def test_status(changes: dict[str, Any], status: int) -> None:
         "is_regression": False,
         "pairs_needed": None,
     }
-    assert _status(msgspec.convert(plain | changes, ComparisonDocument)) == status
+    assert exit_status(msgspec.convert(plain | changes, ComparisonDocument)) == status

@@ -93,7 +93,9 @@ def test_putting_the_worst_group_back_mends_it_too(twin: Any, nets: ModuleType, 
 def test_harm_that_is_everywhere_is_said(case: Any, tmp_path: Path) -> None:
     """In an ordinary network no few groups are to blame for what int8 costs."""
     fold(case.model, tmp_path / "folded.onnx")
-    whole = quantized(case, tmp_path / "folded.onnx", tmp_path / "int8.onnx")
+    whole = tmp_path / "int8.onnx"
+    # Weights of seven bits: products of eight saturate in a few layers on processors without VNNI, which is to blame there.
+    quantize(tmp_path / "folded.onnx", case.calibration.inputs, whole, preset=X86)
     with pytest.raises(EngineError, match="no few groups"):
         revert(whole, tmp_path / "folded.onnx", case.calibration.inputs, tmp_path / "mended.onnx", goal=1e-9)
     with pytest.raises(EngineError, match="stopped by the budget with 0 of"):  # at once, and not blamed on the groups

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 import msgspec
 
+from headrace.base.documents import decode_document
 from headrace.base.errors import RunFolderError
 from headrace.base.formatting import pluralize
 
@@ -202,11 +203,10 @@ class TraceFile:
         for text in (document, document[:-1].rstrip().rstrip(b",") + b"}"):
             for one in (text, _repair(text)):
                 try:
-                    found = msgspec.json.decode(one)
-                except _UNREADABLE:
+                    found = decode_document(one, dict[str, Any])
+                except msgspec.DecodeError:
                     continue
-                if isinstance(found, dict):
-                    self.about |= {name: value for name, value in found.items() if name != "traceEvents"}
+                self.about |= {name: value for name, value in found.items() if name != "traceEvents"}
                 return
 
     def problems(self) -> list[str]:
