@@ -211,7 +211,7 @@ def test_the_cost_of_items_is_at_least_what_they_computed(tmp_path: Path) -> Non
     steps, _ = _read(tmp_path / "run")
     items = steps.batches.work[LoaderWork.ITEMS]
     assert (items.cpu >= 4 * _ITEM_CPU_SECONDS).all()
-    assert (items.wall >= items.cpu).all()
+    assert (items.wall >= items.cpu - 1e-4).all()  # two clocks are read one after the other
 
 
 def test_an_iterator_that_is_dropped_half_way_ends_at_once(tmp_path: Path) -> None:
