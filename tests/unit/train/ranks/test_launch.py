@@ -74,8 +74,14 @@ def test_what_a_rank_leaves_behind_is_ended(tmp_path: Path) -> None:
     )
     run_group(_group(tmp_path, program, ranks=1))
     stat = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
-    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":  # it was killed, and is on its way
+
+    def is_gone() -> bool:
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+    given_up = time.monotonic() + 60.0
+    while not is_gone() and time.monotonic() < given_up:  # it was killed, and is on its way
         time.sleep(0.01)
+    assert is_gone()
 
 
 def test_a_program_that_does_not_exist_is_no_setting(tmp_path: Path) -> None:
