@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 from headrace.base.errors import EngineError, SettingsError  # noqa: E402
 from headrace.cli import main  # noqa: E402
 from headrace.engines import engine, networks  # noqa: E402
+from headrace.validate import measuring  # noqa: E402
 
 EXAMPLE = np.zeros((1, 3, 8, 8), np.float32)
 
@@ -258,7 +259,11 @@ def test_a_variant_of_the_torch_engine_is_validated(
         "pipeline = hr.Pipeline(hr.folder('photos'), module=Work(), delivery=hr.jsonl('out.jsonl'))\n"
     )
     variant = "small.pt@torch,network=jobs"
-    status = main(["validate", variant, f"{variant},precision=bf16", "--pipeline", "torch_jobs:pipeline", "--json"])
+    command = ["validate", variant, f"{variant},precision=bf16", "--pipeline", "torch_jobs:pipeline", "--json"]
+    with measuring.using(
+        cpu_flags=lambda: frozenset({"avx512_bf16"})
+    ):  # it is right without, and refused for being slow
+        status = main(command)
     out, err = capsys.readouterr()
     assert out, err
     document = json.loads(out)
