@@ -104,9 +104,15 @@ class JsonLog(logging.Handler):
 
     # --- what comes in
 
-    def createLock(self) -> None:  # noqa: N802 - of logging: whose lock would be held while a user's __str__ runs
-        """Do without the handler's lock: what is shared here has locks of its own."""
-        self.lock = None
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Emit what passes the filters, without the handler's lock, which would be held while a user's `__str__` runs.
+
+        What is shared here has locks of its own.
+        """
+        passed = self.filter(record)
+        if passed:
+            self.emit(passed if isinstance(passed, logging.LogRecord) else record)
+        return bool(passed)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Make a line of a record; whatever is wrong with it, the caller goes on."""
