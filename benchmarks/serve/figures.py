@@ -10,6 +10,10 @@ _T95 = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8:
 _T95_MORE = 2.2
 
 
+#: The status of a request that was never sent: its client had no connection for it.
+UNSENT = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """One request; times in seconds of one clock."""
@@ -20,7 +24,7 @@ class Sent:
     """When it was; later where the client was late or had no free connection."""
     ended: float
     status: int
-    """Of the answer; 0: there was none, the connection ended."""
+    """Of the answer; 0: there was none, the connection ended; UNSENT: nor was there a request."""
 
     @property
     def latency(self) -> float:
@@ -53,17 +57,19 @@ def summarize(requests: Sequence[Sent], seconds: float, deadline_seconds: float 
     good = [one.latency for one in requests if one.status == 200]
     limit = math.inf if deadline_seconds is None else deadline_seconds
     statuses: dict[str, int] = {}
-    for one in requests:
+    sent = [one for one in requests if one.status != UNSENT]
+    for one in sent:
         statuses[str(one.status)] = statuses.get(str(one.status), 0) + 1
     return {
         "rate": len(good) / seconds,
         "goodput": sum(latency <= limit for latency in good) / seconds,
         "offered": len(requests) / seconds,
+        "sent_rate": len(sent) / seconds,
         "requests": len(requests),
         "statuses": statuses,
         **in_milliseconds(good),
         "refused": in_milliseconds([one.ended - one.sent for one in requests if one.status in (429, 503)]),
-        "sent_late": in_milliseconds([one.sent - one.intended for one in requests]),
+        "sent_late": in_milliseconds([one.sent - one.intended for one in sent]),
     }
 
 

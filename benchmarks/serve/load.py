@@ -3,7 +3,8 @@
 How this works: one event loop, one protocol object per connection, requests written as bytes that were made beforehand,
 answers found by their Content-Length. A closed loop sends the next request when an answer is there. An open loop sends at the
 times of a schedule, whatever the server does: a request for which no connection is free waits in the client, and its latency
-counts from the intended send. A timer of the kernel wakes the loop, since the loop's own timers count whole milliseconds.
+counts from the intended send; or, if the order says so, it is not sent. A timer of the kernel wakes the loop, since the loop's
+own timers count whole milliseconds.
 
     python -m benchmarks.serve.load < ORDER.json
 """
@@ -26,7 +27,7 @@ from typing import Any
 
 from benchmarks.paths import ROOT
 from benchmarks.serve import arrivals
-from benchmarks.serve.figures import Sent, in_milliseconds, summarize
+from benchmarks.serve.figures import UNSENT, Sent, in_milliseconds, summarize
 
 #: Seconds that answers may still take when nothing is sent any more.
 _PATIENCE_SECONDS = 10.0
@@ -58,6 +59,9 @@ class Order:
     deadline_ms: float | None = None
     """Later answers are no goodput; `deadline_header`, if named, tells the server."""
     deadline_header: str = ""
+    waits_for_connection: bool = True
+    """Whether a request of an open loop for which no connection is free waits; if not, it is never sent: who has as many under
+    way as it may have gives up at once, as its deadline would pass here."""
     every_request: bool = False
     """Return the intended send, the end and the status of each request too."""
 
@@ -137,7 +141,7 @@ class Client:
             self._send(began, self._order.connections)
             await asyncio.sleep(window[1] - began)
             self._is_over = True
-        sent = len(self.requests)
+        sent = sum(one.status != UNSENT for one in self.requests)
         cpu_us = (time.process_time() - cpu) / max(1, sent) * 1e6
         answered = sum(one.status == 200 for one in self.requests)
         own = {"said": self.said, "sent": sent, "answered": answered, "client_cpu_us": cpu_us}
@@ -178,8 +182,10 @@ class Client:
                 self._idle.pop()
             if self._idle:
                 self._write(self._idle.pop(), intended)
-            else:
+            elif self._order.waits_for_connection:
                 self._waiting.append(intended)
+            else:
+                self.requests.append(Sent(intended, intended, intended, UNSENT))
 
     def _write(self, connection: "_Connection", intended: float) -> None:
         self._number += 1

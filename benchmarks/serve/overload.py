@@ -1,4 +1,9 @@
-"""More requests than there is room for, with a deadline: what is answered in time, and at whose cost."""
+"""More requests than there is room for, with a deadline: what is answered in time, and at whose cost.
+
+The client has a thousand connections. A request that finds none free is not sent: it would wait in the client, in a queue that
+grows for as long as more is offered than the server can answer and refuse, and every answer would be late before its request
+was sent. So three rates are given: offered, sent, and answered in time.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +37,7 @@ class Device:
 #: The first asks for all that the front can do on two cores; the second tells what admission is worth where the cores are not
 #: what is short, such as beside other programs.
 DEVICES = {"fast": Device(LAUNCH_SECONDS, ITEM_SECONDS, 100.0), "slow": Device(0.02, 0.002, 300.0)}
-#: As many requests as may be under way in the client; beyond it they wait there, and their deadline passes.
+#: As many requests as may be under way.
 _CONNECTIONS = 1_000
 
 
@@ -60,13 +65,15 @@ def measure_overload(
 def _overloaded(server: Server, workload: Workload, peak: float, settings: Mapping[str, float]) -> dict[str, Any]:
     counts = Path(f"{workload.settings['lock']}.counts")
     before = read_counts(counts)[1]
-    load = server.offered(connections=_CONNECTIONS, **settings)
+    load = server.offered(connections=_CONNECTIONS, waits_for_connection=False, **settings)
     computed = read_counts(counts)[1] - before
     answered = load["answered"]
     return {
         "peak": peak,
         "seconds": settings["seconds"],
         "offered": load["offered"],
+        "sent": load["sent_rate"],
+        "goodput": load["goodput"],
         "goodput_share": load["goodput"] / peak,
         "p99_ms": load["p99_ms"],
         "refused_p99_ms": load["refused"]["p99_ms"],

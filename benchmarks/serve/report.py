@@ -11,6 +11,9 @@ _TITLES = {
 }
 
 
+_SENT = "Sent is what is offered while one of the client's 1,000 connections is free; what finds none is not sent."
+
+
 def as_text(result: Mapping[str, Any]) -> str:
     """Return Markdown."""
     lines = [
@@ -88,15 +91,16 @@ def _overload(part: Mapping[str, Any]) -> list[str]:
     seconds = next(iter(part["rows"].values()))["seconds"]
     lines = [f"## Overload: {part['title']}, for {seconds:.0f} s each", ""]
     lines += [
-        "| offered | goodput of the peak | p99, ms | refused after, p99 ms | computed for nobody | statuses |",
-        "|---|---|---|---|---|---|",
+        "| | offered/s | sent/s | in time/s | of the peak | p99, ms | refused after, p99 ms | computed for nobody | statuses |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in part["rows"].items():
-        numbers = [f"{row['goodput_share']:.1%}", _number(row["p99_ms"]), _number(row["refused_p99_ms"])]
+        numbers = [f"{row[rate]:.0f}" for rate in ("offered", "sent", "goodput")]
+        numbers += [f"{row['goodput_share']:.1%}", _number(row["p99_ms"]), _number(row["refused_p99_ms"])]
         lines.append(
             f"| {name} | {' | '.join(numbers)} | {row['computed_for_nobody']} of {row['computed']} | {row['statuses']} |"
         )
-    return lines
+    return [*lines, "", _SENT]
 
 
 def _hostile(part: Mapping[str, Any]) -> list[str]:

@@ -123,6 +123,26 @@ def test_an_open_loop_sends_whatever_the_server_does(tmp_path: Path) -> None:
     assert figures["client_late"]["p50_ms"] < figures["sent_late"]["p50_ms"]
 
 
+def test_what_finds_no_connection_is_not_sent_if_the_order_says_so(tmp_path: Path) -> None:
+    """It is offered all the same, and nothing waits in the client."""
+    held = threading.Event()
+
+    def answer(number: int) -> bytes:
+        if number == 0:
+            threading.Timer(0.3, held.set).start()
+        held.wait(10)
+        return b"200 OK"
+
+    with _server(answer) as port:
+        order = _order(port, tmp_path, intervals=(0.02,), seconds=0.21, waits_for_connection=False)
+        figures = asyncio.run(Client(order).run())
+    assert figures["requests"] == len(order.schedule()) > 1
+    assert figures["statuses"] == {"200": 1}
+    assert figures["sent"] == 1
+    assert figures["sent_rate"] == pytest.approx(1 / order.seconds)
+    assert figures["offered"] == pytest.approx(figures["requests"] / order.seconds)
+
+
 def test_refusals_and_lost_connections_are_counted_apart(tmp_path: Path) -> None:
     """A server that ends the connection gets a new one, and the request counts as lost."""
     answers = {1: b"429 Too Many Requests", 2: b"", 3: b"503 Service Unavailable"}

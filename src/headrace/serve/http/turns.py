@@ -1,8 +1,13 @@
 """Turns of the front's loop: how much is read in one, and when it came.
 
-How this works: all that is ready is looked at in each turn. Of more than 64 connections the 64 are read that have been ready
-for longest. So answers leave after a few milliseconds even where a thousand connections are ready at once, and a request that
-waited for its turn is as old as it is, and not as new as the turn in which it is read.
+How this works: all that is ready is looked at in each turn. Of more than 64 connections 64 are read: those that have been ready
+for the shortest time, and beside them a few that have been ready for longest. So answers leave after a few milliseconds even
+where a thousand connections are ready at once, and a request that waited for its turn is as old as it is, and not as new as the
+turn in which it is read.
+
+In order of age alone all would wait equally once more comes than can be read or refused. Then each is read when its deadline is
+about to pass, the front is busy with refusals, and the device is idle. Now what has just come is answered in time, and what
+came too early for that is refused little by little.
 """
 
 from __future__ import annotations
@@ -19,9 +24,9 @@ from headrace.base.clock import Clock
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
 
-#: Connections that are read in one turn. To read those first that came last was tried under twice the load that the front can
-#: take: no more was answered in time.
-MOST = 64
+#: Connections that are read in one turn, and how many of them are those that have been ready for longest. A quarter of the turn
+#: for these would cost answers, as refusals take time, too; a sixteenth would let them wait for twice as long.
+MOST, OLDEST = 64, 8
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _Ready = list[tuple[selectors.SelectorKey, int]]
 
@@ -113,7 +118,8 @@ class TurnSelector(selectors.EpollSelector):
         now_ns = self._turn.begin(len(found))
         since = {descriptor: at_ns for descriptor, at_ns in self._since.items() if descriptor in found}
         since.update(dict.fromkeys(found.keys() - since.keys(), now_ns))
-        chosen = list(islice(since, MOST))  # what came first stands first
+        chosen = list(islice(reversed(since), MOST - OLDEST))  # what came last stands last
+        chosen += islice(since, min(OLDEST, len(since) - len(chosen)))
         self._turn.begin(len(found), {descriptor: since.pop(descriptor) for descriptor in chosen})
         self._since = since
         return [(descriptor, found[descriptor]) for descriptor in chosen]

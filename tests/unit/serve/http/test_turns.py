@@ -14,13 +14,13 @@ from headrace.testing import FakeClock
 
 
 class Bench:
-    """Five connections, of which two are read in a turn of a second."""
+    """Connections, of which `turns.MOST` are read in a turn of a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_connections: int) -> None:
         self.clock = FakeClock()
         self.turn = Turn(self.clock)
         self.selector = TurnSelector(self.turn)
-        self.pairs = [socket.socketpair() for _ in range(5)]
+        self.pairs = [socket.socketpair() for _ in range(num_connections)]
         for mine, _ in self.pairs:
             self.selector.register(mine, selectors.EVENT_READ)
 
@@ -43,9 +43,21 @@ class Bench:
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    """See `Bench`."""
-    monkeypatch.setattr(turns, "MOST", 2)
-    found = Bench()
+    """Five, of which two are read in a turn, one of them as the oldest."""
+    yield from make_bench(monkeypatch, 5, most=2, oldest=1)
+
+
+@pytest.fixture
+def crowd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Forty, of which eight are read in a turn, one of them as the oldest."""
+    yield from make_bench(monkeypatch, 40, most=8, oldest=1)
+
+
+def make_bench(monkeypatch: pytest.MonkeyPatch, num_connections: int, *, most: int, oldest: int) -> Iterator[Bench]:
+    """Yield a bench, and close it."""
+    monkeypatch.setattr(turns, "MOST", most)
+    monkeypatch.setattr(turns, "OLDEST", oldest)
+    found = Bench(num_connections)
     yield found
     found.selector.close()
     for pair in found.pairs:
@@ -53,22 +65,38 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
             one.close()
 
 
-def test_of_many_that_are_ready_the_oldest_are_read(bench: Bench) -> None:
-    """Who has waited goes before what comes now, and keeps its age."""
+def test_of_many_that_are_ready_the_newest_and_the_oldest_are_read(bench: Bench) -> None:
+    """What comes now is read now, beside one that has waited; who waits keeps its age."""
     bench.send(0, 1, 2, 3)
     first = bench.read()
     assert list(first.values()) == [0, 0]
     bench.send(4)
     second = bench.read()
-    assert second == dict.fromkeys({0, 1, 2, 3} - first.keys(), 1)
-    assert bench.read() == {4: 1}
+    assert second.pop(4) == 0
+    assert list(second.values()) == [1]
+    (last,) = {0, 1, 2, 3} - first.keys() - second.keys()
+    assert bench.read() == {last: 2}
     bench.send(4)
     assert bench.read() == {4: 0}
     assert bench.read() == {}
 
 
+def test_what_comes_in_time_is_read_in_time_though_all_are_ready_all_the_time(crowd: Bench) -> None:
+    """Whoever is read sends again at once, five turns' worth of them: in order of age each would be read five turns late."""
+    crowd.send(*range(40))
+    ages: list[float] = []
+    read: set[int] = set()
+    for _ in range(40):
+        now = crowd.read()
+        crowd.send(*now)
+        ages += now.values()
+        read |= now.keys()
+    assert sum(age <= 1 for age in ages) >= len(ages) * 7 // 8
+    assert read == set(range(40))
+
+
 def test_nobody_waits_for_ever(bench: Bench) -> None:
-    """Each of them is read, though one that was read is ready again in each turn."""
+    """While two new ones come in each turn, one of the others is read as well."""
     bench.send(0, 1, 2, 3, 4)
     read = set(bench.read())
     for _ in range(4):
