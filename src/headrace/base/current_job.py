@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from headrace.base.errors import SettingsError
+from headrace.base.errors import ItemError, SettingsError
 from headrace.base.records import Job
 
 
@@ -24,6 +24,15 @@ class Worked(Protocol):
     def job(self) -> Job:
         """The job that it belongs to."""
         ...
+
+
+class Returned(Worked, Protocol):
+    """An item that came back from a child process."""
+
+    value: Any
+    """What the next stage takes; after an error what this one took."""
+    error: ItemError | None
+    """Why the stage failed; None while all is well."""
 
 
 class _Hands(threading.local):

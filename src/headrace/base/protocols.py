@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from headrace.base.calls import Call
+from headrace.base.current_job import Returned, Worked
 from headrace.base.plan import SourcePlan
 from headrace.base.policies.retry import PostponePolicy
 from headrace.base.records import Burial, DeadLetter, Job, Kept, Message, Postponed, QueueStatistics
@@ -517,4 +518,38 @@ class Instrument(Protocol):
 
     def wrap(self, stage: str, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function that the worker calls instead of `call` (the result of the stage's `open`), or `call` itself."""
+        ...
+
+
+@runtime_checkable
+class Correspondent(Protocol):
+    """An instrument that also learns what its copies see in child processes (`executor = "process"`).
+
+    There no job is at hand. So each request carries what the copy has to know of its items, and each answer what the copy
+    noted: plain values and arrays, which go the way of the items' own. The pickled instrument has the methods of
+    `Correspondence`. None of them may raise.
+    """
+
+    def brief(self, items: Sequence[Worked]) -> Any:
+        """Return what the copy has to know of the items that it is about to see."""
+        ...
+
+    def learn(self, stages: Sequence[str], items: Sequence[Returned], notes: Any) -> None:
+        """Take what a copy noted of items that have been through these stages, and have their values or errors now.
+
+        `notes` is None if the process died with the items in its hands.
+        """
+        ...
+
+
+@runtime_checkable
+class Correspondence(Protocol):
+    """The copy of a `Correspondent` in a child process."""
+
+    def begin(self, items: Sequence[Worked], brief: Any) -> None:
+        """Take note of the items that come next, in the order of the brief."""
+        ...
+
+    def report(self) -> Any:
+        """Return what was noted since `begin`, and forget it."""
         ...

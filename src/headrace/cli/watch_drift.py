@@ -70,8 +70,6 @@ def open_companion(
     baseline = folder.baseline()
     key, hours = _strata_of(args, baseline)
     window_items = args.drift_window or (baseline.window_items if baseline else WINDOW_ITEMS)
-    parts = parts_of(pipeline)
-    _warn_of_processes(parts, plan)
     collector = Collector(
         key,
         hours=hours,
@@ -87,7 +85,7 @@ def open_companion(
             yield
         _tell(watcher)
 
-    return Companion(instruments=[DriftInstrument(collector, parts)], watch=watch)
+    return Companion(instruments=[DriftInstrument(collector, parts_of(pipeline))], watch=watch)
 
 
 def open_beside_workers(args: argparse.Namespace) -> BesideWorkers | None:
@@ -124,17 +122,6 @@ def _strata_of(args: argparse.Namespace, baseline: DriftBaseline | None) -> tupl
             )
         found.append(given if given is not None else usual)
     return found[0], found[1]
-
-
-def _warn_of_processes(parts: dict[str, Any], plan: Plan) -> None:
-    import logging
-
-    outside = [name for name in parts if name in plan.stages and plan.stages[name].executor == "process"]
-    if outside:
-        logging.getLogger("headrace").warning(
-            "--drift: %s in child processes (executor = \"process\"), where nothing is counted; only other stages are seen",
-            f"{' and '.join(outside)} run" if len(outside) > 1 else f"{outside[0]} runs",
-        )  # fmt: skip
 
 
 def _tell(watcher: DriftWatcher) -> None:

@@ -49,6 +49,7 @@ from headrace.base.policies.batching import ReleaseReason
 from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import Job
 from headrace.base.signals import ignore_signals, start_sheltered
+from headrace.pipeline.correspondence import Copies, Letters
 from headrace.pipeline.garbage import GrowthWatch, calm_garbage_collector
 from headrace.pipeline.group import Group, new_batch_id
 from headrace.pipeline.item import Item, StageTiming
@@ -80,6 +81,8 @@ class _Request(msgspec.Struct, array_like=True):
     placements: list[Placement | None]
     deadlines: list[int | None]
     """Of the items' jobs, ns of the clock that all processes of a host share: waits in the child end with them."""
+    briefs: list[Any]
+    """Of instruments, see `correspondence`; empty at warm-up, of which nothing is noted."""
 
 
 class _Failure(msgspec.Struct, array_like=True):
@@ -98,6 +101,7 @@ class _NotStarted(msgspec.Struct, array_like=True):
 
 class _Answer(msgspec.Struct, array_like=True):
     values: bytes
+    """Of the items, and behind them what the copies of instruments noted."""
     arena: str
     timings: list[list[StageTiming]]
     failures: list[_Failure | None]
@@ -138,6 +142,7 @@ class RemoteGroup:
         self._limit_name = "run.stall_seconds" if own is None else "time_limit_seconds"
         self._counts = counts
         self._variants = variants
+        self._letters = Letters(spec.instruments, spec.stages)
         self.process_id = os.getpid()
         self._killed = threading.Event()
         self._restarts = Restarts(RestartPolicy())
@@ -165,6 +170,7 @@ class RemoteGroup:
             (item,) = items
             item.error = answer.locate(self._spec.stages[0].name, item.id)
             item.timings.append(StageTiming(0, started, _now_ns(), item.num_bytes, 0, None, "failed"))
+            self._letters.learn(items, None)
         else:
             for item in items:
                 self.run([item], ReleaseReason.SPLIT)
@@ -181,6 +187,7 @@ class RemoteGroup:
                 *(values, self._arena.name, reason, False, metered),
                 placements=[item.placement for item in items],
                 deadlines=[item.job.deadline_ns for item in items],
+                briefs=self._letters.brief(items),
             ),
             limit,
         )
@@ -194,7 +201,9 @@ class RemoteGroup:
             values = pack([item.value], self._arena)
         except (StageFailed, Shortage):
             return CostCurve(device)  # the item's own turn will tell
-        answer = self._ask(_Request(values, self._arena.name, None, True, False, [item.placement], [None]), self._limit)
+        answer = self._ask(
+            _Request(values, self._arena.name, None, True, False, [item.placement], [None], []), self._limit
+        )
         if isinstance(answer, ItemError):
             return CostCurve(device, not_measured=f"the stage's process was lost during warm-up: {answer}")
         curve = answer.curve or CostCurve(device)
@@ -249,6 +258,7 @@ class RemoteGroup:
                 self._answers.close()
             self._answers = Arena(answer.arena)
         values = unpack(answer.values, self._answers, copy=True)
+        values, notes = values[: len(items)], values[len(items) :]
         # A child counts from one again when it is replaced: what is told is counted here.
         numbers: defaultdict[int, int] = defaultdict(new_batch_id)
         for rows in answer.timings:
@@ -264,6 +274,7 @@ class RemoteGroup:
             else:
                 item.value = value
                 item.num_bytes, item.shape_key = measure(value)
+        self._letters.learn(items, notes)
         for name, number in answer.counts.items():
             self._counts[name] = self._counts.get(name, 0) + number
         for variant in answer.variants:
@@ -412,7 +423,8 @@ def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str, set
             results.close()
         return
     connection.send_bytes(b"ready")
-    child = _Child(opened.group, opened.counts, opened.variants, results, metering, connection)
+    copies = Copies(spec.instruments)
+    child = _Child(opened.group, opened.counts, opened.variants, results, metering, connection, copies)
     growth = GrowthWatch()
     with calm_garbage_collector(), contextlib.suppress(EOFError, OSError):
         while True:
@@ -438,6 +450,7 @@ class _Child:
     results: Arena
     metering: Metering
     connection: Connection
+    copies: Copies
     requests: Arena | None = None
 
     def answer(self, request: _Request) -> bytes:
@@ -458,10 +471,11 @@ class _Child:
         if request.warm_up:
             curve = self.group.warm_up(items[0], lambda size: self.connection.send_bytes(b"%s%d" % (_CALLING, size)))
         else:
+            self.copies.begin(items, request.briefs)
             give_results = self.group.run(items, ReleaseReason(request.reason) if request.reason else None)
             if give_results is not None:
                 give_results()
-        return self._encode(items, curve)
+        return self._encode(items, curve, [] if request.warm_up else self.copies.report())
 
     def close(self) -> None:
         """Give the shared memory back."""
@@ -469,8 +483,8 @@ class _Child:
         if self.requests is not None:
             self.requests.close()
 
-    def _encode(self, items: list[Item], curve: CostCurve | None) -> bytes:
-        packed = self._pack(items)
+    def _encode(self, items: list[Item], curve: CostCurve | None, notes: list[Any]) -> bytes:
+        packed = self._pack(items, notes)
         answer = _Answer(
             packed,
             self.results.name,
@@ -484,9 +498,9 @@ class _Child:
         self.counts.clear()
         return msgspec.msgpack.encode(answer)
 
-    def _pack(self, items: list[Item]) -> bytes:
+    def _pack(self, items: list[Item], notes: list[Any]) -> bytes:
         try:
-            return pack([None if item.error else item.value for item in items], self.results)
+            return pack([*(None if item.error else item.value for item in items), *notes], self.results)
         except (StageFailed, Shortage):
             # Find out whose value it is; the others travel.
             for item in items:
@@ -494,7 +508,7 @@ class _Child:
                     pack(None if item.error else item.value, self.results)
                 except (StageFailed, Shortage) as error:
                     item.error = error
-            return pack([None if item.error else item.value for item in items], self.results)
+            return pack([None if item.error else item.value for item in items] + [None] * len(notes), self.results)
 
 
 def _failure(error: ItemError) -> _Failure:

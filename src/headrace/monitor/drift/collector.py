@@ -8,26 +8,22 @@ raises: what cannot be counted is counted as lost, and said once.
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 import threading
 import time
-import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from headrace.base.errors import ItemError
 from headrace.base.records import Job
 from headrace.monitor.drift.answers import read_answer
-from headrace.monitor.drift.inputs import FILE_STATISTICS, measure_file, measure_value
+from headrace.monitor.drift.entries import Choice, Entry, measure_entry, number_of
 from headrace.monitor.drift.pixels import PIXEL_FEATURES, measure_pixels
-from headrace.monitor.drift.slower import SIZES, product_of
 from headrace.monitor.drift.statistics import OWN, SECONDS
 from headrace.monitor.drift.sums import Adder
 from headrace.runs.formats.drift import DriftWindow
@@ -38,8 +34,6 @@ logger = logging.getLogger("headrace")
 BUDGET_RATIO = 0.003
 #: One item of so many is looked at closely, at the beginning and at most.
 FIRST_STEP, MOST_STEP = 8, 1024
-#: Files' heads are read of so many times more items.
-_HEADS_PER_LOOK = 4
 #: Parts of a window, so that those of several processes make windows of the right size.
 PARTS_PER_WINDOW = 8
 #: Parts that wait for the thread that takes them; the oldest are lost then.
@@ -89,7 +83,7 @@ class Collector:
 
     def looks_at(self, job: Job) -> bool:
         """Return whether this item is looked at closely."""
-        return zlib.crc32(job.id.encode("utf-8", "replace")) % self.step == 0
+        return Choice(number_of(job), self.step).is_looked_at
 
     def enter(self, job: Job, value: Any, stage: str, result: Any, error: BaseException | None, cpu_ns: int) -> None:
         """Note that an item passed its first stage, which decodes it where there is anything to decode.
@@ -112,32 +106,18 @@ class Collector:
         self._spent_ns += time.thread_time_ns() - began  # a race may lose some, which adapts a little later
 
     def _enter(self, job: Job, value: Any, stage: str, result: Any, error: BaseException | None, cpu_ns: int) -> None:
-        number = zlib.crc32(job.id.encode("utf-8", "replace"))
-        is_looked_at = number % self.step == 0
-        counts = ["items"]
-        names: Sequence[str] = ()
-        values: Sequence[float] = ()
-        if error is not None:
-            counts += ["refused", error.code if isinstance(error, ItemError) else "decode.error"]
-        head = None
-        if isinstance(value, bytes) and number % max(1, self.step // _HEADS_PER_LOOK) == 0:
-            head = measure_file(value)
-        if head is not None:
-            counts += head[1]
-            if error is None and cpu_ns > 0:
-                seconds, (pixels, num_bytes, *_) = math.log10(cpu_ns * 1e-9), head[0]
-                names = _names_of_file(stage)
-                values = (*head[0], seconds, seconds * pixels, seconds * num_bytes)
-        elif is_looked_at and error is None and not (isinstance(result, np.ndarray) and result.ndim == 3):
-            found = measure_value(result if isinstance(result, np.ndarray) else value)
-            names, values = tuple(found), tuple(found.values())
+        number = number_of(job)
+        self.add_entry(job, measure_entry(Choice(number, self.step), value, stage, result, error, cpu_ns))
+
+    def add_entry(self, job: Job, entry: Entry) -> None:
+        """Count an item that passed its first stage."""
         with self._lock:
             adder = self._adder
             stratum = adder.stratum(self.stratum_of(job))
             adder.items += 1
-            adder.sampled += is_looked_at
-            adder.count(stratum, *counts)
-            adder.add(stratum, names, values)
+            adder.sampled += entry.is_looked_at
+            adder.count(stratum, *entry.counts)
+            adder.add(stratum, entry.names, entry.values)
             if adder.sampled >= self._part_items:
                 self._close_part()
 
@@ -149,7 +129,7 @@ class Collector:
         try:
             found = measure_pixels(image) if isinstance(image, np.ndarray) else None
             if found is not None:
-                self._add(job, PIXEL_FEATURES, found)
+                self.add_values(job, PIXEL_FEATURES, found)
         except Exception:
             self._lose("the pixels of an item")
         self._spent_ns += time.thread_time_ns() - began
@@ -157,7 +137,7 @@ class Collector:
     def time(self, job: Job, stage: str, cpu_ns: int) -> None:
         """Note the CPU time that an item took in a stage, if it is looked at closely."""
         if job.attempt == 1 and cpu_ns > 0 and self.looks_at(job):
-            self._add(job, (SECONDS + stage,), (math.log10(cpu_ns * 1e-9),))
+            self.add_values(job, (SECONDS + stage,), (math.log10(cpu_ns * 1e-9),))
 
     def answer(self, job: Job, result: Any) -> None:
         """Note what an item's result says."""
@@ -196,6 +176,10 @@ class Collector:
             return urlsplit(job.payload).hostname or ""
         return ""
 
+    def spend(self, spent_ns: int) -> None:
+        """Note CPU time that a copy in a child process took."""
+        self._spent_ns += spent_ns
+
     def adapt(self, elapsed_seconds: float) -> None:
         """Look at fewer items if looking took more than its share of the time since the last call, or at more."""
         spent, self._spent_ns = self._spent_ns * 1e-9, 0
@@ -219,7 +203,8 @@ class Collector:
             self._adder.lost += items
         self._say(what)
 
-    def _add(self, job: Job, names: Iterable[str], values: Iterable[float]) -> None:
+    def add_values(self, job: Job, names: Iterable[str], values: Iterable[float]) -> None:
+        """Note values of an item."""
         with self._lock:
             self._adder.add(self._adder.stratum(self.stratum_of(job)), names, values)
 
@@ -238,13 +223,3 @@ class Collector:
         if not self._has_said:
             self._has_said = True
             logger.warning("drift: %s; the items go on, and further ones are only counted", what, exc_info=with_stack)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Send a child process one that nobody reads: what its stages see is not counted."""
-        return Collector, (self.key,)
-
-
-@functools.cache
-def _names_of_file(stage: str) -> tuple[str, ...]:
-    """Return the statistics of a file and of the CPU time that it took."""
-    return (*FILE_STATISTICS, SECONDS + stage, *(product_of(SECONDS + stage, size) for size in SIZES))

@@ -1,8 +1,9 @@
 """Looks at items where they pass: around the stage that decodes, the one that resizes, and the last before the delivery.
 
 How this works. Which stage has which part is found once, from the pipeline. A worker's own thread runs the code here, with the
-job at hand (`base/current_job`). In a child process (`executor = "process"`) no job is at hand, and nothing is counted; the
-companion says so. What is measured before a run's first batch (warm-up) is a real item seen twice.
+job at hand (`base/current_job`). In a child process (`executor = "process"`) no job is at hand: a copy measures there, and what
+it notes comes back with the values (`elsewhere`). What is measured before a run's first batch (warm-up) is a real item seen
+twice.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from headrace.base.current_job import hands
+from headrace.base.current_job import Returned, Worked, hands
+from headrace.base.records import Job
 from headrace.monitor.drift.collector import Collector
+from headrace.monitor.drift.elsewhere import CollectorElsewhere, brief_for, take_notes
 from headrace.pipeline.definition import Pipeline
 from headrace.stages.stage import Stage
 
@@ -67,15 +70,69 @@ class DriftInstrument:
 
     def wrap(self, stage: str, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return the call of a stage, watched; the call itself if it tells nothing."""
-        parts = self._parts.get(stage)
-        if parts is None:
-            return call
-        if kind == "device":
-            return _watch_batches(self._collector, stage, parts, call)
-        return _watch_items(self._collector, stage, parts, call)
+        return _wrap(self._collector, self._parts.get(stage), stage, kind, call)
+
+    def brief(self, items: Sequence[Worked]) -> Any:
+        """Return what a copy in a child process has to know of the items that it is about to see."""
+        return brief_for(items, self._collector.step)
+
+    def learn(self, stages: Sequence[str], items: Sequence[Returned], notes: Any) -> None:
+        """Count what a copy noted of items, and what their results say; None: the process died with them."""
+        parts = [self._parts.get(stage, Parts()) for stage in stages]
+        if notes is not None:
+            take_notes(self._collector, items, notes)
+        elif any(one.enters for one in parts):
+            for item in items:
+                self._collector.enter(item.job, item.value, stages[0], None, item.error, 0)
+        if parts[-1].answers:
+            for item in items:
+                if item.error is None:
+                    self._collector.answer(item.job, item.value)
+
+    def __reduce__(self) -> Any:
+        """Be a copy in a child process."""
+        return DriftCopy, (self._parts,)
 
 
-def _watch_items(collector: Collector, stage: str, parts: Parts, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+class DriftCopy:
+    """The instrument in a child process.
+
+    Args:
+        parts: See `parts_of`.
+    """
+
+    def __init__(self, parts: dict[str, Parts]) -> None:
+        self._collector = CollectorElsewhere()
+        self._parts = parts
+        self.begin, self.report = self._collector.begin, self._collector.report
+
+    def wrap(self, stage: str, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the call of a stage, watched; the call itself if it tells nothing."""
+        return _wrap(self._collector, self._parts.get(stage), stage, kind, call)
+
+
+class _Sees(Protocol):
+    """Those methods of `Collector` that see items; see there."""
+
+    def enter(
+        self, job: Job, value: Any, stage: str, result: Any, error: BaseException | None, cpu_ns: int
+    ) -> None: ...
+
+    def look(self, job: Job, image: Any) -> None: ...
+
+    def time(self, job: Job, stage: str, cpu_ns: int) -> None: ...
+
+    def answer(self, job: Job, result: Any) -> None: ...
+
+
+def _wrap(collector: _Sees, parts: Parts | None, stage: str, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    if parts is None:
+        return call
+    watch = _watch_batches if kind == "device" else _watch_items
+    return watch(collector, stage, parts, call)
+
+
+def _watch_items(collector: _Sees, stage: str, parts: Parts, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def watched(value: Any) -> Any:
         items = hands.items
         if not items:
@@ -101,7 +158,7 @@ def _watch_items(collector: Collector, stage: str, parts: Parts, call: Callable[
     return watched
 
 
-def _watch_batches(collector: Collector, stage: str, parts: Parts, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _watch_batches(collector: _Sees, stage: str, parts: Parts, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def watched(batch: Any) -> Any:
         items = hands.items
         is_trial = len(items) > 1 and items[0] is items[1]  # warm-up runs one item in each place

@@ -2,11 +2,11 @@
 
 How this works: an instrument copies what the model is about to see (a small image: some 20 us), and reads the class and the
 certainty of the answer when the last stage has made it. Whether the item would be kept is known then, so that the copy of
-nearly every item is dropped at once. When the job is settled as delivered, its answer is counted, once, however often it was
-tried; what is kept goes through a queue to one thread, which encodes and writes. The queue and the copies are bounded: what
-does not fit is counted as missed and is in no other count. Nothing that happens here reaches the job: errors are counted and
-said once. Where a model runs beside (a shadow, a canary) the answer waits for it, some seconds at most. The thread begins with
-the run and ends with it, after a last write.
+nearly every item is dropped at once. Of a stage in a child process the copy comes back with the value (`elsewhere`). When the
+job is settled as delivered, its answer is counted, once, however often it was tried; what is kept goes through a queue to one
+thread, which encodes and writes. The queue and the copies are bounded: what does not fit is counted as missed and is in no
+other count. Nothing that happens here reaches the job: errors are counted and said once. Where a model runs beside (a shadow, a
+canary) the answer waits for it, some seconds at most. The thread begins with the run and ends with it, after a last write.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from headrace.base.current_job import Worked, hands
+from headrace.base.current_job import Returned, Worked, hands
 from headrace.base.documents import encode_document
 from headrace.base.log_events import event_fields
 from headrace.base.observer import Observer
 from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.monitor.review.elsewhere import PictureCopies
 from headrace.monitor.review.hour_sample import HourSample, Limits, Offer
 from headrace.monitor.review.pictures import PictureSettings, copy_value, encode
 from headrace.monitor.review.reading import Frame, ResultReader
@@ -125,8 +126,8 @@ class ReviewCatcher(Observer):
         self._thread = threading.Thread(target=self._work, name="review", daemon=True)
 
     def __reduce__(self) -> Any:
-        """Be nothing in a child process, which has no job at hand."""
-        return _Nothing, ()
+        """Be a copy in a child process, which has no job at hand."""
+        return PictureCopies, (self._places.pictures, self._settings.pictures)
 
     # --- in the run's threads
 
@@ -147,7 +148,9 @@ class ReviewCatcher(Observer):
         def caught(value: Any) -> Any:
             made = call(value)
             with self._guarded("a picture"):
-                self._note_picture(value if is_original else made)
+                job = hands.items[0].job
+                if self._is_chosen(job):
+                    self._note_picture(job, copy_value(value if is_original else made, self._settings.pictures))
             return made
 
         return caught
@@ -166,11 +169,25 @@ class ReviewCatcher(Observer):
 
         return caught
 
-    def _note_picture(self, value: Any) -> None:
-        job = hands.items[0].job
-        if not self._is_chosen(job):
+    def brief(self, items: Sequence[Worked]) -> Any:
+        """Tell a copy in a child process which items are looked at."""
+        return [self._is_chosen(item.job) for item in items]
+
+    def learn(self, stages: Sequence[str], items: Sequence[Returned], notes: Any) -> None:
+        """Note the pictures that a copy in a child process made, and the answers that came from there."""
+        for index, copied in notes or ():
+            with self._guarded("a picture"):
+                self._note_picture(items[index].job, copied)
+        reader = self._places.answers.get(stages[-1])
+        if reader is None:
             return
-        copied = copy_value(value, self._settings.pictures)
+        has_picture = stages[-1] not in self._places.without_picture
+        for item in items:
+            if item.error is None:
+                with self._guarded("an answer"):
+                    self._note_answer(item, item.value, reader, has_picture=has_picture)
+
+    def _note_picture(self, job: Job, copied: Any) -> None:
         size = _size(copied)
         with self._lock:
             before = self._waiting.get(job.id)
@@ -188,7 +205,7 @@ class ReviewCatcher(Observer):
             return
         waiting = self._waiting.get(job.id)
         if waiting is None:
-            if has_picture:  # it did not fit, or was made in another process
+            if has_picture:  # it did not fit
                 return
             waiting = _Waiting(self._make_key())
         frame = Frame(item.placement, self._settings.pictures.original)
@@ -388,14 +405,6 @@ class ReviewCatcher(Observer):
         if kind not in self._said:
             self._said.add(kind)
             logger.warning("%s", text, extra=event_fields("review"))
-
-
-class _Nothing:
-    """Stands for the catcher in a child process."""
-
-    def wrap(self, stage: str, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the call as it is."""
-        return call
 
 
 def _arm_of(item: Worked) -> str:

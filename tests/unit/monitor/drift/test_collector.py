@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -137,8 +136,3 @@ def test_hours_of_the_day_are_strata() -> None:
     """Night is compared with night."""
     collector = Collector("camera", hours=6, now=lambda: 3600.0 * 20.5)
     assert collector.stratum_of(_job(1)) == "1 18-24 h"
-
-
-def test_a_child_process_gets_one_of_its_own() -> None:
-    """Its lock and sums cannot go there."""
-    assert pickle.loads(pickle.dumps(Collector("camera"))).key == "camera"

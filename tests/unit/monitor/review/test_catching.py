@@ -145,13 +145,21 @@ def test_a_result_that_raises_is_counted_without_a_class(tmp_path: Path) -> None
     assert [(one.name, one.num_answers) for one in sample.cells] == [("", 2)]
 
 
-def test_a_child_process_is_left_alone(tmp_path: Path) -> None:
-    """There is no job at hand: what is sent there does nothing."""
+def test_a_copy_in_a_child_process_copies_what_is_looked_at(tmp_path: Path) -> None:
+    """By an item's place in the request; nothing of items that are not looked at, nor of trials of the warm-up."""
     catcher = ReviewCatcher(
         ReviewSettings(folder=tmp_path, max_bytes=1, max_days=1), Places(pictures=frozenset({"a"}), answers={})
     )
     sent = pickle.loads(pickle.dumps(catcher))
-    assert sent.wrap("a", "cpu", len) is len
+    call = sent.wrap("a", "cpu", str)
+    items = [_Item(Job("", number)) for number in range(3)]
+    sent.begin(items, [False, True, False])
+    for item in [*items, _Item(Job("", 9))]:
+        hands.items = (item,)
+        call(item.job.payload)
+    hands.items = ()
+    assert sent.report() == [[1, "1"]]
+    assert sent.wrap("b", "cpu", len) is len
 
 
 def test_hours_are_kept_apart(tmp_path: Path) -> None:
