@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import re
 from collections.abc import Mapping
 
 _DURATIONS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _BITS = {"bit": 1 / 8, "kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
-_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z]+)\s*")
+_NUMBER = r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)"
+_QUANTITY = re.compile(rf"\s*{_NUMBER}\s*([a-zA-Z]+)\s*")
+# Space is matched in one place only between two parts: strangers' text comes here.
+_SUM = re.compile(rf"\s*(?:{_NUMBER}\s*[a-zA-Z]+\s*){{2,}}")
 
 
 def parse_duration(text: str | float) -> float:
-    """Return seconds from a number of seconds or from text such as `300ms`, `2s`, `1.5 min`.
+    """Return seconds from a number of seconds or from text such as `300ms`, `2s`, `1.5 min`, `3m30s`.
 
     Raises:
         ValueError: If the text is not a duration or the value is negative or not finite.
     """
-    return _parse(text, _DURATIONS, "a duration such as '300ms', '2s' or a number of seconds")
+    expected = "a duration such as '300ms', '2s', '3m30s' or a number of seconds"
+    if not isinstance(text, str) or not _SUM.fullmatch(text):
+        return _parse(text, _DURATIONS, expected)
+    parts = [match[0] for match in _QUANTITY.finditer(text)]
+    units = [_parse(f"1{match[2]}", _DURATIONS, expected) for match in _QUANTITY.finditer(text)]
+    if any(later >= before for before, later in itertools.pairwise(units)):
+        raise ValueError(f"expected {expected}, the longest unit first and each once, got {text!r}")
+    return sum(_parse(part, _DURATIONS, expected) for part in parts)
+
+
+def parse_seconds(text: str) -> float:
+    """Return seconds from what is typed where seconds are meant: as `parse_duration`, and a bare number such as `90` too.
+
+    Raises:
+        ValueError: If the text is not a duration.
+    """
+    return parse_duration(float(text) if _is_number(text) else text)
 
 
 def parse_size(text: str | float) -> int:

@@ -229,13 +229,13 @@ def sizes(text: str) -> tuple[int, ...]:
 
 
 def seconds(text: str) -> float:
-    """Return a duration in seconds: `90`, `90s` or `10m`."""
-    from headrace.base.units import parse_duration
+    """Return a duration in seconds: `90`, `90s`, `10m` or `3m30s`."""
+    from headrace.base.units import parse_seconds
 
     try:
-        found: Any = parse_duration(float(text) if text.replace(".", "", 1).isdecimal() else text)
+        found = parse_seconds(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if found <= 0:
         raise argparse.ArgumentTypeError(f"expected more than 0 seconds, got {text}")
-    return float(found)
+    return found

@@ -35,7 +35,14 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.formatting import quote_arg
 from headrace.cli.experimenting import add_experiment_arguments
-from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline, positive, stdout_kept
+from headrace.cli.pipeline_arguments import (
+    add_pipeline_arguments,
+    live_view,
+    open_pipeline,
+    positive,
+    seconds,
+    stdout_kept,
+)
 from headrace.cli.terminal import say, write, write_json
 from headrace.cli.watch_history import add_history_argument, remember_run
 
@@ -57,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--isolate-seconds",
-        type=_seconds,
+        type=seconds,
         default=1.0,
         metavar="S",
         help="how long each setting runs in each of three repetitions (default 1)",
@@ -99,18 +106,6 @@ def run(args: argparse.Namespace) -> int:
             status = EXIT_NEGATIVE
     _print(output, as_json=args.json)
     return status
-
-
-def _seconds(text: str) -> float:
-    from headrace.base.units import parse_duration
-
-    try:
-        seconds = parse_duration(float(text) if text.replace(".", "", 1).isdecimal() else text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"expected more than 0 seconds, got {text}")
-    return seconds
 
 
 def _new_folder(pipeline: str) -> Path:

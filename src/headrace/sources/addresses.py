@@ -18,7 +18,7 @@ from headrace.base.errors import HeadraceError, SettingsError, SourceError
 from headrace.base.protocols import Queue
 from headrace.base.registry import SCHEME_OR_SUFFIX, Registry
 from headrace.base.settings import check, list_names, unknown_key
-from headrace.base.units import parse_duration
+from headrace.base.units import parse_seconds
 
 T = TypeVar("T")
 
@@ -211,7 +211,7 @@ def _find_scheme(name: str) -> QueueScheme:
 
 def _seconds(text: str) -> float:
     try:
-        seconds = parse_duration(float(text) if text.replace(".", "", 1).isdecimal() else text)
+        seconds = parse_seconds(text)
     except ValueError as error:
         raise SettingsError(f"the queue's address: {_VISIBILITY}: {error}") from None
     check(seconds > 0, f"the queue's address: {_VISIBILITY}", text, "more than 0")

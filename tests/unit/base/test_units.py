@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.base.units import format_duration, format_size, parse_duration, parse_size
+from headrace.base.units import format_duration, format_size, parse_duration, parse_seconds, parse_size
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,8 @@ from headrace.base.units import format_duration, format_size, parse_duration, pa
         ("7us", 7e-6),
         ("80ns", 8e-8),
         ("2S", 2.0),
+        ("3m30s", 210.0),
+        (" 1h 2.5 min 3s ", 3753.0),
         (3, 3.0),
         (0.25, 0.25),
         (0, 0.0),
@@ -60,6 +62,9 @@ BAD = [
     "1e3s",
     "five s",
     "1s 2s",
+    "30s3m",
+    "1m 60min",
+    "1h" + " " * 50_000 + "!",
     "٣s",
     "9" * 400 + "s",
     None,
@@ -68,6 +73,12 @@ BAD = [
     -1,
     10**400,
 ]
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), (".5", 0.5), ("3m30s", 210.0)])
+def test_typed_seconds(text: str, seconds: float) -> None:
+    """Where seconds are typed a bare number is enough."""
+    assert parse_seconds(text) == seconds
 
 
 @pytest.mark.parametrize("value", [*BAD, float("nan"), float("inf")])
