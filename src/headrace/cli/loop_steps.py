@@ -42,13 +42,13 @@ class LoopSteps:
         self._goals = goals
         self._say = say
 
-    def __call__(self, chosen: Next, document: LoopDocument, left: float | None) -> LoopStep:
+    def __call__(self, chosen: Next, document: LoopDocument) -> LoopStep:
         """Take one step; see `loop.runner.Take`."""
         assert chosen.kind is not None
         if chosen.kind == "tune":
-            return self._tune(document, left, chosen.keep)
+            return self._tune(document, chosen.seconds, chosen.keep)
         if chosen.kind == "optimize":
-            return self._optimize(document, left)
+            return self._optimize(document, chosen.seconds)
         steps = {
             "profile": self._profile, "diagnose": self._diagnose, "validate": self._validate, "compare": self._compare,
         }  # fmt: skip
@@ -119,7 +119,7 @@ class LoopSteps:
 
     # --- changes
 
-    def _tune(self, document: LoopDocument, left: float | None, keep: Sequence[str]) -> LoopStep:
+    def _tune(self, document: LoopDocument, most_seconds: float | None, keep: Sequence[str]) -> LoopStep:
         from headrace.base.plan import Plan
         from headrace.cli.tune import find_better_plan
         from headrace.diagnose.replay import CannotReplay
@@ -131,7 +131,7 @@ class LoopSteps:
             words += ["--rate", f"{asked.rate:g}/s"] if asked.rate else []
         words += [word for key in keep for word in ("--keep", key)]
         words += ["--seconds", f"{asked.block_seconds:g}s"] if asked.block_seconds != 1 else []
-        words += ["--budget-seconds", f"{left:.0f}"] if left is not None else []
+        words += ["--budget-seconds", f"{most_seconds:.0f}"] if most_seconds is not None else []
         words += ["--deliver"] if asked.deliver else []
         words += ["--runs", str(self._folder.runs), "--ledger", document.ledger, "-o", str(plan), "--force"]
         before = Plan.load(plan)
@@ -152,7 +152,7 @@ class LoopSteps:
             changes_answers=scales,
         )  # fmt: skip
 
-    def _optimize(self, document: LoopDocument, left: float | None) -> LoopStep:
+    def _optimize(self, document: LoopDocument, most_seconds: float | None) -> LoopStep:
         from headrace.cli.optimize import find_cheaper_model
 
         asked, plan = document.asked, self._folder.plan
@@ -162,7 +162,7 @@ class LoopSteps:
         words += ["--data", asked.data] if asked.data else []
         words += ["--golden", asked.golden, "--max-drop", f"{100 * asked.max_drop:g}pt"]
         words += ["--for", "latency"] if asked.slo else []
-        words += ["--budget", f"{left:.0f}s"] if left is not None else []
+        words += ["--budget", f"{most_seconds:.0f}s"] if most_seconds is not None else []
         words += ["--ledger", document.ledger, "-o", str(plan), "--force"]
         found, is_proved = find_cheaper_model(_parse(words))
         outcome: Outcome = "interrupted" if found.interrupted else "better" if is_proved else "nothing better"

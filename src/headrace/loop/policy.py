@@ -7,7 +7,7 @@ accuracy, then optimize. What is found is profiled again, and so on, until the g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.runs.formats.diagnosis import VerdictClass
 from headrace.runs.formats.loop import LoopAsked, LoopStep, StepKind, Stop
@@ -16,6 +16,9 @@ from headrace.runs.formats.loop import LoopAsked, LoopStep, StepKind, Stop
 USUAL_SECONDS: dict[StepKind, float] = {
     "profile": 12.0, "diagnose": 10.0, "tune": 90.0, "validate": 30.0, "optimize": 300.0, "compare": 40.0,
 }  # fmt: skip
+#: A search takes what it is given. What it finds is worth nothing until it was looked at and proved.
+_SEARCHES: tuple[StepKind, ...] = ("tune", "optimize")
+_AFTER_SEARCH: tuple[StepKind, ...] = ("profile", "diagnose", "compare")
 #: Less than this share of its usual time makes a step pointless.
 _LEAST_SHARE = 0.25
 #: What a diagnosis may say of a run that was too short or too disturbed: one more run may tell.
@@ -33,6 +36,8 @@ class Next:
     """Of an end."""
     keep: tuple[str, ...] = ()
     """Of a tuning: settings that stay as they are."""
+    seconds: float | None = None
+    """What a search may take, so that what it finds can still be looked at and proved; None: no limit, or no search."""
 
 
 def choose_next(asked: LoopAsked, steps: Sequence[LoopStep], left_seconds: float | None) -> Next:
@@ -47,9 +52,12 @@ def choose_next(asked: LoopAsked, steps: Sequence[LoopStep], left_seconds: float
     if chosen.kind in (None, "diagnose") or left_seconds is None:
         return chosen
     reserve = USUAL_SECONDS["compare"] if has_changed(steps) and chosen.kind != "compare" else 0.0
-    if left_seconds < reserve + _LEAST_SHARE * USUAL_SECONDS[chosen.kind]:
+    least = _LEAST_SHARE * USUAL_SECONDS[chosen.kind]
+    if left_seconds < reserve + least:
         return Next(kind=None, stop="budget", why=f"the budget does not suffice for another step ({chosen.kind})")
-    return chosen
+    if chosen.kind not in _SEARCHES:
+        return chosen
+    return replace(chosen, seconds=max(least, left_seconds - sum(USUAL_SECONDS[kind] for kind in _AFTER_SEARCH)))
 
 
 def has_changed(steps: Sequence[LoopStep]) -> bool:

@@ -21,8 +21,8 @@ from headrace.loop.folder import LoopFolder
 from headrace.loop.policy import Next, choose_next, has_changed
 from headrace.runs.formats.loop import LoopDocument, LoopStep, Stop
 
-Take = Callable[[Next, LoopDocument, float | None], LoopStep]
-"""Takes a step, given what is to be done, the loop so far and the seconds that are left; returns it, its times left open.
+Take = Callable[[Next, LoopDocument], LoopStep]
+"""Takes a step, given what is to be done and the loop so far; returns it, its times left open.
 Raises HeadraceError if it fails, Interrupted or KeyboardInterrupt if the user stopped it with nothing known."""
 
 
@@ -56,13 +56,13 @@ def run_loop(folder: LoopFolder, document: LoopDocument, take: Take, watched: Wa
             stop, why = chosen.stop, chosen.why
             break
         watched.say(f"step {len(document.steps) + 1}, {chosen.kind}: {chosen.why}")
-        document, stop, why = _take(folder, document, take, chosen, left, watched)
+        document, stop, why = _take(folder, document, take, chosen, watched)
         spent = sum(step.seconds for step in document.steps)
     is_proved = bool(document.steps) and document.steps[-1].kind == "compare"
     if has_changed(document.steps) and not is_proved and stop not in ("interrupted", "failed"):
         watched.say("last step, compare: the Plan at the end against the one at the beginning")
         prove = Next(kind="compare", why="to prove what was gained")
-        document, problem, _ = _take(folder, document, take, prove, None, watched)
+        document, problem, _ = _take(folder, document, take, prove, watched)
         stop = problem or stop
     document = _conclude(folder, document, stop, why)
     folder.save(document)
@@ -70,12 +70,12 @@ def run_loop(folder: LoopFolder, document: LoopDocument, take: Take, watched: Wa
 
 
 def _take(
-    folder: LoopFolder, document: LoopDocument, take: Take, chosen: Next, left: float | None, watched: Watched
+    folder: LoopFolder, document: LoopDocument, take: Take, chosen: Next, watched: Watched
 ) -> tuple[LoopDocument, Stop, str]:
     """Take one step and write it down; return the loop, and why it must end, if it must."""
     began, before = watched.now(), folder.read_plan_sha256()
     try:
-        step = take(chosen, document, left)
+        step = take(chosen, document)
     except (KeyboardInterrupt, Interrupted):
         return document, "interrupted", f"interrupted in {chosen.kind}"
     except HeadraceError as error:

@@ -127,6 +127,13 @@ def test_the_budget_ends_it() -> None:
     assert choose(*changed, left=30.0) == (None, "budget")
 
 
+def test_a_search_leaves_time_for_its_proof() -> None:
+    """What it finds is profiled, diagnosed and compared within the budget; without a budget it takes what it needs."""
+    assert choose_next(ASKED, look(), 300.0).seconds == 300.0 - 12.0 - 10.0 - 40.0
+    assert choose_next(ASKED, look(), 30.0).seconds == 22.5
+    assert choose_next(ASKED, look(), None).seconds is None
+
+
 # --- goals
 
 
@@ -168,7 +175,7 @@ class Steps:
         self._script = script
         self.taken: list[str] = []
 
-    def __call__(self, chosen: Next, document: LoopDocument, left: float | None) -> LoopStep:
+    def __call__(self, chosen: Next, document: LoopDocument) -> LoopStep:
         """Take one."""
         assert chosen.kind
         self.taken.append(chosen.kind)
