@@ -173,7 +173,9 @@ class Receivers:
         if item.settled:
             pass
         elif verdict is not None:
-            is_final = verdict.kind is OutcomeKind.DEAD_LETTERED  # of a delivery that failed before this run
+            # Of a delivery that failed before this run; or what the list of a folder says: nothing of it is lost, and nothing
+            # that stages did.
+            is_final = verdict.kind is OutcomeKind.DEAD_LETTERED or not item.job.keeps_results
             if is_final:
                 self._settling.settle(item, verdict)
             else:

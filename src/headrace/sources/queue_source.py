@@ -453,6 +453,7 @@ def _make_refused_job(message: Message, settle: Callable[[Job, Outcome], None], 
     """Return a job that carries only its verdict, so that it is counted, recorded and observed like any other."""
     refused = Job(message.id, b"", attempt=message.receive_count, settle=settle)
     refused.verdict = verdict
+    refused.keeps_results = True  # as every job of a queue: what is refused here is lost to it
     return refused
 
 

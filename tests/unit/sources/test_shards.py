@@ -202,3 +202,15 @@ def test_packing_again_takes_every_file(tmp_path: Path) -> None:
     assert [entry.id for entry in ShardFiles(shard).entries()] == list(FILES)
     with pytest.raises(SourceError, match="names no tar shards"):
         list(Shards(tmp_path / "none.tar").entries())
+
+
+def test_what_the_list_refuses_does_not_stop_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Forty links in a row are forty rejections: the brake is for pipelines in which nothing succeeds."""
+    shard = make_tar(tmp_path / "a.tar", {}, links=tuple(f"{number}.jpg" for number in range(40)))
+    good = make_tar(tmp_path / "b.tar")
+    pipeline = hr.Pipeline(Shards(f"{tmp_path}"), stages=[hr.fetch("fetch"), hr.stage("name", len)])
+    result = hr.run(pipeline)
+    assert (shard.exists(), good.exists()) == (True, True)
+    assert (result.counters.delivered, result.counters.rejected) == (30, 40)
+    assert "run.nothing_succeeded" not in result.counters.notes
+    assert "nothing succeeds" not in caplog.text
