@@ -29,6 +29,8 @@ class Header:
     """One character: `0` is a file, `5` a folder, `x` a header in PAX form for the next member, ..."""
     is_sparse_continued: bool
     """GNU's old sparse files: more blocks of the map follow."""
+    target: bytes = b""
+    """Of a link."""
 
 
 def read_header(block: bytes) -> Header:
@@ -46,7 +48,8 @@ def read_header(block: bytes) -> Header:
     kind = chr(block[156]) if block[156] else "0"
     if not block[156] and name.endswith(b"/"):  # as tools of before 1988 write a folder
         kind = "5"
-    return Header(prefix + b"/" + name if prefix else name, _number(block[124:136]), kind, block[482] == 1)
+    target = block[157:257].partition(b"\0")[0]
+    return Header(prefix + b"/" + name if prefix else name, _number(block[124:136]), kind, block[482] == 1, target)
 
 
 def padded(size: int) -> int:

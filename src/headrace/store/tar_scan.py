@@ -4,6 +4,9 @@ Nothing is written by a member's name, and links are not followed; so a name suc
 It is refused all the same, as names become ids and perhaps files later. What is refused: a link, a device, a sparse file, a
 name that leads out of the archive, a member that is cut off. Each becomes a `Flaw`, which costs one item. Where no header can
 be found any more, what is behind it cannot be found either: that is one `Flaw`, too, and it says how many bytes are lost.
+
+A file that tar was given twice is a member, and later a hard link from its name to itself: that says nothing new, and is passed
+over.
 """
 
 from __future__ import annotations
@@ -59,6 +62,7 @@ class _Pending:
     """What the headers before a member said of it."""
 
     name: bytes | None = None
+    target: bytes | None = None
     size: int | None = None
     is_sparse: bool = False
     flaw: tuple[str, str] | None = None
@@ -84,6 +88,7 @@ class TarScan:
     _at: int = 0
     _size: int = 0
     _pending: _Pending = field(default_factory=_Pending)
+    _names: set[str] = field(default_factory=set)
 
     def __iter__(self) -> Iterator[Member | Flaw]:
         """Yield members and flaws in the order of the file."""
@@ -138,17 +143,21 @@ class TarScan:
             self._at = self._size
             there = max(0, self._size - data)
             return Flaw(name, begins, f"tar.truncated: {there:,} of its {size:,} bytes are there: the file is cut off")
+        target = header.target if pending.target is None else pending.target
+        if header.kind == "1" and name in self._names and self._name(target) == name:
+            return None
         flaw = pending.flaw or _flaw_of(header.kind, name, is_sparse=pending.is_sparse)
         if flaw is not None:
             return Flaw(name or self._where(begins), begins, ": ".join(flaw))
-        return Member(name, data, size) if header.kind in _FILES else None
+        if header.kind not in _FILES:
+            return None
+        self._names.add(name)
+        return Member(name, data, size)
 
     def _read_extension(self, header: Header, data: int) -> None:
         """Take in a header that is about the next member."""
         self._at = data + padded(header.size)
-        if header.kind == "K":  # the target of a link
-            return
-        if header.size > (_LONGEST_NAME if header.kind == "L" else _LARGEST_RECORDS):
+        if header.size > (_LONGEST_NAME if header.kind in "LK" else _LARGEST_RECORDS):
             self._pending.flaw = ("tar.header", f"the header before it has {header.size:,} bytes")
             return
         content = os.pread(self.handle, header.size, data)
@@ -156,6 +165,9 @@ class TarScan:
             raise BadHeader("it ends within a header")
         if header.kind == "L":
             self._pending.name = content.rstrip(b"\0")
+            return
+        if header.kind == "K":
+            self._pending.target = content.rstrip(b"\0")
             return
         records = read_pax(content)
         if header.kind == "g":
@@ -165,6 +177,7 @@ class TarScan:
             return
         # Of a sparse file, `path` is a place that GNU tar made up.
         self._pending.name = records.get(b"GNU.sparse.name", records.get(b"path", self._pending.name))
+        self._pending.target = records.get(b"linkpath", self._pending.target)
         self._pending.is_sparse = any(key.startswith(b"GNU.sparse") for key in records)
         if b"size" in records:
             if not records[b"size"].isdigit() or len(records[b"size"]) > 19:

@@ -262,3 +262,21 @@ def test_headers_that_are_none_are_refused() -> None:
     with pytest.raises(BadHeader):
         read_header(b"not a header".ljust(512, b" "))
     assert read_pax(b"") == {}
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "deep/" * 30 + "a.jpg"])
+@pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_a_file_that_was_packed_twice_is_there_once(form: int, name: str, tmp_path: Path) -> None:
+    """Tar makes the second one a hard link to its own name; one to another file stays a flaw, as does one before its file."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form) as tar:
+        for target, kind in ((name, "link"), (None, "file"), (name, "link"), ("other.jpg", "link")):
+            info = tarfile.TarInfo(name)
+            if kind == "link":
+                info.type, info.linkname = tarfile.LNKTYPE, target or ""
+            else:
+                info.size = 3
+            tar.addfile(info, io.BytesIO(b"abc"))
+    members, flaws, _ = scan(out.getvalue(), tmp_path)
+    assert members == [(name, b"abc")]
+    assert [flaw.reason.partition(":")[0] for flaw in flaws] == ["tar.link", "tar.link"]
