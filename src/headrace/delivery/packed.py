@@ -12,7 +12,6 @@ What is kept, and what a killed process leaves, is described in `store.shard_wri
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ from headrace.store.manifest import (
     write_manifest,
 )
 from headrace.store.naming import Named
+from headrace.store.reading import read_all
 from headrace.store.samples import Stored
 from headrace.store.shard_index import replace_file
 from headrace.store.shard_writer import ShardWriter, boot_mark
@@ -286,7 +286,7 @@ class Packed:
     def _read_spilled(self, one: str) -> bytes:
         assert self._spill is not None
         stored = self._spilled[one]
-        return os.pread(self._spill.handle, stored.length, stored.offset)
+        return read_all(self._spill.handle, stored.length, stored.offset)
 
     def _spill_path(self) -> Path:
         return self.folder / f".spill.{boot_mark()}.partial"

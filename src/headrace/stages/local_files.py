@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from headrace.base.errors import FetchFailed, FetchRejected
 from headrace.base.pieces import Piece
+from headrace.store.reading import read_all
 
 #: Shards that one worker keeps open.
 _MOST_OPEN = 64
@@ -112,17 +114,6 @@ class _Handle:
         os.close(self.number)
 
 
-def read_all(handle: int, length: int, offset: int) -> bytes:
-    """Return bytes of a file; fewer where it ends. One call of the system reads less than asked for on some file systems."""
-    data = os.pread(handle, length, offset)
-    while len(data) < length:
-        more = os.pread(handle, length - len(data), offset + len(data))
-        if not more:
-            break
-        data += more
-    return data
-
-
 @contextlib.contextmanager
 def _errors_of(path: Path) -> Iterator[None]:
     """Turn errors of the system into those of an item."""
@@ -133,6 +124,11 @@ def _errors_of(path: Path) -> Iterator[None]:
     except ValueError as error:
         raise FetchRejected(f"file.unreadable: {str(path)!r} is not a path: {error}") from None
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise FetchRejected(
+                f"file.unreadable: {str(path)[:100]}... cannot be read: its path of {len(os.fsencode(path)):,} bytes, or a "
+                "name in it, is longer than the system takes (4,096 and 255); move or rename it"
+            ) from None
         raise FetchFailed(f"file.failed: {path} cannot be read: {error}") from None
 
 

@@ -14,6 +14,7 @@ import pyarrow
 import pyarrow.parquet
 
 from headrace.store.manifest import hash_file
+from headrace.store.reading import read_all
 from headrace.store.shard_index import Row, index_path, replace_file, write_index
 from headrace.store.shard_writer import ShardWriter
 
@@ -60,7 +61,7 @@ def _finish_parquet(grown: ShardWriter, place: Path) -> str:
 def _tables(grown: ShardWriter, schema: pyarrow.Schema) -> Iterator[pyarrow.Table]:
     for start in range(0, len(grown.rows), _ROWS_PER_GROUP):
         rows = grown.rows[start : start + _ROWS_PER_GROUP]
-        data = [os.pread(grown.handle, row.stored.length, row.stored.offset) for row in rows]
+        data = [read_all(grown.handle, row.stored.length, row.stored.offset) for row in rows]
         columns = {"name": [row.stored.name for row in rows], "data": data, "source": [row.source for row in rows]}
         yield pyarrow.Table.from_pydict(columns, schema=schema)
 

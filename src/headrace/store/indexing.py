@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.base.errors import SourceError
 from headrace.base.formatting import pluralize
 from headrace.store.manifest import hash_file, read_manifest
+from headrace.store.reading import checksum
 from headrace.store.samples import Stored, is_hidden
 from headrace.store.shard_index import Row, write_index
-from headrace.store.shards import open_shard, read_text
+from headrace.store.shards import open_shard, with_text
 from headrace.store.tar_scan import Flaw, TarScan
 
 
@@ -30,9 +29,8 @@ def index_shard(shard: Path) -> int:
                     f"{shard}: {one.name}: {one.reason}; pack what can be read with: headrace pack {shard} -o NEW"
                 )
             if not is_hidden(one.name):
-                data = os.pread(handle, one.length, one.offset)
-                stored = Stored(one.name, one.offset, one.length, zlib.crc32(data))
-                rows.append(Row(Stored(one.name, one.offset, one.length, stored.crc32, read_text(stored, data))))
+                crc32 = checksum(handle, one.length, one.offset)
+                rows.append(Row(with_text(Stored(one.name, one.offset, one.length, crc32), handle)))
         if not rows:
             raise SourceError(f"{shard} holds no file")
         write_index(shard, handle, rows)

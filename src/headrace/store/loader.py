@@ -4,10 +4,14 @@ How this works: the thread that asks for a batch hands tasks to a pool, one for 
 allows, and takes the results in order. Threads read, and run `transform`: this pays where decoding lets go of the GIL, as
 OpenCV, Pillow and NumPy do. `state` is the position behind the batch that was handed out last, whatever was read ahead. Leaving
 the loop early throws what was read ahead away; the next loop begins behind what was handed out.
+
+In a worker of PyTorch's DataLoader the batches are dealt out among the workers in turn, which is the order in which DataLoader
+collects them: so it gives each batch once, in the same order as without workers.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -53,6 +57,10 @@ class Loader:
         end: `pad`, `drop` or `keep`; see `order.Course`.
         rejects: `raise`: a sample that cannot be read or transformed (an ItemRejected) ends the loop; `skip`: it is left out
             of its batch and counted. A batch of which nothing is left is not handed out; with several ranks it ends the loop.
+
+    It may be read inside a worker of PyTorch's DataLoader (`batch_size=None`): each worker gives its share of the batches.
+    `state` then counts in the worker alone; in the training process call `begin_epoch` before each epoch, as DataLoader makes
+    new workers from it.
 
     Raises:
         SourceError: If there are no shards, an index is not of its shard, or no sample can be read.
@@ -123,9 +131,15 @@ class Loader:
         self._course(position)
         self._position = position
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch, from 0."""
+        check(_is_count(epoch + 1), "epoch", epoch, "a whole number >= 0")
+        self._position = Position(self._position.seed, epoch, 0)
+
     def __iter__(self) -> Iterator[Any]:
-        epoch = self.epoch
-        batches = self._course(self._position).batches(epochs=epoch + 1)
+        epoch, (worker, workers) = self.epoch, _place_among_workers()
+        every = self._course(self._position).batches(epochs=epoch + 1)
+        batches = islice(every, worker, None, workers)
         pool = ThreadPoolExecutor(self._workers, "headrace-loader")
         under_way: deque[tuple[Batch, int, Future[tuple[Any, int]]]] = deque()
         try:
@@ -136,6 +150,8 @@ class Loader:
                     ahead += size
                     under_way.append((batch, size, pool.submit(self._load, batch.samples.tolist())))
                 if not under_way:
+                    if workers > 1:  # the last batch may have been another worker's
+                        self._position = Position(self._position.seed, epoch + 1, 0)
                     return
                 batch, _, loading = under_way.popleft()
                 loaded, rejected = loading.result()
@@ -181,6 +197,13 @@ def _is_count(value: Any) -> bool:
 
 def _as_it_is(sample: LoadedSample) -> LoadedSample:
     return sample
+
+
+def _place_among_workers() -> tuple[int, int]:
+    """Return which worker of a DataLoader this process is, and how many there are; (0, 1) anywhere else."""
+    data = sys.modules.get("torch.utils.data")  # a worker has it
+    info = data.get_worker_info() if data is not None else None
+    return (info.id, info.num_workers) if info is not None else (0, 1)
 
 
 def stack(values: list[Any]) -> Any:

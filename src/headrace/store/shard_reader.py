@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.base.errors import FetchRejected, SourceError
 from headrace.base.formatting import pluralize
+from headrace.store.reading import read_all
 from headrace.store.samples import Sample
 from headrace.store.shards import find_shards, list_shard
 
@@ -85,7 +86,7 @@ class ShardReader:
         """
         self._check_open()
         length, offset = self._lengths[number], self._offsets[number]
-        data = os.pread(self._handles[number], length, offset)
+        data = read_all(self._handles[number], length, offset)
         if len(data) != length:
             raise FetchRejected(f"tar.truncated: sample {self.key(number)} has {len(data)} of its {length} bytes")
         crc = self._crcs[number]
@@ -98,7 +99,7 @@ class ShardReader:
         self._check_open()
         found: dict[str, bytes] = {}
         for part, stored in self._samples[number].parts.items():
-            data = os.pread(self._handles[number], stored.length, stored.offset)
+            data = read_all(self._handles[number], stored.length, stored.offset)
             if len(data) != stored.length or (stored.crc32 is not None and zlib.crc32(data) != stored.crc32):
                 raise _wrong(stored.name)
             found[part] = data

@@ -14,9 +14,10 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
+from headrace.store.reading import read_chunks
 from headrace.store.samples import Stored
 from headrace.store.shard_index import Row
-from headrace.store.shards import read_text
+from headrace.store.shards import read_text, with_text
 from headrace.store.tar_header import BLOCK, END, make_headers, padded
 from headrace.store.tar_scan import Flaw, TarScan
 
@@ -55,10 +56,13 @@ class ShardWriter:
         for one in TarScan(self.handle):
             if isinstance(one, Flaw):
                 break
-            data = os.pread(self.handle, one.length, one.offset)
-            head = os.pread(self.handle, one.offset - self.size, self.size)
-            self._digest.update(head + data + _padding(one.length))
-            self._note(Stored(one.name, one.offset, one.length, zlib.crc32(data)), data, None)
+            self._digest.update(os.pread(self.handle, one.offset - self.size, self.size))
+            crc32 = 0
+            for data in read_chunks(self.handle, one.length, one.offset):
+                self._digest.update(data)
+                crc32 = zlib.crc32(data, crc32)
+            self._digest.update(_padding(one.length))
+            self.rows.append(Row(with_text(Stored(one.name, one.offset, one.length, crc32), self.handle)))
             self.size = one.offset + padded(one.length)
         os.ftruncate(self.handle, self.size)  # also makes the last member's padding whole, or takes an end's zeros away
 
@@ -123,9 +127,11 @@ def _padding(length: int) -> bytes:
 
 def _write_all(handle: int, parts: list[bytes], offset: int) -> None:
     """Write parts one behind the other; raises OSError if the disk takes only some."""
-    wanted = sum(map(len, parts))
-    done = os.pwritev(handle, parts, offset)
-    if done < wanted:  # a full disk takes what it can, and says why at the next call
-        rest = b"".join(parts)
-        while done < wanted:
-            done += os.pwrite(handle, rest[done:], offset + done)
+    rest = [memoryview(part) for part in parts if part]
+    while rest:  # a full disk takes what it can, and says why at the next call; none takes more than 2 GiB at once
+        done = os.pwritev(handle, rest, offset)
+        offset += done
+        while rest and done >= len(rest[0]):
+            done -= len(rest.pop(0))
+        if done:
+            rest[0] = rest[0][done:]

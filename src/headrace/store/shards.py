@@ -124,7 +124,7 @@ def list_shard(shard: Path) -> Listed:
     """
     with open_shard(shard) as handle:
         rows, flaws, is_indexed = list_rows(shard, handle)
-        files = (row.stored if is_indexed else _with_text(row.stored, handle) for row in rows)
+        files = (row.stored if is_indexed else with_text(row.stored, handle) for row in rows)
         samples = list(join_samples(files))
         return Listed(shard, samples, list(_blame(samples, flaws)), is_indexed)
 
@@ -154,7 +154,8 @@ def read_text(stored: Stored, data: bytes) -> str | None:
         return None
 
 
-def _with_text(stored: Stored, handle: int) -> Stored:
+def with_text(stored: Stored, handle: int) -> Stored:
+    """Return a file's record with its content and checksum if it is a short text about a sample; as it is otherwise."""
     if split_name(stored.name)[1] not in TEXT_PARTS or stored.length > MOST_TEXT:
         return stored
     data = os.pread(handle, stored.length, stored.offset)

@@ -14,6 +14,7 @@ import pytest
 import headrace as hr
 from headrace.base.errors import FetchRejected, ItemRejected, SettingsError, SourceError
 from headrace.store.formats import FORMATS
+from headrace.store.indexing import index_shard
 from headrace.store.loader import LoadedSample, stack
 from headrace.store.shard_reader import ShardReader
 from headrace.store.shard_writer import ShardWriter
@@ -239,3 +240,47 @@ def test_a_batch_of_which_nothing_is_left_is_not_handed_out(data: Path) -> None:
     one_of_two = hr.loader(data, 4, rejects="skip", transform=refuse_all_but_one, shuffle=False, ranks=2)
     with pytest.raises(SourceError, match="all 4 samples of a batch of rank 0 were rejected"):
         list(one_of_two)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_workers_of_a_data_loader_share_an_epoch(workers: int, data: Path) -> None:
+    """Each batch comes once, in the order in which it comes without workers, whatever their number."""
+    torch_data = pytest.importorskip("torch.utils.data")
+    loader = hr.loader(data, 5, transform=number_of, end="keep", seed=3)
+
+    class Batches(torch_data.IterableDataset):  # type: ignore[misc, name-defined]
+        def __iter__(self) -> Any:
+            return iter(loader)
+
+    alone = [batch.tolist() for batch in hr.loader(data, 5, transform=number_of, end="keep", seed=3)]
+    context = "fork" if workers else None
+    dealt = torch_data.DataLoader(
+        Batches(), batch_size=None, num_workers=workers, multiprocessing_context=context, collate_fn=np.asarray
+    )
+    assert [batch.tolist() for batch in dealt] == alone
+    loader.begin_epoch(1)
+    second = [number for batch in dealt for number in batch.tolist()]
+    assert sorted(second) == list(range(SIZE))
+    assert second != [number for batch in alone for number in batch]
+
+
+def test_parts_of_a_call_are_joined(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call of the system reads and writes 2 GiB at most; here it is 50 bytes."""
+    pread, pwritev = os.pread, os.pwritev
+    monkeypatch.setattr(os, "pread", lambda handle, length, offset: pread(handle, min(length, 600), offset))
+    monkeypatch.setattr(os, "pwritev", lambda handle, parts, offset: pwritev(handle, [b"".join(parts)[:50]], offset))
+    grown = ShardWriter(data / ".long.partial")
+    grown.append("1.jpg", b"0123456789" * 200)
+    grown.append("2.jpg", b"x")
+    again = ShardWriter(data / ".long.partial")
+    again.recover()
+    assert again.rows == grown.rows
+    assert again.end() == grown.end()
+    FORMATS["tar"].finish(again, data / "t.tar")
+    reader = ShardReader(data / "t.tar")
+    assert [reader.read(number) for number in range(2)] == [b"0123456789" * 200, b"x"]
+    assert reader.read_parts(0) == {"jpg": b"0123456789" * 200}
+    (data / "t.idx.parquet").unlink()
+    assert index_shard(data / "t.tar") == 2
+    assert ShardReader(data / "t.tar").read(0) == b"0123456789" * 200
