@@ -187,6 +187,19 @@ def parse_results(text: str) -> Delivery:
 
 
 def _is_queue(text: str) -> bool:
-    """Return whether this is the address of a queue; so is one that nobody knows, for the error."""
+    """Return whether this is the address of a queue, and not of another source.
+
+    Raises:
+        SettingsError: If it is an address of a scheme that nobody knows.
+    """
     scheme, is_address, _ = text.partition("://")
-    return bool(is_address) and (scheme.lower() in QUEUES or scheme.lower() not in SOURCES)
+    scheme = scheme.lower()
+    if not is_address or scheme in SOURCES:
+        return False
+    if scheme not in QUEUES:
+        known = [f"{one}://" for one in (*QUEUES.names(), *SOURCES.names()) if not one.startswith(".")]
+        raise SettingsError(
+            f"--source: an address starts with one of {', '.join(known)}, got {scheme!r}; files are named by a path without a "
+            "scheme, and a SQLite queue is sqlite:///jobs.db"
+        )
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import errno
 import fnmatch
 import logging
 import os
@@ -80,7 +81,7 @@ def find_files(
         return [path], path.parent
     if path.is_dir():
         left_out: collections.Counter[str] = collections.Counter()
-        files = sorted(file for file in _walk(path, recursive, left_out) if _counts(file, patterns, left_out))
+        files = sorted(_walk(path, recursive, patterns, left_out))
         root, what = path, f"no file named {', '.join(patterns)}"
         if +left_out:  # without those of which there are none
             listed = ", ".join(f"{kind}: {number}" for kind, number in (+left_out).most_common())
@@ -109,10 +110,14 @@ def _counts(file: Path, patterns: Sequence[str], left_out: collections.Counter[s
     return False
 
 
-def _walk(path: Path, recursive: bool, left_out: collections.Counter[str]) -> Iterator[Path]:
-    """Yield the files of a folder; count hidden images, and folders that are hidden or links, which are not followed."""
+def _walk(path: Path, recursive: bool, patterns: Sequence[str], left_out: collections.Counter[str]) -> Iterator[Path]:
+    """Yield the files of a folder whose names count; count what is left out, and folders that are links, not followed."""
+    too_long: list[Path] = []
 
     def refuse(error: OSError) -> None:
+        if error.errno == errno.ENAMETOOLONG:  # an item that will be rejected, as nobody can look into it
+            too_long.append(Path(error.filename))
+            return
         raise SourceError(f"{error.filename} cannot be read: {error.strerror}") from error
 
     for folder, folders, names in os.walk(path, onerror=refuse):
@@ -123,7 +128,9 @@ def _walk(path: Path, recursive: bool, left_out: collections.Counter[str]) -> It
         left_out["links to folders"] += sum(os.path.islink(os.path.join(folder, name)) for name in folders)
         hidden = [name for name in names if name.startswith(".")]
         left_out["hidden images"] += sum(_counts(Path(name), IMAGE_PATTERNS, left_out) for name in hidden)
-        yield from (Path(folder, name) for name in names if not name.startswith("."))
+        files = (Path(folder, name) for name in names if not name.startswith("."))
+        yield from (file for file in files if _counts(file, patterns, left_out))
+    yield from too_long
 
 
 def _find_fixed_part(path: Path) -> Path:

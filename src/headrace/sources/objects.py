@@ -61,7 +61,8 @@ class Objects(FiniteSource):
             raise SourceError(
                 f"{shown} has no object named {', '.join(self._patterns)} among {len(found):,}, and no tar shard"
             )
-        return (Entry(self._name(one.path), self._piece(one, 0, one.size)) for one in wanted)
+        # Two are listed under one name where one of them begins with a slash.
+        return number_ids(Entry(self._name(one.path), self._piece(one, 0, one.size)) for one in wanted)
 
     def _counts(self, path: str) -> bool:
         name = path.rpartition("/")[2].lower()

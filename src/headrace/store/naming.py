@@ -14,6 +14,8 @@ _STRANGE = re.compile(r"[\x00-\x1f\x7f\\:*?\"<>|#%&]+")
 _AGAIN = re.compile(r"#\d+$")
 #: Characters of one segment: file systems take 255 bytes.
 _LONGEST_SEGMENT = 120
+#: Characters of a name; a reader of tar refuses longer ones.
+_LONGEST_PATH = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ def _split(one: str) -> tuple[str, str]:
     """Return an item's stem, safe as a name, and its part, such as `jpg`."""
     text = _SCHEME.sub("", one)
     segments = [_STRANGE.sub("_", part)[-_LONGEST_SEGMENT:] for part in text.split("/") if part not in ("", ".", "..")]
+    while len(segments) > 1 and sum(map(len, segments)) + len(segments) > _LONGEST_PATH:
+        del segments[0]
     path = "/".join(segments) or "_"
     folder, slash, last = path.rpartition("/")
     stem, dot, part = last.rpartition(".")

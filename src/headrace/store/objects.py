@@ -26,6 +26,9 @@ _FORBIDDEN = re.compile(r"\b(401|403)\b|AccessDenied|InvalidAccessKeyId|Signatur
 _QUOTED = re.compile(r"https?://\S+|<(?!Code|Message)\w+>[^<]*|location .*? (?=not found)")
 _NO_BUCKET = re.compile(r"NoSuchBucket|bucket does not exist", re.IGNORECASE)
 _NO_ANSWER = re.compile(r"error sending request|connection refused|dns error", re.IGNORECASE)
+#: What stands behind a `?` where somebody gave credentials or an endpoint.
+_SETTING = re.compile(r"[\w-]+=")
+_NO_SLASH = "; a name that begins with a slash cannot be asked for; give the object another name"
 _CREDENTIALS = re.compile(r"credential|token provider|metadata", re.IGNORECASE)
 
 
@@ -53,12 +56,16 @@ class ObjectAddress:
             ) from None
         if parts.scheme.lower() not in SCHEMES or not parts.hostname:
             raise SourceError(f"{parts.scheme}:// names no bucket; expected an address such as s3://photos/2026/")
-        if "@" in parts.netloc or parts.query or parts.fragment:
+        if "@" in parts.netloc or (_SETTING.match(parts.query) if parts.query else False):
             raise SourceError(
                 f"the address of the bucket {parts.scheme}://{parts.hostname} holds more than a bucket and a prefix; "
                 "credentials and endpoints come from the environment (AWS_PROFILE, AWS_ENDPOINT_URL, ...)"
             )
-        return cls(f"{parts.scheme.lower()}://{parts.netloc}", parts.path.strip("/"))
+        # `?` and `#` are letters of names here, as for the stores' own tools.
+        prefix = url.partition("://")[2].removeprefix(parts.netloc).removeprefix("/")
+        if prefix.startswith("/"):
+            raise SourceError(f"object.name: the prefix in {url} begins with a slash{_NO_SLASH}")
+        return cls(f"{parts.scheme.lower()}://{parts.netloc}", prefix.rstrip("/"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +181,7 @@ class Bucket:
         if _NO_BUCKET.search(said):
             return FetchRejected(f"object.missing: the bucket {self.store} does not exist")
         if isinstance(error, errors.NotFoundError | FileNotFoundError):
-            return FetchRejected(f"object.missing: {where} does not exist")
+            return FetchRejected(f"object.missing: {where} does not exist, or its name begins with a slash{_NO_SLASH}")
         if isinstance(error, errors.PreconditionError):
             return _changed(where)
         if isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError) or _FORBIDDEN.search(said):
@@ -211,7 +218,8 @@ def _check_endpoint(url: str) -> None:
 
 def _changed(where: str) -> FetchRejected:
     return FetchRejected(
-        f"object.changed: {where} was replaced after it was listed; start the run again to list it anew"
+        f"object.changed: {where} was replaced after it was listed; start the run again to list it anew (or another object is "
+        "called the same but for a slash in front)"
     )
 
 

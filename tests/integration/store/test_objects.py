@@ -250,3 +250,31 @@ def test_jobs_of_a_queue_name_no_objects(s3: Any, bucket: Any, tmp_path: Path) -
     result, read = run(hr.items(["s3://photos/2026/000.jpg"]))
     assert not read
     assert result.counters.rejected == 1
+
+
+def test_strange_names_are_names(s3: Any, bucket: Any) -> None:
+    """`?`, `#`, `%` and blanks are letters; what begins with a slash is rejected, and never read as another object."""
+    names = ("a?b.jpg", "c#d.jpg", "e%3Ff.jpg", "g h+i.jpg", "ü.jpg")
+    for name in (*names, "same.jpg"):
+        bucket.put_object(Bucket="photos", Key=f"q?r#s/{name}", Body=name.encode())
+    _, read = run(hr.objects("s3://photos/q?r#s/"))
+    assert read == {name: name.encode() for name in (*names, "same.jpg")}
+    bucket.put_object(Bucket="photos", Key="/q?r#s/same.jpg", Body=b"another")
+    bucket.put_object(Bucket="photos", Key="/alone.jpg", Body=b"alone")
+    result, read = run(hr.objects("s3://photos/"))
+    assert sorted(read.values()) == sorted(name.encode() for name in (*names, "same.jpg"))
+    assert result.counters.rejected == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("s3://photos//a.jpg", r"begins with a slash"),
+        ("s3://photos/?AWSAccessKeyId=AKIA", r"come from the environment"),
+    ],
+)
+def test_addresses_that_cannot_be_meant_are_refused(url: str, says: str) -> None:
+    """And nothing of a query is quoted."""
+    with pytest.raises(SourceError, match=says) as raised:
+        hr.objects(url)
+    assert "AKIA" not in str(raised.value)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import SettingsError
+from headrace.cli.loading import parse_source
 from headrace.sources.addresses import hide_secrets, open_queue, parse_address
 
 
@@ -88,3 +89,10 @@ def test_parsing_opens_nothing(tmp_path: Path) -> None:
 def test_secrets_of_an_address_are_hidden(address: str, shown: str) -> None:
     """User and password, and parameters that are called like a secret, whatever the scheme."""
     assert hide_secrets(address) == shown
+
+
+def test_an_unknown_scheme_of_a_source_is_answered_with_all_that_there_are() -> None:
+    """Object stores are among them; queues, too."""
+    with pytest.raises(SettingsError, match=r"got 'ftp'") as raised:
+        parse_source("ftp://example.com/photos", drain=False)
+    assert all(f"{scheme}://" in str(raised.value) for scheme in ("s3", "gs", "az", "sqs", "redis", "sqlite"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
 
+import headrace as hr
 from headrace.sources.folder import Folder
 
 
@@ -70,3 +72,21 @@ def test_patterns_say_which_names_count(photos: Path, caplog: pytest.LogCaptureF
     """Who names the patterns is not told of other images."""
     assert names(Folder(photos, patterns=["*.heic"])) == ["e.heic", "f.HEIC"]
     assert "avif" not in caplog.text
+
+
+def test_a_folder_that_is_too_deep_is_one_rejection(tmp_path: Path) -> None:
+    """The system opens no path above 4,096 bytes; the other files are read, and the run ends."""
+    (tmp_path / "a.jpg").write_bytes(b"a")
+    here = os.open(tmp_path, os.O_RDONLY)
+    try:
+        for _ in range(25):
+            os.mkdir("z" * 200, dir_fd=here)
+            inner = os.open("z" * 200, os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = inner
+    finally:
+        os.close(here)
+    kept = hr.collect()
+    result = hr.run(hr.Pipeline(hr.folder(tmp_path), stages=[hr.fetch("fetch")], delivery=kept))
+    assert dict(kept.results) == {"a.jpg": b"a"}
+    assert (result.counters.rejected, result.counters.retried) == (1, 0)

@@ -96,3 +96,11 @@ def test_every_item_has_its_turn_once_and_in_order(seed: int) -> None:
     assert turns.next_id is None
     assert turns.num_past == len(ids)
     assert not any(turns.is_open(one) for one in ids)
+
+
+def test_a_name_that_readers_refuse_is_shortened() -> None:
+    """Addresses have any length; two that are alike behind are told apart."""
+    ids = [f"https://example.com/{number}/{'segment/' * 600}a.jpg" for number in range(2)]
+    names = [named.name for named in name_members(ids)]
+    assert len(set(names)) == 2
+    assert all(len(name) < 1_100 for name in names)
