@@ -28,7 +28,7 @@ _LETTERS = {
 _APART = {
     "warm_up": "warm-up", "epoch_start": "first step of an epoch", "recompiled": "compiled again",
     "profiled": "torch.profiler at work", "uneven": "batches skipped or fetched ahead", "checkpoint": "with a "
-    "checkpoint", "failed": "ended by an error",
+    "checkpoint", "cut": "end not seen", "failed": "ended by an error",
     "validation": "validation", "between": "between steps",
 }  # fmt: skip
 #: From these shares of the step, waiting for data is a red flag to people of the field.

@@ -67,6 +67,9 @@ class Kind(StrEnum):
     """`torch.compile` compiled something."""
     PROFILED = "profiled"
     """torch.profiler ran in it, or wrote its trace: see `headrace train --torch-profiler`."""
+    CUT = "cut"
+    """Recording ended in it, by another thread than the one that trained (the end of a process): its end was not seen, and what
+    came after its last event is missing."""
     UNEVEN = "uneven"
     """It asked for more or fewer batches than it used: a resume that skips, a loop that fetches ahead."""
 

@@ -93,6 +93,7 @@ class FrameworkRun:
         if session is None or self._is_joined:
             return
         atexit.unregister(self._end_of_process)
+        session.recorder.training_ended()
         session.close(failed=failed)
         if self._folder is not None:
             self._folder.finish("failed" if failed else "finished")

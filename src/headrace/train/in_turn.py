@@ -28,6 +28,7 @@ from headrace.compare.turns import Turns, runs_backwards, take_turns
 from headrace.compare.words import MOST_PAIRS
 from headrace.diagnose.training.rate import find_rate
 from headrace.diagnose.training.simulation_measured import loader_settings
+from headrace.diagnose.training.simulation_needs import standing_for
 from headrace.diagnose.training.steps import RankSteps, read_steps
 from headrace.runs.formats.comparison import ComparisonDocument, Side
 from headrace.runs.reader import read_run
@@ -169,8 +170,9 @@ def _read_block(command: str, folder: Path) -> _Block:
 
 
 def _mean_phases(rank: RankSteps) -> dict[str, float]:
+    whole = standing_for(rank.steps)[1:]
     return {
-        str(phase): float(rank.steps.phases[phase].wall[1:].mean()) for phase in Phase if phase in rank.steps.phases
+        str(phase): float(rank.steps.phases[phase].wall[whole].mean()) for phase in Phase if phase in rank.steps.phases
     }
 
 

@@ -414,6 +414,11 @@ class Recorder:
         if self._is_mine():
             self._kind = kind
 
+    def training_ended(self) -> None:
+        """The loop has ended here: its last step is whole, whichever thread closes."""
+        if self._is_mine():
+            self._switch(_OUTSIDE)
+
     def close(self, *, failed: bool = False) -> None:
         """End the stretch in progress; another thread than the one that trains ends it at its last event.
 
@@ -421,11 +426,11 @@ class Recorder:
             failed: An exception ends it.
         """
         if self._is_open:
-            is_mine = self._is_mine()
-            if is_mine:
-                self._switch(_OUTSIDE)
+            self.training_ended()
             self._split_validation()
             self._is_aborted |= failed
+            if self._is_training and self._marks[-1][0] is not _OUTSIDE:
+                self._kind = self._kind or Kind.CUT
             self._end(len(self._marks) - 1)
             self._is_open = False
             self._owner = _NOBODY

@@ -228,6 +228,7 @@ def profile(loader: Any, *, output: str | Path, force: bool = False) -> Iterator
         yield session.watch(loader)
         failed = False
     finally:
+        session.recorder.training_ended()
         try:
             session.close(failed=failed)
         finally:

@@ -54,7 +54,7 @@ def test_trainings_take_turns_and_the_ratio_is_that_of_their_samples(
     assert (printed["unit"], printed["num_pairs"], printed["paired"]) == ("samples/s", 2, True)
     assert max(a["values"]) <= 4 / 0.020 < 4 / 0.005
     assert max(b["values"]) <= 4 / 0.005
-    assert a["stages"]["after"] >= 8 / 9 * 0.020  # of the last step, the end of the process cuts some off
+    assert a["stages"]["after"] >= 0.020
     assert a["plan"]["loader.workers"] == 0
     assert (a["name"], a["pipeline"]) == ("train.py 20 10 0", "train.py")
     assert printed["ratio"] == pytest.approx((b["values"][0] / a["values"][0] * b["values"][1] / a["values"][1]) ** 0.5)

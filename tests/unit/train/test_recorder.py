@@ -216,6 +216,17 @@ def test_a_step_that_an_exception_ended_is_marked() -> None:
     assert [step.outcome for step in kept.wholes(Stretch.STEP)] == ["ok", "failed"]
 
 
+def test_a_step_whose_end_was_not_seen_is_cut() -> None:
+    """Another thread ends the recording, as the end of a process does: what the loop did after the update is not known."""
+    kept = Kept()
+    kept.step()
+    kept.step()
+    thread = threading.Thread(target=kept.recorder.close)
+    thread.start()
+    thread.join()
+    assert [step.release_reason for step in kept.wholes(Stretch.STEP)] == [None, Kind.CUT]
+
+
 def test_batches_that_were_all_asked_for_first_are_one_step() -> None:
     """The Trainer of Hugging Face fetches what an update accumulates before its first forward pass: a plain step of as many."""
     kept = Kept()

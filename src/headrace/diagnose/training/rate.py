@@ -14,7 +14,7 @@ from headrace.runs.training_phases import Kind, Phase
 def find_rate(rank: RankSteps) -> float:
     """Return samples (steps, where samples are not known) per second, without the first step; 0 if there is no other.
 
-    Turns of epochs count; validation and checkpoints between steps do not.
+    Turns of epochs count; validation and checkpoints between steps do not. A whole step stands for one whose end was not seen.
     """
     walls, samples = step_walls(rank)[1:], rank.steps.samples[standing_for(rank.steps)][1:]
     seconds = float(walls.sum())

@@ -33,10 +33,12 @@ class Selection:
     """A checkpoint was made in it."""
     profiled: Array
     """torch.profiler ran in it."""
+    cut: Array
+    """Its end was not seen."""
 
     def apart(self) -> dict[str, Array]:
         """Return {name: steps} of those that are not plain."""
-        names = ("warm_up", "epoch_start", "recompiled", "uneven", "profiled", "checkpoint", "failed")
+        names = ("warm_up", "epoch_start", "recompiled", "uneven", "profiled", "checkpoint", "cut", "failed")
         return {name: getattr(self, name) for name in names}
 
 
@@ -54,13 +56,13 @@ def select(steps: Stretches) -> Selection:
 
     saved = steps.phases.get(Phase.CHECKPOINT)
     failed, recompiled = take(steps.is_failed), take(of_kind(Kind.RECOMPILED))
-    profiled = take(of_kind(Kind.PROFILED))
+    profiled, cut = take(of_kind(Kind.PROFILED)), take(of_kind(Kind.CUT))
     epoch_start, uneven = take(of_kind(Kind.EPOCH_START)), take(of_kind(Kind.UNEVEN))
     checkpoint = take(np.zeros(len(steps), bool) if saved is None else saved.wall > 0)
     warm_up = take(_warm_up(steps.wall, left))
     return Selection(
         plain=left, warm_up=warm_up, failed=failed, recompiled=recompiled, epoch_start=epoch_start, uneven=uneven,
-        checkpoint=checkpoint, profiled=profiled,
+        checkpoint=checkpoint, profiled=profiled, cut=cut,
     )  # fmt: skip
 
 

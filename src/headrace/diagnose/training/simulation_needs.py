@@ -71,7 +71,7 @@ def standing_for(steps: Stretches) -> Array:
     Returns:
         int64, (steps,).
     """
-    odd = [kind in (Kind.RECOMPILED, Kind.PROFILED) for kind in steps.kinds] | steps.is_failed
+    odd = [kind in (Kind.RECOMPILED, Kind.PROFILED, Kind.CUT) for kind in steps.kinds] | steps.is_failed
     odd[0] = True
     places = np.arange(len(steps))
     good = np.flatnonzero(~np.asarray(odd, bool))

@@ -47,8 +47,8 @@ class Apart(msgspec.Struct, frozen=True, kw_only=True):
     """What is not averaged with the plain steps. Each moment of the training is in one of these, or in a plain step."""
 
     what: str
-    """`warm_up`, `epoch_start`, `recompiled`, `profiled`, `uneven`, `checkpoint` and `failed` are steps; `validation` and
-    `between` are not."""
+    """`warm_up`, `epoch_start`, `recompiled`, `profiled`, `uneven`, `checkpoint`, `cut` and `failed` are steps; `validation`
+    and `between` are not."""
     count: int
     seconds: float
     """Sum."""

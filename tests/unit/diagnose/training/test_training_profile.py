@@ -66,6 +66,16 @@ def test_what_is_apart_is_not_averaged(tmp_path: Path) -> None:
     assert sum(one.seconds for one in rank.apart) + 39 * 0.010 == pytest.approx(rank.total_seconds)
 
 
+def test_a_step_that_was_cut_is_in_no_rate(tmp_path: Path) -> None:
+    """The whole step before it stands for it: the rate of 8 samples in 10 ms stays."""
+    run = MadeRun(tmp_path / "run")
+    plain_steps(run, STEP, 10)
+    run.stretch({Phase.WAIT: 2.0, Phase.FORWARD: 3.0}, kind=Kind.CUT)
+    (rank,) = read(run).ranks
+    assert {one.what: one.count for one in rank.apart}["cut"] == 1
+    assert rank.samples_per_second == pytest.approx(800.0)
+
+
 def test_a_single_slow_step_at_the_beginning_is_no_warm_up_of_many(tmp_path: Path) -> None:
     """The warm-up ends where two steps in a row are as the later ones."""
     run = MadeRun(tmp_path / "run")
