@@ -20,7 +20,6 @@ import headrace as hr
 from benchmarks import measure as measuring
 from headrace.monitor.metrics.counts import Counts
 from headrace.monitor.metrics.exporter import Exporter
-from headrace.monitor.metrics.jobs import JobCounts
 from headrace.monitor.metrics.page import Page
 from headrace.monitor.metrics.server import MetricsServer, listen, url_of
 from headrace.monitor.metrics.watch import MetricsWatch
@@ -90,7 +89,7 @@ def _run(seconds: float, *, with_metrics: bool) -> float:
         scraper.join()
         server.close()
 
-    options: dict[str, Any] = {"watch": watched, "observers": [JobCounts(counts)]} if with_metrics else {}
+    options: dict[str, Any] = {"watch": watched} if with_metrics else {}
     cpu, began = time.process_time(), time.monotonic()
     result = hr.run(_pipeline(seconds), _PLAN, **options)
     took = time.monotonic() - began

@@ -39,7 +39,6 @@ def open_companion(
         return None
     from headrace.monitor.metrics.alone import serve_beside
     from headrace.monitor.metrics.counts import Counts
-    from headrace.monitor.metrics.jobs import JobCounts
     from headrace.monitor.metrics.page import Page
     from headrace.monitor.metrics.watch import MetricsWatch
 
@@ -50,7 +49,7 @@ def open_companion(
     if args.metrics and slot is None:
         watch = serve_beside(watch, page, counts, _listen(args.metrics))
     traces = [_open_otlp(page, number)] if args.otlp else []
-    return Companion(observers=[JobCounts(counts), *traces], watch=watch)
+    return Companion(observers=traces, watch=watch)
 
 
 def _open_otlp(page: Page, worker: int) -> Observer:

@@ -45,7 +45,7 @@ Beside the items:
     stall_watch.py      workers that hang; guard.py: threads of the run that break; end_signals.py, bell.py: SIGTERM and Ctrl-C
     rest.py             how long the threads beside the items pause; garbage.py: when the garbage collector runs
     watching.py         what may live beside a run; run_state.py: what it may ask; summary.py: counts, rates and percentiles,
-                        stage_totals.py: of one stage
+                        stage_totals.py: of one stage; told.py: who is told them in bulk
     failure_log.py      failures on the log; reasons.py: failures counted; failure_limit.py: `--max-failed`
 
 Other ways to run:

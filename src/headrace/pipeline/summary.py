@@ -55,7 +55,8 @@ from headrace.base.records import BatchFormed, Counters, Job, Outcome, OutcomeKi
 from headrace.base.statistics import percentile, samples_needed, utilization
 from headrace.base.units import format_duration, format_rate
 from headrace.pipeline.reasons import Failure, Reasons, failure_of, show_reasons
-from headrace.pipeline.stage_totals import Reservoir, StageTotals, TakeTimes, Window
+from headrace.pipeline.stage_totals import Reservoir, StageTotals, Window
+from headrace.pipeline.told import Ended, Listener
 from headrace.pipeline.work_notes import WorkNote
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class Summary(Observer):
         self.ask_source: Callable[[], QueueStatistics] | None = None  # what waits in a queue; it may take its time
         self._lock = threading.Lock()
         self._received: deque[tuple[int, Sequence[Job]]] = deque()
-        self._settled: deque[tuple[int, str, int, OutcomeKind, Failure | None]] = deque()
+        self._settled: deque[Ended] = deque()
         self._formed: deque[BatchFormed] = deque()
         self._arrivals: dict[tuple[str, int], int] = {}
         self._reasons = Reasons()
@@ -165,14 +166,14 @@ class Summary(Observer):
         """The stages of each station, by the name of the first."""
         self._first_ns: int | None = None
         self._last_ns = 0
-        self._take_times: TakeTimes | None = None
+        self._listener: Listener | None = None
 
-    def tell_times(self, take: TakeTimes | None) -> None:
-        """Give the times of passages to somebody whenever some hundred of a stage are counted, and with `stage_counts`."""
+    def tell(self, listener: Listener | None) -> None:
+        """Tell a listener what is counted, as it is; times when some hundred of a stage are, and with `stage_counts`."""
         with self._lock:
-            self._take_times = take
+            self._listener = listener
             for stage in self._stages.values():
-                stage.tell = take
+                stage.tell = None if listener is None else listener.take_times
 
     def stage_counts(self) -> list[StageCount]:
         """Return what each stage has done so far."""
@@ -204,7 +205,7 @@ class Summary(Observer):
         """Note how a delivery of a job ended."""
         # Not the job itself: its payload may be large.
         failure = None if outcome.kind is OutcomeKind.DELIVERED else failure_of(job, outcome)
-        self._settled.append((self._now(), job.id, job.attempt, outcome.kind, failure))
+        self._settled.append((self._now(), job.id, job.attempt, outcome.kind, failure, job.task, outcome.undelivered))
 
     def digest(self, budget_seconds: float | None = 0.001) -> None:
         """Work through what the hooks noted.
@@ -325,12 +326,22 @@ class Summary(Observer):
         # that was received before now is taken first.
         num_settled = min(len(self._settled), SLICE_SIZE)
         if num_settled or self._received:
-            for _ in range(len(self._received)):
-                self._digest_received(*self._received.popleft())
-            latencies = [self._digest_settled(*self._settled.popleft()) for _ in range(num_settled)]
+            received = [self._received.popleft() for _ in range(len(self._received))]
+            for now, jobs in received:
+                self._digest_received(now, jobs)
+            if received and self._listener is not None:
+                num_again = sum(job.attempt > 1 for _, jobs in received for job in jobs)
+                self._listener.take_received(sum(len(jobs) for _, jobs in received), num_again)
+            ended = [self._settled.popleft() for _ in range(num_settled)]
+            latencies = [self._digest_settled(*one[:5]) for one in ended]
             self._latency.extend([latency for latency in latencies if latency is not None])
-        for _ in range(min(len(self._formed), SLICE_SIZE)):
-            self._digest_batch(self._formed.popleft())
+            if ended and self._listener is not None:
+                self._listener.take_ended(ended, latencies)
+        formed = [self._formed.popleft() for _ in range(min(len(self._formed), SLICE_SIZE))]
+        for batch in formed:
+            self._digest_batch(batch)
+        if formed and self._listener is not None:
+            self._listener.take_batches(formed)
 
     def _digest_received(self, now: int, jobs: Sequence[Job]) -> None:
         self._counted.received += len(jobs)
@@ -410,7 +421,7 @@ class Summary(Observer):
         if stage is None:
             seed = self._seed + 2 * len(self._stages) + 1
             stage = StageTotals(name, Reservoir(RESERVOIR_SIZE, seed), Reservoir(RESERVOIR_SIZE, seed + 1))
-            stage.tell = self._take_times
+            stage.tell = None if self._listener is None else self._listener.take_times
             self._stages[name] = stage
         return stage
 

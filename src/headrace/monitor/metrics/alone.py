@@ -12,7 +12,6 @@ from typing import Any
 
 from headrace.monitor.metrics.counts import Counts
 from headrace.monitor.metrics.exporter import Exporter
-from headrace.monitor.metrics.jobs import JobCounts
 from headrace.monitor.metrics.page import Page
 from headrace.monitor.metrics.server import MetricsServer, listen
 from headrace.monitor.metrics.watch import MetricsWatch
@@ -20,7 +19,7 @@ from headrace.pipeline.watching import RunInProgress, Watch
 
 
 def count_and_serve(address: str) -> dict[str, Any]:
-    """Return the options `observers` and `watch` of `headrace.run`, for one run, which then answers scrapes at /metrics.
+    """Return the option `watch` of `headrace.run`, for one run, which then answers scrapes at /metrics.
 
     Args:
         address: HOST:PORT, or a port of this machine alone.
@@ -30,10 +29,7 @@ def count_and_serve(address: str) -> dict[str, Any]:
     """
     page = Page()
     counts = Counts(page)
-    return {
-        "observers": [JobCounts(counts)],
-        "watch": serve_beside(MetricsWatch(counts), page, counts, listen(address)),
-    }
+    return {"watch": serve_beside(MetricsWatch(counts), page, counts, listen(address))}
 
 
 def serve_beside(watch: Watch, page: Page, counts: Counts, listening: socket.socket) -> Watch:

@@ -1,18 +1,17 @@
-"""Counts jobs and batches as they come and end; what stages did comes from the run's summary, see `watch`."""
+"""Counts what the run's summary tells in bulk: jobs, batches, and the times of stages."""
 
 from __future__ import annotations
 
-import time
+from collections import defaultdict
 from collections.abc import Sequence
 
-from headrace.base.observer import Observer
-from headrace.base.records import BatchFormed, Job, Outcome, OutcomeKind
+from headrace.base.records import BatchFormed, OutcomeKind
 from headrace.monitor.metrics.counts import Counts
-from headrace.pipeline.reasons import failure_of
+from headrace.pipeline.told import Ended
 
 
-class JobCounts(Observer):
-    """Its hooks are called by the threads that do the work: each costs a few microseconds.
+class JobCounts:
+    """A listener of the summary.
 
     Args:
         counts: Where.
@@ -20,37 +19,41 @@ class JobCounts(Observer):
 
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
-        self._came: dict[tuple[str, int], float] = {}
 
-    def job_received(self, jobs: Sequence[Job]) -> None:
-        """Count jobs, and note when they came."""
-        now, came = time.monotonic(), self._came
-        num_again = 0
-        for job in jobs:
-            came[job.id, job.attempt] = now
-            num_again += job.attempt > 1
-        self._counts.add("headrace_jobs_received_total", (), len(jobs))
+    def take_received(self, num: int, num_again: int) -> None:
+        """Count jobs that came."""
+        self._counts.add("headrace_jobs_received_total", (), num)
         if num_again:
             self._counts.add("headrace_jobs_redelivered_total", (), num_again)
 
-    def batch_formed(self, batch: BatchFormed) -> None:
-        """Count a batch."""
-        stage = (batch.stage,)
-        self._counts.observe("headrace_batch_size_items", batch.size, stage)
-        self._counts.observe("headrace_batch_wait_seconds", batch.waited_seconds, stage)
-        self._counts.add("headrace_batches_total", (batch.stage, str(batch.reason)))
+    def take_times(self, stage: str, services: Sequence[int], waits: Sequence[int]) -> None:
+        """Count the times of passages."""
+        self._counts.observe_many("headrace_stage_service_seconds", services, (stage,))
+        self._counts.observe_many("headrace_stage_queue_wait_seconds", waits, (stage,))
 
-    def job_settled(self, job: Job, outcome: Outcome) -> None:
-        """Count how a delivery ended."""
-        counts, kind = self._counts, outcome.kind
-        came = self._came.pop((job.id, job.attempt), None)
-        counts.add("headrace_jobs_total", (job.task, kind.value))
-        if kind is OutcomeKind.DELIVERED:
-            if came is not None:
-                seconds = time.monotonic() - came
-                counts.observe("headrace_job_latency_seconds", seconds, (job.task,), job=job.id)
-            return
-        if outcome.undelivered:
-            counts.add("headrace_undelivered_total")
-        if (failure := failure_of(job, outcome)) is not None:
-            counts.add("headrace_job_failures_total", (failure.code, kind.value))
+    def take_batches(self, batches: Sequence[BatchFormed]) -> None:
+        """Count batches."""
+        for batch in batches:
+            stage = (batch.stage,)
+            self._counts.observe("headrace_batch_size_items", batch.size, stage)
+            self._counts.observe("headrace_batch_wait_seconds", batch.waited_seconds, stage)
+            self._counts.add("headrace_batches_total", (batch.stage, str(batch.reason)))
+
+    def take_ended(self, ended: Sequence[Ended], latencies: Sequence[int | None]) -> None:
+        """Count how deliveries ended."""
+        done: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+        others: list[Ended] = []
+        for one, latency in zip(ended, latencies, strict=True):
+            if latency is None:
+                others.append(one)
+            else:
+                done[one[5]].append((latency, one[1]))
+        for task, jobs in done.items():
+            self._counts.add("headrace_jobs_total", (task, OutcomeKind.DELIVERED.value), len(jobs))
+            self._counts.observe_jobs("headrace_job_latency_seconds", jobs, (task,))
+        for _, _, _, kind, failure, task, undelivered in others:
+            self._counts.add("headrace_jobs_total", (task, kind.value))
+            if undelivered:
+                self._counts.add("headrace_undelivered_total")
+            if failure is not None:
+                self._counts.add("headrace_job_failures_total", (failure.code, kind.value))

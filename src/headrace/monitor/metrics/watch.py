@@ -1,9 +1,9 @@
 """Beside a run: takes what its parts have counted anyway into the page, once a second.
 
-How this works: what stages do is counted by the run's summary, which gives the times of some hundred passages at once
-(`Summary.tell_times`), so that a passage costs nothing here. A thread looks at the rest once a second: queues, workers, what
-source and deliveries noted, the process. A second thread asks the source what waits, because a service may take its time. What
-cannot be read is counted as dropped and said once; the run goes on.
+How this works: jobs, batches and what stages do are counted by the run's summary, which tells them in bulk (`Summary.tell`), so
+that an item costs next to nothing here; a SIGKILL loses what it was not told yet, some tens of milliseconds. A thread looks at
+the rest once a second: queues, workers, what source and deliveries noted, the process. A second thread asks the source what
+waits, because a service may take its time. What cannot be read is counted as dropped and said once; the run goes on.
 """
 
 from __future__ import annotations
@@ -18,15 +18,19 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from headrace import __version__
 from headrace.base.errors import HeadraceError
 from headrace.base.protocols import TellsBacklog
+from headrace.base.records import BatchFormed
 from headrace.base.request_tally import TalliesRequests
 from headrace.monitor.metrics.counts import Counts
+from headrace.monitor.metrics.jobs import JobCounts
 from headrace.monitor.metrics.table import CANARY_STATES, SERIES, Given, Kind
 from headrace.monitor.published import forget_published, published
 from headrace.pipeline.run_state import RunState
+from headrace.pipeline.told import Ended
 from headrace.pipeline.watching import RunInProgress
 
 logger = logging.getLogger("headrace")
@@ -72,6 +76,7 @@ class Looker:
 
     def __init__(self, counts: Counts, worker: tuple[str], run: RunInProgress) -> None:
         self._counts = counts
+        self._jobs = JobCounts(counts)
         self._worker = worker
         self._run = run
         self._source = run.pipeline.source
@@ -90,7 +95,7 @@ class Looker:
         self._counts.page.begin()
         self._say_what_runs()
         self._begin_at_zero({Given.ALWAYS})
-        self._run.summary.tell_times(self._take_times)
+        self._run.summary.tell(self)
         if isinstance(self._source, TalliesRequests):
             self._source.tally.on_end = self._take_answer
         bodies: list[Callable[[], None]] = [self._look_on]
@@ -108,7 +113,7 @@ class Looker:
         self._threads[0].join(_LEAVE_SECONDS)
         if not self._threads[0].is_alive():  # else something that it asks does not answer; the run ends all the same
             self._look()
-        self._run.summary.tell_times(None)
+        self._run.summary.tell(None)
         forget_published()
         self._counts.page.end()
 
@@ -129,9 +134,9 @@ class Looker:
             self._try(self._look_at_process)
         self._looks += 1
 
-    def _try(self, part: Callable[[], None]) -> None:
+    def _try(self, part: Callable[..., None], *arguments: Any) -> None:
         try:
-            part()
+            part(*arguments)
         except Exception as error:
             self._counts.note_dropped("error")
             what = f"{part.__name__}: {type(error).__name__}"
@@ -142,12 +147,21 @@ class Looker:
 
     # --- called by others
 
-    def _take_times(self, stage: str, services: Sequence[int], waits: Sequence[int]) -> None:
-        def take() -> None:
-            self._counts.observe_many("headrace_stage_service_seconds", services, (stage,))
-            self._counts.observe_many("headrace_stage_queue_wait_seconds", waits, (stage,))
+    def take_received(self, num: int, num_again: int) -> None:
+        """See `told.Listener`, as those below."""
+        self._try(self._jobs.take_received, num, num_again)
 
-        self._try(take)
+    def take_times(self, stage: str, services: Sequence[int], waits: Sequence[int]) -> None:
+        """Count times of passages."""
+        self._try(self._jobs.take_times, stage, services, waits)
+
+    def take_batches(self, batches: Sequence[BatchFormed]) -> None:
+        """Count batches."""
+        self._try(self._jobs.take_batches, batches)
+
+    def take_ended(self, ended: Sequence[Ended], latencies: Sequence[int | None]) -> None:
+        """Count how deliveries ended."""
+        self._try(self._jobs.take_ended, ended, latencies)
 
     def _take_answer(self, seconds: float) -> None:
         self._answers.append(round(seconds * 1e9))

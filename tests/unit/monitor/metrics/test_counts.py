@@ -11,7 +11,7 @@ from headrace.monitor.metrics.counts import Counts
 from headrace.monitor.metrics.exporter import Exporter, wanted_workers
 from headrace.monitor.metrics.exposition import OPEN_METRICS_TYPE, TEXT_TYPE, Writer
 from headrace.monitor.metrics.gather import Gatherer, Histogram, Values
-from headrace.monitor.metrics.page import MOST_ENTRIES, Page
+from headrace.monitor.metrics.page import MOST_ENTRIES, WITH_EXEMPLARS, Page
 from headrace.monitor.metrics.table import OTHER, SERIES, Kind
 from headrace.monitor.published import count, forget_published, publish, published, tell_counts
 
@@ -153,7 +153,7 @@ def test_hostile_labels_are_escaped(page: Page, hostile: str) -> None:
     """Both formats stay readable, whatever a name holds."""
     counts = Counts(page)
     counts.set(DEPTH, 1.0, (hostile,))
-    counts.observe(LATENCY, 0.01, (hostile,), job=hostile)
+    counts.observe_jobs(LATENCY, [(10_000_000, hostile)], (hostile,))
     found = Gatherer([page]).gather()
     (sample,) = next(
         family.samples
@@ -170,7 +170,10 @@ def _fill(counts: Counts) -> None:
     for series in SERIES.values():
         labels = tuple(label.values[0] if label.values else "a" for label in series.labels)
         if series.kind is Kind.HISTOGRAM:
-            counts.observe(series.name, 0.02, labels, job="job-1")
+            if series.name in WITH_EXEMPLARS:
+                counts.observe_jobs(series.name, [(20_000_000, "job-1")], labels)
+            else:
+                counts.observe(series.name, 0.02, labels)
         elif series.kind is Kind.COUNTER:
             counts.add(series.name, labels, 2.0)
         else:

@@ -14,7 +14,6 @@ from headrace.monitor.metrics import watch as watching
 from headrace.monitor.metrics.alone import count_and_serve
 from headrace.monitor.metrics.counts import Counts
 from headrace.monitor.metrics.gather import Gatherer, Histogram, Values
-from headrace.monitor.metrics.jobs import JobCounts
 from headrace.monitor.metrics.page import Page
 from headrace.monitor.metrics.server import listen
 from headrace.monitor.metrics.watch import MetricsWatch
@@ -26,7 +25,7 @@ def _run(pipeline: hr.Pipeline) -> Mapping[str, Values]:
     """Run with metrics and return the values at the end; gauges too, as if it still lived."""
     page = Page()
     counts = Counts(page)
-    hr.run(pipeline, observers=[JobCounts(counts)], watch=MetricsWatch(counts))
+    hr.run(pipeline, watch=MetricsWatch(counts))
     assert not page.is_alive
     page.beat()
     return Gatherer([page]).gather()
