@@ -42,6 +42,7 @@ class MachineReader:
         psutil.PROCFS_PATH = str(self._proc)
         self._groups = _find_throttled_groups(root / "sys/fs/cgroup", self._proc / str(process) / "cgroup")
         self._groups_seen: set[Path] = set()
+        self._whole: dict[str, bool] = {}
         if not self._groups:
             self.not_measured["throttled_ratio"] = "no control group tells of a CPU quota (cpu.stat without nr_periods)"
         cores = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq")
@@ -150,11 +151,10 @@ class MachineReader:
         return {}
 
     def _disks(self, now: float, _: dict[str, float | None]) -> Measured:
-        counters: dict[str, Any] = psutil.disk_io_counters(perdisk=True) or {}
+        counters: dict[str, Any] = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
         measured: Measured = {}
         for name, disk in counters.items():
-            is_whole = (self._root / "sys/block" / name.replace("/", "!")).exists()
-            if is_whole and disk.read_bytes + disk.write_bytes:
+            if disk.read_bytes + disk.write_bytes and self._is_whole(name):
                 measured[f"disk:{name}"] = {
                     "read_bytes_per_second": self._rates.growth((name, "read"), disk.read_bytes, now),
                     "write_bytes_per_second": self._rates.growth((name, "write"), disk.write_bytes, now),
@@ -164,8 +164,14 @@ class MachineReader:
             self.not_measured["disks"] = "the kernel lists no disk that was ever read or written"
         return measured
 
+    def _is_whole(self, name: str) -> bool:
+        """Return whether this is a disk and no part of one; asked once for each."""
+        if name not in self._whole:
+            self._whole[name] = (self._root / "sys/block" / name.replace("/", "!")).exists()
+        return self._whole[name]
+
     def _networks(self, now: float, _: dict[str, float | None]) -> Measured:
-        counters: dict[str, Any] = psutil.net_io_counters(pernic=True) or {}
+        counters: dict[str, Any] = psutil.net_io_counters(pernic=True, nowrap=False) or {}
         return {
             f"network:{name}": {
                 "receive_bytes_per_second": self._rates.growth((name, "receive"), card.bytes_recv, now),

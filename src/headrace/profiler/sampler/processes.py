@@ -114,8 +114,9 @@ class Processes:
             return [self._process, *self._find_by_psutil()]
         found = [self._process]
         for process in found:  # grows meanwhile
-            for thread in _list_folder(self._proc / str(process) / "task"):
-                children = text_of(self._proc / str(process) / "task" / thread / "children") or ""
+            tasks = f"{self._proc}/{process}/task"  # text: a Path costs as much as reading the file
+            for thread in _list_folder(tasks):
+                children = text_of(f"{tasks}/{thread}/children") or ""
                 found += [child for word in children.split() if (child := int(word)) != self._sampler]
         return found
 
@@ -170,9 +171,9 @@ class Processes:
         """Add what each thread's counters grew by: a thread that ends must not take its own away."""
         found = {}
         for process in processes:
-            folder = self._proc / str(process) / "task"
+            folder = f"{self._proc}/{process}/task"
             for thread in _list_folder(folder)[:_MAX_THREADS]:
-                counters = _switches(folder / thread / "status")
+                counters = _switches(f"{folder}/{thread}/status")
                 if counters is not None:
                     found[process, thread] = counters
         for thread_key, (voluntary, involuntary) in found.items():
@@ -183,24 +184,24 @@ class Processes:
 
     def _count_native_runnable(self, process: int) -> float:
         """Return how many threads of a process that are no workers are on a core or wait for one."""
-        folder = self._proc / str(process) / "task"
+        folder = f"{self._proc}/{process}/task"
         native = [thread for thread in _list_folder(folder) if (process, int(thread)) not in self._workers]
         step = -(-len(native) // _MAX_STATES) or 1
-        states = ((text_of(folder / thread / "stat") or "").rpartition(")")[2].split() for thread in native[::step])
+        states = ((text_of(f"{folder}/{thread}/stat") or "").rpartition(")")[2].split() for thread in native[::step])
         return float(step * sum(fields[:1] == ["R"] for fields in states))
 
     def _refuse(self, what: str, error: OSError) -> None:
         self.not_measured[f"processes {what}"] = f"{error.filename}: {error.strerror}"
 
 
-def _list_folder(folder: Path) -> list[str]:
+def _list_folder(folder: Path | str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
         return []
 
 
-def _switches(status: Path) -> tuple[int, int] | None:
+def _switches(status: str) -> tuple[int, int] | None:
     """Return voluntary and involuntary switches of a thread, or None if it has ended."""
     text = text_of(status) or ""
     _, found, rest = text.rpartition("\nvoluntary_ctxt_switches:")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable
 from pathlib import Path
+
+#: Of one reading: more than nearly all of the kernel's small files have.
+_READ_BYTES = 16_384
 
 
 class Rates:
@@ -30,12 +34,24 @@ class Rates:
         return (count - before[0]) / (base - before[1])
 
 
-def text_of(path: Path) -> str | None:
-    """Return a small file's content, or None if it cannot be read."""
+def text_of(path: Path | str) -> str | None:
+    """Return a small file's content, or None if it cannot be read.
+
+    Some thirty of the kernel's files are read each second, which Python's own file objects make three times as dear.
+    """
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        parts = [os.read(file, _READ_BYTES)]
+        while parts[-1]:
+            parts.append(os.read(file, _READ_BYTES))
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    return b"".join(parts).decode("utf-8", "replace")
 
 
 def number_of(path: Path) -> int | None:
