@@ -12,7 +12,8 @@ tenth can be told, since the machine may have been another speed. Both sides run
 Blocks of both are run in turn until it is sure whether NEW is slower by more than --max-slowdown, or the time is over. It says
 that it ran also when all is well.
 
-Exit status: 0 not slower by more than allowed; 1 slower; 4 it cannot be told within the time; 130 interrupted.
+Exit status: 0 not slower by more than allowed; 1 slower; 2 misuse; 3 a side cannot run, such as one whose jobs fail, which the
+files say too; 4 it cannot be told within the time; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -91,29 +92,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare, and say whether the change may pass."""
-    from headrace.cli.gate_text import as_junit, as_markdown, as_text
+    from headrace.base.errors import HeadraceError, Interrupted
+    from headrace.cli.gate_text import as_junit, as_markdown, as_text, error_as_junit, error_as_markdown
     from headrace.compare.comparison import METRICS, Question
 
     for option in _FILES:
         check_output(getattr(args, option), force=args.force, option="-o" if option == "output" else f"--{option}")
     began = time.monotonic()
     question = Question(metric=METRICS[args.metric], budget=args.max_slowdown)
-    with stdout_kept(args.json):
-        comparison = _compare(args, question)
+    try:
+        with stdout_kept(args.json):
+            comparison = _compare(args, question)
+    except Interrupted:
+        raise
+    except HeadraceError as error:  # a build shows the files, not what is printed
+        report = error_as_junit(args.base, args.new, str(error), time.monotonic() - began)
+        _write_files((args.markdown, error_as_markdown(str(error))), (args.junit, report))
+        raise
     document = _judge(comparison, args.max_slowdown, time.monotonic() - began)
     encoded = as_json(document, indented=True)
-    for file, text in (
-        (args.output, encoded),
-        (args.markdown, as_markdown(document)),
-        (args.junit, as_junit(document)),
-    ):
-        if file:
-            write_output(Path(file), text, option=f"the file {file}")
+    _write_files((args.output, encoded), (args.markdown, as_markdown(document)), (args.junit, as_junit(document)))
     if args.json:
         write_machine_readable(encoded)
     else:
         write(as_text(document), end="")
     return EXIT_INTERRUPTED if comparison.interrupted else _STATUS[document.verdict]
+
+
+def _write_files(*files: tuple[str | None, str]) -> None:
+    for file, text in files:
+        if file:
+            write_output(Path(file), text, option=f"the file {file}")
 
 
 def _judge(comparison: ComparisonDocument, max_slowdown: float, took: float) -> GateDocument:

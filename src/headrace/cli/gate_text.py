@@ -81,6 +81,22 @@ def as_junit(document: GateDocument) -> str:
     )
 
 
+def error_as_markdown(error: str) -> str:
+    """Return for a comment why nothing could be compared."""
+    return f"### headrace gate: could not run\n\n{_line(error)}\n"
+
+
+def error_as_junit(base: str, new: str, error: str, took: float) -> str:
+    """Return a JUnit report of one test that could not run."""
+    name = html.escape(plain(f"{new} against {base}"))
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        f'<testsuite name="headrace gate" tests="1" errors="1" failures="0" skipped="0" time="{took:.3f}">'
+        f'<testcase classname="headrace.gate" name="{name}" time="{took:.3f}">'
+        f'<error message="{html.escape(plain(error))}"/></testcase></testsuite>\n'
+    )
+
+
 def _how(document: GateDocument) -> str:
     """Say that it ran, and how much."""
     comparison = document.comparison

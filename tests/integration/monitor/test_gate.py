@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -87,8 +88,14 @@ def test_the_same_code_does_not_fail(folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_measured_says_why(folder: Path, new: str, status: int, says: str) -> None:
-    """Never with the exit status of a verdict, and without a traceback of ours."""
-    done = _gate(folder, "base::jobs:pipeline", new)
+    """Never with the exit status of a verdict, and without a traceback of ours; in the files too."""
+    done = _gate(folder, "base::jobs:pipeline", new, "--markdown", "c.md", "--junit", "j.xml")
     assert done.returncode == status, done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+    assert says in (folder / "c.md").read_text()
+    suite = ElementTree.parse(folder / "j.xml").getroot()
+    assert suite.attrib["errors"] == "1"
+    error = suite.find("testcase/error")
+    assert error is not None
+    assert says in error.attrib["message"]
