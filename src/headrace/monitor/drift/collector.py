@@ -22,7 +22,7 @@ import numpy as np
 
 from headrace.base.records import Job
 from headrace.monitor.drift.answers import read_answer
-from headrace.monitor.drift.entries import Choice, Entry, measure_entry, number_of
+from headrace.monitor.drift.entries import Entry, measure_entry, number_of
 from headrace.monitor.drift.pixels import PIXEL_FEATURES, measure_pixels
 from headrace.monitor.drift.statistics import OWN, SECONDS
 from headrace.monitor.drift.sums import Adder
@@ -83,7 +83,7 @@ class Collector:
 
     def looks_at(self, job: Job) -> bool:
         """Return whether this item is looked at closely."""
-        return Choice(number_of(job), self.step).is_looked_at
+        return number_of(job) % self.step == 0
 
     def enter(self, job: Job, value: Any, stage: str, result: Any, error: BaseException | None, cpu_ns: int) -> None:
         """Note that an item passed its first stage, which decodes it where there is anything to decode.
@@ -107,7 +107,7 @@ class Collector:
 
     def _enter(self, job: Job, value: Any, stage: str, result: Any, error: BaseException | None, cpu_ns: int) -> None:
         number = number_of(job)
-        self.add_entry(job, measure_entry(Choice(number, self.step), value, stage, result, error, cpu_ns))
+        self.add_entry(job, measure_entry(number, self.step, value, stage, result, error, cpu_ns))
 
     def add_entry(self, job: Job, entry: Entry) -> None:
         """Count an item that passed its first stage."""

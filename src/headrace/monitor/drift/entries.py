@@ -6,7 +6,6 @@ import functools
 import math
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,26 +25,6 @@ def number_of(job: Job) -> int:
     return zlib.crc32(job.id.encode("utf-8", "replace"))
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """How closely one item is looked at."""
-
-    number: int
-    """See `number_of`."""
-    step: int
-    """One item of so many is looked at closely."""
-
-    @property
-    def is_looked_at(self) -> bool:
-        """Whether it is looked at closely."""
-        return self.number % self.step == 0
-
-    @property
-    def is_head_read(self) -> bool:
-        """Whether the head of its file is read."""
-        return self.number % max(1, self.step // _HEADS_PER_LOOK) == 0
-
-
 class Entry(NamedTuple):
     """What is counted and measured of one item."""
 
@@ -56,25 +35,38 @@ class Entry(NamedTuple):
 
 
 def measure_entry(
-    choice: Choice, value: Any, stage: str, result: Any, error: BaseException | None, cpu_ns: int
+    number: int, step: int, value: Any, stage: str, result: Any, error: BaseException | None, cpu_ns: int
 ) -> Entry:
-    """Return what is counted of an item; the arguments are those of `Collector.enter`."""
+    """Return what is counted of an item.
+
+    Args:
+        number: See `number_of`.
+        step: One item of so many is looked at closely.
+        value: What came in; as the rest, an argument of `Collector.enter`.
+        stage: The stage's name.
+        result: What came out.
+        error: What was raised instead.
+        cpu_ns: CPU time of the stage.
+    """
+    is_looked_at = number % step == 0
     counts = ["items"]
     names: Sequence[str] = ()
     values: Sequence[float] = ()
     if error is not None:
         counts += ["refused", error.code if isinstance(error, ItemError) else "decode.error"]
-    head = measure_file(value) if isinstance(value, bytes) and choice.is_head_read else None
+    head = None
+    if isinstance(value, bytes) and number % max(1, step // _HEADS_PER_LOOK) == 0:
+        head = measure_file(value)
     if head is not None:
         counts += head[1]
         if error is None and cpu_ns > 0:
             seconds, (pixels, num_bytes, *_) = math.log10(cpu_ns * 1e-9), head[0]
             names = _names_of_file(stage)
             values = (*head[0], seconds, seconds * pixels, seconds * num_bytes)
-    elif choice.is_looked_at and error is None and not (isinstance(result, np.ndarray) and result.ndim == 3):
+    elif is_looked_at and error is None and not (isinstance(result, np.ndarray) and result.ndim == 3):
         found = measure_value(result if isinstance(result, np.ndarray) else value)
         names, values = tuple(found), tuple(found.values())
-    return Entry(counts, names, values, choice.is_looked_at)
+    return Entry(counts, names, values, is_looked_at)
 
 
 @functools.cache
