@@ -13,7 +13,9 @@ from typing import Any, Protocol, cast
 from benchmarks import measure
 
 #: Modules of this folder; each gives its keys of the benchmark's object.
-PARTS: tuple[str, ...] = ("metrics", "review", "recorder", "history", "alerts", "drift")
+PARTS: tuple[str, ...] = (
+    "metrics", "review", "recorder_cost", "recorder_kills", "causes", "history", "alerts", "drift",
+)  # fmt: skip
 
 
 class Part(Protocol):
@@ -54,7 +56,8 @@ def main() -> int:
         result: dict[str, Any] = {"quick": quick}
         for name, part in parts.items():
             print(name, file=sys.stderr, flush=True)
-            result.update(part.measure(quick))
+            for key, value in part.measure(quick).items():  # two parts may have some of the same key
+                result[key] = {**result[key], **value} if key in result else value
         missed = [line for part in parts.values() for line in part.missed_goals(result)]
         return {**result, "missed_goals": missed}
 

@@ -139,7 +139,7 @@ def _time_scrapes(num: int) -> dict[str, float]:
 
 def measure(quick: bool) -> dict[str, Any]:
     """Return `metrics_cpu_share`, `scrape_ms`, and what they rest on."""
-    seconds, rounds = (2.0, 4) if quick else (5.0, 16)
+    seconds, rounds = (1.5, 2) if quick else (5.0, 16)
     _run(0.5, with_metrics=True)  # imports
     runs = measuring.interleave(
         {name: lambda on=on: _run(seconds, with_metrics=on) for name, on in (("without", False), ("with", True))},  # type: ignore[misc]

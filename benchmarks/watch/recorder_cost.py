@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import sys
 import time
 from typing import Any
@@ -14,11 +15,47 @@ from benchmarks.watch.quiet import before_others
 from headrace.base.observer import Observer
 from headrace.base.plan import Plan
 from headrace.base.records import Job, Outcome
+from headrace.compare.intervals import paired_interval
 from headrace.monitor.recorder.recorder import Recorder, RecorderSettings
 from headrace.pipeline.execute import run
 
 RATE = 400.0
 _STAGE_SECONDS = 0.0006
+MOST_CPU_SHARE = 0.01
+_PAIRS, _SECONDS = 16, 5.0
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    """Return what `recorder` holds of the cost."""
+    shares = measure_cpu_shares(pairs=1, seconds=2.0) if quick else measure_cpu_shares(pairs=_PAIRS, seconds=_SECONDS)
+    interval = paired_interval(shares)
+    return {
+        "recorder": {
+            "cpu_share": interval.mid if interval else statistics.median(shares),
+            "cpu_share_of_each_pair": shares,
+            "cpu_share_interval": None if interval is None else [interval.low, interval.high],
+        }
+    }
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """Return the part of the page."""
+    found = result["recorder"]
+    pairs = ", ".join(f"{share:+.2%}" for share in sorted(found["cpu_share_of_each_pair"]))
+    interval = found["cpu_share_interval"]
+    between = f", 95 % interval {interval[0]:+.2%} to {interval[1]:+.2%}" if interval else ""
+    return (
+        f"## What the flight recorder costs\n\nCPU per item of a run of {RATE:g} items/s with the recorder over the same "
+        f"without: {found['cpu_share']:+.2%} in the middle of pairs{between} (goal {MOST_CPU_SHARE:.0%}). The pairs: {pairs}."
+    )
+
+
+def missed_goals(result: dict[str, Any]) -> list[str]:
+    """Return a line if the goal was missed."""
+    share = result["recorder"]["cpu_share"]
+    if share > MOST_CPU_SHARE and not result["quick"]:  # a few seconds say nothing of one per cent
+        return [f"recorder: {share:.2%} of CPU, goal {MOST_CPU_SHARE:.0%}"]
+    return []
 
 
 def measure_cpu_shares(*, pairs: int, seconds: float) -> list[float]:

@@ -1,7 +1,12 @@
-"""What is left of a flight recorder's memory when worker and supervisor are killed together."""
+"""What is left of a flight recorder's memory when worker and supervisor are killed together.
+
+A hundred kills take some minutes. What was counted when it was interrupted is kept, and a later run of that day goes on there.
+"""
 
 from __future__ import annotations
 
+import datetime
+import json
 import os
 import random
 import signal
@@ -9,8 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+from benchmarks.paths import CACHE
 from benchmarks.watch.quiet import before_others
 from headrace.monitor.recorder.places import list_recordings
 from headrace.monitor.recorder.recording import Recording, read_recording
@@ -19,6 +28,8 @@ from headrace.sources.jobs import encode_job
 from headrace.sources.sqlite_queue import SqliteQueue
 
 READABLE_SECONDS, MOST_LOST_SECONDS = 5.0, 1.5
+_KILLS, _AT_ONCE = 100, 3
+_KEPT = CACHE / "recorder_kills.json"
 #: Folder of the queue: where others keep the disk busy, nothing happens for a while that could be recorded.
 _MEMORY = "/dev/shm"
 _APP = """
@@ -31,10 +42,63 @@ pipeline = hr.Pipeline(
 """
 
 
-def count_readable(kills: int) -> int:
-    """Return after how many kills, each of a run of its own, the last seconds can be read."""
-    with before_others():  # one after the other: only the recordings of the newest runs that were killed are kept
-        return sum(_kill_once(number) for number in range(kills))
+def measure(quick: bool) -> dict[str, Any]:
+    """Return what `recorder` holds of the kills."""
+    if quick:
+        return {"recorder": {"readable_after_kill": sum(count_readable(1)), "kills": 1}}
+    found = _read_kept()
+    try:
+        for is_readable in count_readable(_KILLS - len(found)):
+            found.append(is_readable)
+            _keep(found)
+    except KeyboardInterrupt:
+        print(f"interrupted after {len(found)} kills, which are kept; run it again", file=sys.stderr)
+        raise
+    _KEPT.unlink()
+    return {"recorder": {"readable_after_kill": sum(found), "kills": len(found)}}
+
+
+def _read_kept() -> list[bool]:
+    """Return what runs of today counted before they were interrupted."""
+    if not _KEPT.exists():
+        return []
+    kept = json.loads(_KEPT.read_text())
+    return list(kept["readable"]) if kept["day"] == _today() else []
+
+
+def _keep(readable: list[bool]) -> None:
+    _KEPT.parent.mkdir(parents=True, exist_ok=True)
+    _KEPT.write_text(json.dumps({"day": _today(), "readable": readable}))
+
+
+def _today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """Return the part of the page."""
+    found = result["recorder"]
+    return (
+        f"## The flight recorder after a kill\n\nWorker and supervisor are killed together at a random moment, {_AT_ONCE} runs "
+        f"side by side. The last {READABLE_SECONDS:g} s, up to the last {MOST_LOST_SECONDS:g} s, were readable after "
+        f"{found['readable_after_kill']} of {found['kills']} kills (goal: all)."
+    )
+
+
+def missed_goals(result: dict[str, Any]) -> list[str]:
+    """Return a line if the goal was missed."""
+    found = result["recorder"]
+    if found["readable_after_kill"] < found["kills"]:
+        return [f"recorder: readable after {found['readable_after_kill']} of {found['kills']} kills"]
+    return []
+
+
+def count_readable(kills: int) -> Iterator[bool]:
+    """Yield for each kill, of a run of its own, whether the last seconds can be read."""
+    # Few at once: only the recordings of the newest four runs that were killed are kept.
+    with before_others(), ThreadPoolExecutor(_AT_ONCE) as pool:
+        for first in range(0, kills, _AT_ONCE):
+            yield from pool.map(_kill_once, range(first, min(kills, first + _AT_ONCE)))
 
 
 def _kill_once(number: int) -> bool:

@@ -33,9 +33,9 @@ from headrace.stages.decode import decode
 
 _HOURS, _PER_HOUR, _CLASSES, _ITEMS, _GOAL = 24, 400, 10, 100, 0.9
 #: Reviews, the long and the short way.
-_REVIEWS, _REVIEWS_QUICK = 200, 25
+_REVIEWS, _REVIEWS_QUICK = 200, 5
 #: Pairs of runs, and items of each; the rate at which the cost is stated.
-_PAIRS, _PAIRS_QUICK, _RUN_ITEMS, _RATE = 7, 3, 5_000, 400
+_PAIRS, _PAIRS_QUICK, _RUN_ITEMS, _ITEMS_QUICK, _RATE = 7, 1, 5_000, 1_500, 400
 
 Draw = np.random.Generator
 
@@ -84,7 +84,7 @@ def measure(quick: bool) -> dict[str, Any]:
         }
         for kind in KINDS
     }
-    seconds = _cpu_seconds_per_item(_PAIRS_QUICK if quick else _PAIRS)
+    seconds = _cpu_seconds_per_item(*((_PAIRS_QUICK, _ITEMS_QUICK) if quick else (_PAIRS, _RUN_ITEMS)))
     return {
         "review": {
             "coverage": _mean(one["holds"] for one in seen), "reviews": num, "items": _ITEMS, "kinds": kinds,
@@ -93,20 +93,21 @@ def measure(quick: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _cpu_seconds_per_item(num_pairs: int) -> float:
+def _cpu_seconds_per_item(num_pairs: int, num_items: int) -> float:
     """Return what keeping the sample adds to an item, the median of pairs of runs."""
-    _run(is_kept=True)
-    return statistics.median(_run(is_kept=True) - _run(is_kept=False) for _ in range(num_pairs)) / _RUN_ITEMS
+    _run(num_items, is_kept=True)
+    added = (_run(num_items, is_kept=True) - _run(num_items, is_kept=False) for _ in range(num_pairs))
+    return statistics.median(added) / num_items
 
 
-def _run(*, is_kept: bool) -> float:
+def _run(num_items: int, *, is_kept: bool) -> float:
     """Return the CPU seconds of a run."""
     image = decode(PHOTOGRAPHS[0].path.read_bytes(), short_side=224)[:224, :224].copy()
     stages = [
         hr.stage("picture", lambda value: image),
         hr.stage("answer", lambda value: {"label": f"class {id(value) % 7}", "score": 0.5 + (id(value) % 97) / 200}),
     ]
-    pipeline = hr.Pipeline(hr.items(list(range(_RUN_ITEMS))), stages=stages, delivery=hr.collect())
+    pipeline = hr.Pipeline(hr.items(list(range(num_items))), stages=stages, delivery=hr.collect())
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "samples").mkdir()
         settings = ReviewSettings(folder=Path(folder), max_bytes=1 << 30, max_days=30)
