@@ -181,11 +181,11 @@ def _serve(connection: Connection, folder: str, opened: Open) -> None:
         try:
             _enter(folder)
             contender, source = opened()
+            items = SameItems(source)  # looks for the folder, if it is one
         except Exception as error:
             connection.send(_refuse(error))
             return
         connection.send(contender.pipeline_name)
-        items = SameItems(source)
         while True:
             num_items, deliver = connection.recv()
             connection.send(_measure(contender, items, num_items, deliver))

@@ -99,3 +99,11 @@ def test_what_cannot_be_measured_says_why(folder: Path, new: str, status: int, s
     error = suite.find("testcase/error")
     assert error is not None
     assert says in error.attrib["message"]
+
+
+def test_a_source_that_is_not_there_is_refused(folder: Path) -> None:
+    """By the process that looks for it, in words and without a traceback."""
+    done = _gate(folder, "base::jobs:pipeline", "same::jobs:pipeline", "--source", "nowhere")
+    assert done.returncode == 3, done.stderr
+    assert "nowhere does not exist; expected a folder" in done.stderr
+    assert "Traceback" not in done.stderr
