@@ -24,6 +24,8 @@ _PROFILE_SECONDS, _LONGER_SECONDS = 8.0, 24.0
 _MANY_JOBS = 1200
 #: The last comparison adds pairs of blocks until it is sure, for so long.
 _COMPARE_SECONDS = 60
+#: In less time a search measures one Plan only: two, against the base, take a round half as long again.
+_SHORT_SEARCH_SECONDS = 240.0
 #: Jobs that come at a rate are done at that rate, less what a short run cannot tell.
 _KEEPS_UP = 0.97
 
@@ -131,7 +133,10 @@ class LoopSteps:
             words += ["--rate", f"{asked.rate:g}/s"] if asked.rate else []
         words += [word for key in keep for word in ("--keep", key)]
         words += ["--seconds", f"{asked.block_seconds:g}s"] if asked.block_seconds != 1 else []
-        words += ["--budget-seconds", f"{most_seconds:.0f}"] if most_seconds is not None else []
+        if most_seconds is not None:
+            # With little time one Plan that is proved is worth more than two that are not.
+            words += ["--plans", "1"] if most_seconds < _SHORT_SEARCH_SECONDS else []
+            words += ["--budget-seconds", f"{most_seconds:.0f}"]
         words += ["--deliver"] if asked.deliver else []
         words += ["--runs", str(self._folder.runs), "--ledger", document.ledger, "-o", str(plan), "--force"]
         before = Plan.load(plan)
