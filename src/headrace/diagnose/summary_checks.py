@@ -75,15 +75,18 @@ def _is_current(evidence: Evidence) -> bool:
 
 def _times(evidence: Evidence) -> Iterator[str]:
     info, elapsed = evidence.info, evidence.elapsed_seconds
-    if info.ended_monotonic_ns is not None:
+    lasted = elapsed
+    if (
+        info.ended_monotonic_ns is not None
+    ):  # longer than jobs came and went: where none came, or a brake held them back
         lasted = (info.ended_monotonic_ns - info.started_monotonic_ns) / 1e9
         if elapsed > lasted * (1 + _ROUNDING) + _RUN_SECONDS:
             yield f"jobs came and went for {elapsed:.3g} s of a run that lasted {lasted:.3g} s"
     if offset := info.clock_offsets_ns.get(info.host, 0):
         yield f"the run's own clock is {offset / 1e9:.3g} s off itself"
     profile = evidence.profiling
-    if profile and profile.elapsed_seconds and profile.elapsed_seconds > elapsed * 1.05 + 0.5:
-        yield f"profiling.json speaks of {profile.elapsed_seconds:.3g} s, and the run took {elapsed:.3g} s"
+    if profile and profile.elapsed_seconds and profile.elapsed_seconds > max(elapsed, lasted) * 1.05 + 0.5:
+        yield f"profiling.json speaks of {profile.elapsed_seconds:.3g} s, and the run took {max(elapsed, lasted):.3g} s"
 
 
 def _curves(evidence: Evidence) -> Iterator[str]:

@@ -142,6 +142,16 @@ def test_processes_that_used_more_cores_than_there_are_are_not_trusted(builder: 
     assert (found.status, found.value) == ("failed", pytest.approx(4.0))
 
 
+@pytest.mark.parametrize(("waited", "status"), [(20.0, "ok"), (0.0, "failed")])
+def test_a_run_may_be_profiled_while_nothing_comes(builder: Any, waited: float, status: str) -> None:
+    """A source that gave no more, or a brake: the profile is longer than jobs came and went, and not than the run."""
+    chain(builder).profiling(process_cpu_seconds=1.0, elapsed_seconds=28.0)
+    run = builder.finish()
+    builder.folder.update(ended_monotonic_ns=run.info.ended_monotonic_ns + round(waited * 1e9))
+    found = check(profile_document(read_run(builder.folder.path)), "summary")
+    assert (found.status, "profiling.json speaks of 28 s" in found.says) == (status, status == "failed")
+
+
 def test_littles_law_fails_when_queues_are_longer_than_rate_times_wait(single_server: Any, builder: Any) -> None:
     """A queue of one on average, reported as two."""
     arrived = np.repeat(np.arange(500) * 0.04, 4)
