@@ -84,7 +84,11 @@ def _times(evidence: Evidence) -> Iterator[str]:
             yield f"jobs came and went for {elapsed:.3g} s of a run that lasted {lasted:.3g} s"
     if offset := info.clock_offsets_ns.get(info.host, 0):
         yield f"the run's own clock is {offset / 1e9:.3g} s off itself"
-    profile = evidence.profiling
+    spans, profile = evidence.spans, evidence.profiling
+    if len(spans.started):
+        recorded = int(spans.ended.max() - spans.started.min()) / 1e9
+        if recorded > elapsed * 1.05 + 0.5:
+            yield f"spans were recorded over {recorded:.3g} s, and jobs came and went for {elapsed:.3g} s"
     if profile and profile.elapsed_seconds and profile.elapsed_seconds > max(elapsed, lasted) * 1.05 + 0.5:
         yield f"profiling.json speaks of {profile.elapsed_seconds:.3g} s, and the run took {max(elapsed, lasted):.3g} s"
 

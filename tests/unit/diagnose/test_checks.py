@@ -14,6 +14,7 @@ from headrace.diagnose import profile_document
 from headrace.runs.formats.profile import Check, ProfileDocument
 from headrace.runs.formats.profiling import OverheadBlock, SamplingChange
 from headrace.runs.hardware import Hardware
+from headrace.runs.reader import read_run
 
 AT = np.arange(1000) * 0.01
 
@@ -147,7 +148,9 @@ def test_a_run_may_be_profiled_while_nothing_comes(builder: Any, waited: float, 
     """A source that gave no more, or a brake: the profile is longer than jobs came and went, and not than the run."""
     chain(builder).profiling(process_cpu_seconds=1.0, elapsed_seconds=28.0)
     run = builder.finish()
-    builder.folder.update(ended_monotonic_ns=run.info.ended_monotonic_ns + round(waited * 1e9))
+    ended = run.info.ended_monotonic_ns
+    assert ended is not None
+    builder.folder.update(ended_monotonic_ns=ended + round(waited * 1e9))
     found = check(profile_document(read_run(builder.folder.path)), "summary")
     assert (found.status, "profiling.json speaks of 28 s" in found.says) == (status, status == "failed")
 
