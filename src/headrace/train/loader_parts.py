@@ -30,6 +30,8 @@ _DECODERS = {
 }
 #: Methods of `PreTrainedTokenizerBase` and of what derives from it.
 _TOKENISER_METHODS = ("__call__", "encode", "encode_plus", "batch_encode_plus", "__encode_plus", "_batch_encode_plus")
+#: Methods of `tokenizers.Tokenizer`, which is used without `transformers` too.
+_RUST_METHODS = ("encode", "encode_batch", "encode_batch_fast")
 _TRANSFORMS = ("transform", "transforms", "target_transform", "augment")
 #: Data sets within data sets are followed so far.
 _MOST_LEVELS = 5
@@ -55,6 +57,12 @@ def watch_decoders() -> None:
     if name in modules and name not in _seen and hasattr(modules[name], "PreTrainedTokenizerBase"):
         _seen.add(name)
         _watch_methods(modules[name].PreTrainedTokenizerBase, _TOKENISER_METHODS, LoaderWork.TOKENISE)
+    kind = getattr(modules.get("tokenizers"), "Tokenizer", None)
+    if kind is not None and kind not in _seen:
+        _seen.add(kind)
+        for method in _RUST_METHODS:
+            if method in vars(kind):
+                _wrap(kind, method, _timed(LoaderWork.TOKENISE, vars(kind)[method]))
 
 
 def release() -> None:

@@ -259,6 +259,26 @@ def test_tokenising_is_counted_with_the_items_wherever_it_is_done(
     assert np.allclose(total, loaded.passage.ready - loaded.passage.begun, atol=1e-8)
 
 
+def test_a_tokeniser_of_tokenizers_is_seen_without_transformers(tmp_path: Path) -> None:
+    """One text at a time or a batch of them; afterwards the class is as it was."""
+    tokenizers = pytest.importorskip("tokenizers")
+    before = dict(vars(tokenizers.Tokenizer))
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"ab": 0}, unk_token="ab"))
+
+    def encode(text: str) -> Any:
+        return torch.tensor(words.encode(text).ids)
+
+    loaded = _record(DataLoader(Texts(encode), 4), tmp_path / "one")
+    assert (loaded.work[LoaderWork.TOKENISE].wall > 0).all()
+
+    def collate(items: list[str]) -> Any:
+        return torch.tensor([one.ids for one in words.encode_batch(items)])
+
+    loaded = _record(DataLoader(Texts(None), 4, collate_fn=collate), tmp_path / "batch")
+    assert (loaded.work[LoaderWork.TOKENISE].wall > 0).all()
+    assert dict(vars(tokenizers.Tokenizer)) == before
+
+
 def test_blocking_outside_of_the_parts_is_reading(tmp_path: Path) -> None:
     """A pipe that is read until its writer closes it: what the item was blocked for is no computing."""
     loaded = _record(DataLoader(Slow(), 2), tmp_path / "run")
