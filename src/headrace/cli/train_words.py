@@ -12,6 +12,7 @@ WORDS = {
     "batch": "headrace.cli.train_batch",
     "check": "headrace.cli.train_check",
     "compare": "headrace.cli.train_compare",
+    "parallel": "headrace.cli.train_parallel",
     "read": "headrace.cli.train_read",
     "scale": "headrace.cli.train_scale",
 }

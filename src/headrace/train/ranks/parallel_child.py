@@ -1,0 +1,421 @@
+"""One rank that trains a recipe in several ways: `python -m headrace.train.ranks.parallel_child REQUEST ANSWER`.
+
+How this works: all ways are trained by the same processes, in turn, round by round, so that what else the machine does meets
+them alike. Each way has a model of its own, made with the same random numbers, and every step has the same batch. Before the
+steps of a pipeline, each rank times its stage while the others wait: that is what its bubble is predicted from. Rank 0 writes
+ANSWER anew after each round, so an interrupt costs one round.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+from headrace.base.documents import decode_document, encode_document
+from headrace.base.errors import SettingsError
+from headrace.diagnose.training.pipeline_bubble import find_cuts
+from headrace.runs.formats.parallel import StageTimes, Way
+from headrace.train.search.recipe import Recipe, load_maker, make_recipe
+
+#: Passes of a stage, or messages, before those that are timed, and those.
+_WARM_UP, _TIMED = 2, 5
+_LEAVE_SECONDS = 0.5
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What to train."""
+
+    recipe: str
+    micro_batches: int
+    steps: int
+    """Of each way in each round, besides the first."""
+    rounds: int
+    seed: int
+    threads: int
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One step on one rank; times are seconds on the host's clock."""
+
+    began: float
+    computed: float
+    """Forward and backward passes are done."""
+    ended: float
+    busy: float
+    """Seconds in which this rank computed, of those between `began` and `computed`."""
+    kept: int
+    loss: float | None
+    """None: another rank knows it."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured of a way until now."""
+
+    way: Way
+    steps: list[list[Step]]
+    """Of each rank."""
+    stages: list[StageTimes]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What rank 0 writes."""
+
+    batch_size: int
+    found: list[Found]
+    left_out: str
+    """Why parts of the model are not on ranks of their own; empty: they are."""
+
+
+class _AskedError(Exception):
+    """The loss has called the model: with this."""
+
+
+class _Asks(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, *inputs: Any) -> Any:
+        """Say what the model would get."""
+        raise _AskedError(*inputs)
+
+
+class _Answers(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, output: torch.Tensor) -> None:
+        super().__init__()
+        self._output = output
+
+    def forward(self, *_inputs: Any) -> torch.Tensor:
+        """Return what the last stage made."""
+        return self._output
+
+
+def find_input(recipe: Recipe, batch: Any) -> torch.Tensor:
+    """Return what the recipe's loss calls the model with.
+
+    Raises:
+        SettingsError: If that is not one tensor.
+    """
+    given: tuple[Any, ...] = ()
+    try:
+        recipe.loss(_Asks(), batch)
+    except _AskedError as asked:
+        given = asked.args
+    except TypeError:  # by keyword
+        pass
+    if len(given) != 1 or not isinstance(given[0], torch.Tensor):
+        raise SettingsError(
+            "`loss` of the recipe does not call its model with one tensor and nothing else: what it gives cannot be sent from "
+            "stage to stage; expected such as loss_function(model(inputs), targets)"
+        )
+    return given[0]
+
+
+class TimedStage(PipelineStage):  # type: ignore[misc]
+    """A stage that counts the seconds in which it computes, and the micro-batches that it keeps."""
+
+    busy, kept, most_kept, done = 0.0, 0, 0, 0.0
+
+    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute a forward pass."""
+        self.kept += 1
+        self.most_kept = max(self.most_kept, self.kept)
+        began = time.perf_counter()
+        try:
+            return super().forward_one_chunk(*args, **kwargs)
+        finally:
+            self.busy += time.perf_counter() - began
+
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute a backward pass."""
+        began = time.perf_counter()
+        try:
+            return super().backward_one_chunk(*args, **kwargs)
+        finally:
+            self.busy += time.perf_counter() - began
+            self.kept -= 1
+
+    def perform_reduce_grad(self, grad_scale_factor: int) -> None:
+        """Divide the gradients: that is no pass, and counts with the update."""
+        self.done = time.monotonic()
+        super().perform_reduce_grad(grad_scale_factor)
+
+
+class _Whole:
+    """The whole model on this rank, alone or with a share of the batch."""
+
+    def __init__(self, request: Request, *, shares: bool) -> None:
+        recipe = make_recipe(load_maker(request.recipe), request.seed)
+        self._recipe = recipe
+        self.stages: list[StageTimes] = []
+        self._model: Any = recipe.model
+        samples: Sequence[int] = range(batch_size(recipe, request))
+        if shares:
+            self._model = torch.nn.parallel.DistributedDataParallel(recipe.model)
+            samples = samples[dist.get_rank() :: dist.get_world_size()]
+        self._batch = recipe.make_batch(samples)
+        self._optimizer = recipe.optimizer(self._model.parameters())
+
+    def step(self) -> Step:
+        """Train a step."""
+        began = time.monotonic()
+        loss = self._recipe.loss(self._model, self._batch)
+        loss.backward()
+        computed = time.monotonic()
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        ended = time.monotonic()
+        return Step(
+            began=began, computed=computed, ended=ended, busy=computed - began, kept=1, loss=float(loss.detach())
+        )
+
+
+class _Pipelined:
+    """A part of the model on this rank."""
+
+    def __init__(self, request: Request, way: Way) -> None:
+        recipe = make_recipe(load_maker(request.recipe), request.seed)
+        self._recipe, self._rank, self._ranks = recipe, dist.get_rank(), dist.get_world_size()
+        self._count = count = 1 if way is Way.MODEL else request.micro_batches
+        size = batch_size(recipe, request) // count
+        self._batches = [recipe.make_batch(range(number * size, (number + 1) * size)) for number in range(count)]
+        inputs = [find_input(recipe, batch) for batch in self._batches]
+        if len({one.shape for one in inputs}) > 1:
+            raise SettingsError(
+                f"micro-batches have inputs of shapes {sorted({tuple(one.shape) for one in inputs})}; expected one shape: let "
+                "`collate` of the recipe pad to a fixed length"
+            )
+        self._input = torch.cat(inputs) if self._rank == 0 else None
+        children = list(recipe.model.named_children())
+        cuts = [0, *_agree(lambda: _cut(recipe, children, inputs[0], self._batches[0], self._ranks)), len(children)]
+        own = children[cuts[self._rank] : cuts[self._rank + 1]]
+        self._module = torch.nn.Sequential(*(child for _, child in own))
+        self.stages = self._time_stages([name for name, _ in own], inputs[0])
+        self._stage = TimedStage(self._module, self._rank, self._ranks, recipe.device)
+        schedule = Schedule1F1B if way is Way.ONE_F_ONE_B else ScheduleGPipe
+        self._schedule = schedule(self._stage, count, loss_fn=self._compute_loss)
+        self._optimizer = recipe.optimizer(self._module.parameters())
+
+    def step(self) -> Step:
+        """Train a step."""
+        stage, losses = self._stage, []  # type: ignore[var-annotated]
+        is_last = self._rank == self._ranks - 1
+        stage.busy, stage.most_kept = 0.0, 0
+        given = () if self._input is None else (self._input,)
+        wanted = {"target": torch.arange(self._count), "losses": losses} if is_last else {}
+        began = time.monotonic()
+        self._schedule.step(*given, return_outputs=False, **wanted)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return Step(
+            began=began,
+            computed=stage.done,
+            ended=time.monotonic(),
+            busy=stage.busy,
+            kept=stage.most_kept,
+            loss=float(torch.stack(losses).detach().mean()) if is_last else None,
+        )
+
+    def _compute_loss(self, output: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
+        began = time.perf_counter()
+        loss: torch.Tensor = self._recipe.loss(_Answers(output), self._batches[int(number)])
+        self._stage.busy += time.perf_counter() - began
+        return loss
+
+    def _time_stages(self, names: Sequence[str], first: torch.Tensor) -> list[StageTimes]:
+        """Return what each stage takes while the others wait, and a message to the next one."""
+        mine, given = None, first
+        for rank in range(self._ranks):
+            if rank == self._rank:
+                forward, backward, output = self._time_stage(given)
+                mine = (forward, backward)
+                given = torch.empty_like(output)
+            shape = _tell(None if rank != self._rank else (tuple(given.shape), given.dtype), rank)
+            given = given if rank == self._rank else torch.zeros(shape[0], dtype=shape[1])
+            transfer = _time_message(given, rank) if rank + 1 < self._ranks else 0.0
+            if rank == self._rank:
+                sent = transfer
+        assert mine is not None
+        own = StageTimes(layers=tuple(names), forward_seconds=mine[0], backward_seconds=mine[1], transfer_seconds=sent)
+        return _gather(own)
+
+    def _time_stage(self, given: torch.Tensor) -> tuple[float, float, torch.Tensor]:
+        """Return the middle seconds of a forward and of a backward pass, and the output."""
+        is_last = self._rank == self._ranks - 1
+        passes = []
+        for _ in range(_WARM_UP + _TIMED):
+            values = given.detach().clone()
+            if self._rank:
+                values.requires_grad_()
+            began = time.perf_counter()
+            output = self._module(values)
+            final = self._recipe.loss(_Answers(output), self._batches[0]) if is_last else output
+            between = time.perf_counter()
+            final.backward(None if is_last else torch.ones_like(final))
+            passes.append((between - began, time.perf_counter() - between))
+        self._module.zero_grad()
+        forward, backward = zip(*passes[_WARM_UP:], strict=True)
+        return statistics.median(forward), statistics.median(backward), output.detach()
+
+
+def batch_size(recipe: Recipe, request: Request) -> int:
+    """Return the samples of a step: the recipe's, or somewhat fewer that ranks and micro-batches can share evenly.
+
+    Raises:
+        SettingsError: If there are too few.
+    """
+    ranks, count = dist.get_world_size(), request.micro_batches
+    least = next(
+        number for number in range(max(ranks, count), ranks * count + 1) if not (number % ranks or number % count)
+    )
+    found = min(recipe.batch_size, len(recipe.data)) // least * least
+    if not found:
+        raise SettingsError(
+            f"a batch of {min(recipe.batch_size, len(recipe.data))} cannot be shared by {ranks} ranks and cut into {count} "
+            f"micro-batches; expected {least} samples or more: raise `batch_size` of the recipe, or ask for fewer micro-batches"
+        )
+    return found
+
+
+def find_obstacle(model: Any, ranks: int) -> str:
+    """Return why a model cannot be cut into stages; empty: it can."""
+    if not isinstance(model, torch.nn.Sequential):
+        return f"the model is a {type(model).__name__}, and only a torch.nn.Sequential can be cut into stages"
+    if len(model) < ranks:
+        return f"the model has {len(model)} layers, too few for {ranks} stages"
+    return ""
+
+
+def _cut(recipe: Recipe, children: Sequence[tuple[str, Any]], given: Any, batch: Any, ranks: int) -> list[int]:
+    """Return where stages begin, by what each layer takes for a micro-batch here."""
+    seconds = []
+    for _, child in children:
+        took = []
+        for _ in range(_WARM_UP + _TIMED):
+            values = given.detach().clone()
+            if values.is_floating_point():
+                values.requires_grad_()
+            began = time.perf_counter()
+            output = child(values)
+            if output.requires_grad:
+                output.backward(torch.ones_like(output))
+            took.append(time.perf_counter() - began)
+        seconds.append(statistics.median(took[_WARM_UP:]))
+        given = output
+    recipe.model.zero_grad()
+    return find_cuts(seconds, ranks)
+
+
+def _agree(find: Any) -> Any:
+    """Return what rank 0 finds, on all ranks."""
+    return _tell(find() if dist.get_rank() == 0 else None, 0)
+
+
+def _tell(value: Any, rank: int) -> Any:
+    """Return the value of a rank, on all ranks."""
+    held = [value]
+    dist.broadcast_object_list(held, src=rank)
+    return held[0]
+
+
+def _gather(value: Any) -> list[Any]:
+    """Return the values of all ranks, on all ranks."""
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found
+
+
+def _time_message(values: torch.Tensor, rank: int) -> float:
+    """Return what a tensor takes from a rank to the next one, half of the way there and back; on all ranks."""
+    here, took = dist.get_rank(), []
+    for _ in range(_WARM_UP + _TIMED if here in (rank, rank + 1) else 0):
+        began = time.perf_counter()
+        if here == rank:
+            dist.send(values, rank + 1)
+            dist.recv(values, rank + 1)
+        else:
+            dist.recv(values, rank)
+            dist.send(values, rank)
+        took.append((time.perf_counter() - began) / 2)
+    found: float = _tell(statistics.median(took[_WARM_UP:]) if here == rank else None, rank)
+    return found
+
+
+@dataclass(slots=True)
+class _Trained:
+    """A way on this rank."""
+
+    way: Way
+    training: _Whole | _Pipelined | None
+    """None: this rank has nothing to do in it."""
+    steps: list[Step]
+    is_warm: bool = False
+    """It has made its first step."""
+
+
+def _make(request: Request, way: Way) -> _Trained:
+    if way is Way.ONE:
+        training: Any = _Whole(request, shares=False) if dist.get_rank() == 0 else None
+    elif way is Way.DATA:
+        training = _Whole(request, shares=True)
+    else:
+        training = _Pipelined(request, way)
+    dist.barrier()
+    return _Trained(way, training, [])
+
+
+def _train(trained: _Trained, steps: int) -> None:
+    """Train steps that all ranks begin together; the first one of all is not kept, in which buffers are made."""
+    for _ in range(steps if trained.is_warm else steps + 1):
+        dist.barrier()
+        step = None if trained.training is None else trained.training.step()
+        if step is not None and trained.is_warm:
+            trained.steps.append(step)
+        trained.is_warm = True
+    dist.barrier()
+
+
+def main(request_file: str, answer_file: str) -> None:
+    """Train every way, and write what was measured."""
+    request = decode_document(Path(request_file).read_bytes(), Request)
+    torch.set_num_threads(request.threads)
+    dist.init_process_group("gloo")
+    recipe = make_recipe(load_maker(request.recipe), request.seed)
+    left_out = find_obstacle(recipe.model, dist.get_world_size())
+    all_ways = [_make(request, way) for way in ((Way.ONE, Way.DATA) if left_out else tuple(Way))]
+    for _ in range(request.rounds):
+        for trained in all_ways:
+            _train(trained, request.steps)
+        found = [
+            Found(
+                way=trained.way,
+                steps=[steps for steps in _gather(trained.steps) if steps],
+                stages=[] if trained.training is None else trained.training.stages,
+            )
+            for trained in all_ways
+        ]
+        if dist.get_rank() == 0:
+            answer = Answer(batch_size=batch_size(recipe, request), found=found, left_out=left_out)
+            Path(f"{answer_file}.partial").write_bytes(encode_document(answer))
+            os.replace(f"{answer_file}.partial", answer_file)
+    _leave()
+
+
+def _leave() -> None:
+    """End this process once all ranks are here: destroying a group that pipelines have used was seen to wait for ever."""
+    dist.barrier()
+    time.sleep(_LEAVE_SECONDS)  # other ranks still read what this one has sent
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,84 @@
+"""One model on two real ranks, shared in every way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from headrace.base.errors import SettingsError
+from headrace.cli import main
+from headrace.runs.formats.parallel import Way
+from headrace.train.ranks.launch import RanksFailed
+from headrace.train.ranks.parallel import ParallelSettings, describe, measure_ways
+from headrace.train.ranks.parallel_child import Answer, Found, Step
+
+RECIPE = """
+import torch
+
+def make():
+    layers = [layer for _ in range(3) for layer in (torch.nn.Linear(8, 8), torch.nn.Tanh())]
+    return {
+        "model": MODEL(*layers),
+        "loss": lambda model, batch: torch.nn.functional.mse_loss(model(batch[0]), batch[1]),
+        "data": torch.utils.data.TensorDataset(torch.randn(16, 8), torch.randn(16, 8)),
+        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        "batch_size": 16,
+    }
+"""
+
+
+@pytest.mark.full
+def test_all_ways_train_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Losses are alike after as many updates; 1F1B keeps as many micro-batches as stages, GPipe all of them."""
+    (tmp_path / "shared.py").write_text(RECIPE.replace("MODEL", "torch.nn.Sequential"))
+    options = ["--steps", "2", "--rounds", "2", "--micro-batches", "4", "--json"]
+    assert main(["train", "parallel", f"{tmp_path}/shared.py", *options]) == 0
+    found = json.loads(capsys.readouterr().out)
+    ways = {way["way"]: way for way in found["ways"]}
+    assert list(ways) == list(Way)
+    assert found["batch_size"] == 16
+    one = ways[Way.ONE]
+    assert [way["loss"] for way in ways.values()] == [pytest.approx(one["loss"], rel=1e-4)] * len(Way)
+    assert [way["num_steps"] for way in ways.values()] == [4] * len(Way)
+    assert [ways[way]["kept"] for way in (Way.MODEL, Way.GPIPE, Way.ONE_F_ONE_B)] == [1, 4, 2]
+    layers = [layer for stage in ways[Way.GPIPE]["stages"] for layer in stage["layers"]]
+    assert layers == ["0", "1", "2", "3", "4", "5"]
+    assert all(0 < ways[way]["bubble"]["measured"] < 1 for way in (Way.MODEL, Way.GPIPE, Way.ONE_F_ONE_B))
+
+
+@pytest.mark.full
+def test_a_recipe_that_no_rank_can_make_ends_it(tmp_path: Path) -> None:
+    """With what the rank said."""
+    (tmp_path / "shared.py").write_text("def make():\n    raise ValueError('no data here')\n")
+    with pytest.raises(RanksFailed, match="no data here"):
+        measure_ways(ParallelSettings(recipe=f"{tmp_path}/shared.py"))
+
+
+def test_what_no_schedule_can_do_is_refused() -> None:
+    """One rank, and fewer micro-batches than stages."""
+    with pytest.raises(SettingsError, match="--ranks 1: one rank shares nothing"):
+        ParallelSettings(recipe="shared.py", ranks=1)
+    with pytest.raises(SettingsError, match="--micro-batches 1 for 2 ranks"):
+        ParallelSettings(recipe="shared.py", micro_batches=1)
+
+
+def test_a_loss_that_differs_is_said() -> None:
+    """The same batch and weights, another loss: another training. What is left out is said too."""
+
+    def step(loss: float) -> list[Step]:
+        return [Step(began=0.0, computed=1.0, ended=2.0, busy=1.0, kept=1, loss=loss)]
+
+    found = [
+        Found(way=Way.ONE, steps=[step(0.5)], stages=[]),
+        Found(way=Way.DATA, steps=[step(0.5), step(0.7)], stages=[]),
+    ]
+    document = describe(
+        ParallelSettings(recipe="shared.py"), Answer(batch_size=8, found=found, left_out="it has one layer")
+    )
+    assert any("it has one layer" in warning for warning in document.warnings)
+    assert any("the loss of the last step is 0.6, with one rank 0.5" in warning for warning in document.warnings)
+    assert [way.samples_per_second for way in document.ways] == [4.0, 4.0]
