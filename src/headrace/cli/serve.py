@@ -19,6 +19,9 @@ with the job's id; workers elsewhere do it.
 
 With --metrics PORT, Prometheus can scrape http://127.0.0.1:PORT/metrics, of all workers together.
 
+`listening on` means that clients can connect; `ready`, that an item has gone through the whole pipeline, as /readyz says it.
+With --supervise each worker says so for itself, and those who connect before the first is ready wait for it.
+
 It listens on this machine alone unless --host says otherwise; then give --token-file, and --tls-cert with --tls-key. /livez
 and /readyz say how it is. SIGTERM finishes what is inside within the Plan's run.grace_seconds and lets nobody else in; so does
 SIGHUP, unless --supervise makes it a rolling restart.
@@ -172,6 +175,7 @@ def _execute(args: argparse.Namespace, *, watch: Watch | None = None, slot: Work
     return serve(
         *(pipeline, plan, settings),
         tell=_tell,
+        tell_ready=lambda: _say("ready" if slot is None else f"worker {slot.number} is ready"),
         output=args.output,
         force=args.force,
         beside=make_canary_place(args, _say),

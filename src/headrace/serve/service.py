@@ -90,6 +90,7 @@ def serve(
     settings: ServeSettings | None = None,
     *,
     tell: Callable[[str], object] = lambda address: None,
+    tell_ready: Callable[[], object] = lambda: None,
     watch: Watch | None = None,
     slot: WorkerSlot | None = None,
     **options: Any,
@@ -103,6 +104,7 @@ def serve(
         settings: Where to listen.
         tell: Called with each address, such as `http://127.0.0.1:8000`, once it is listened on and the run folder is there;
             models are loaded after that.
+        tell_ready: Called once `/readyz` says so for the first time, by the thread that probes.
         watch: What lives beside the run.
         slot: Of a process that shares the listening socket with others under a supervisor.
         options: Of `headrace.run`.
@@ -132,6 +134,11 @@ def serve(
         for server in servers:
             server.start()
 
+    def begin_ready() -> None:
+        if settings.listening is not None:  # until then the processes that share the socket answer
+            start()
+        tell_ready()
+
     def announce(run_in_progress: RunInProgress) -> contextlib.AbstractContextManager[None]:
         for server in servers:
             tell(server.url)
@@ -141,8 +148,7 @@ def serve(
         if settings.listening is None:
             start()
             watch = watch_together(announce, *([watch] if watch else []))
-        else:
-            service.health.on_ready = start  # until then the processes that share the socket answer
+        service.health.on_ready = begin_ready
         return service.run(plan, watch=watch, slot=slot, **options)
     finally:
         for server in servers:

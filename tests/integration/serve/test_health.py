@@ -38,8 +38,8 @@ def test_a_worker_that_hangs_is_neither_live_nor_ready(folder: Path) -> None:
     """One call that does not come back is seen, and the service can still be stopped."""
     service = Service(folder, "jobs.py:pipeline", "--probe", "good", "--set", "run.grace_seconds=1")
     try:
-        service.wait_until_ready()
-        assert service.ask("/livez")[0] == 200
+        service.read_until("headrace serve: ready")
+        assert (service.ask("/readyz")[0], service.ask("/livez")[0]) == (200, 200)
         hung = threading.Thread(target=lambda: service.ask("/v1/jobs", b"hang"))
         hung.start()
         until = time.monotonic() + 60
@@ -70,4 +70,4 @@ def test_a_pipeline_that_fails_at_the_probe_is_never_ready(folder: Path) -> None
         assert service.ask("/v1/jobs", b"12345")[1]["result"] == 5
     finally:
         status, _, said = service.end()
-    assert status == 0, said
+    assert (status, "serve: ready" in said) == (0, False), said

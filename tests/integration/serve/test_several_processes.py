@@ -77,6 +77,20 @@ class Clients:
                 self.failures.append(f"{answer.status} {body!r}")
 
 
+def test_a_worker_says_that_it_is_ready_once_it_is(tmp_path: Path) -> None:
+    """Whoever asks then is answered, and before that nobody said so."""
+    (tmp_path / "jobs.py").write_text(PIPELINE)
+    (tmp_path / "probe").write_bytes(b"probe")
+    service = Service(tmp_path, "jobs.py:pipeline", "--supervise", "1", "--probe", "probe")
+    try:
+        assert "ready" not in service.said
+        service.read_until("headrace serve: worker 0 is ready")
+        assert service.ask("/readyz") == (200, {"status": "ready"})
+    finally:
+        status, _, said = service.end()
+    assert status == 0, said
+
+
 def test_a_rolling_restart_fails_nobody(service: Service) -> None:
     """SIGHUP replaces one process after the other while clients go on asking."""
     clients = Clients(service.url, 4)
