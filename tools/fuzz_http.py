@@ -206,7 +206,7 @@ def _taken(messages: list[Any], why: str) -> tuple[list[Taken], str]:
     taken = []
     for message, payload in messages:
         if payload.exception() is not None:
-            return taken, f"{type(payload.exception()).__name__}: {_reason(str(payload.exception()))}"
+            return taken, f"behind the head: {type(payload.exception()).__name__}: {_reason(str(payload.exception()))}"
         if not payload.is_eof():
             return taken, why
         try:
@@ -221,9 +221,13 @@ def _taken(messages: list[Any], why: str) -> tuple[list[Taken], str]:
     return taken, why
 
 
+def _said(text: str) -> str:
+    return re.sub(r"^400, message[=:]\s*", "", text)
+
+
 def _reason(text: str) -> str:
     """Return a message without what differs from case to case."""
-    return re.sub(r"\d+", "N", re.split(r"[:'\n]| \"", text.removeprefix("400, message="), maxsplit=1)[0]).strip()[:80]
+    return re.sub(r"\d+", "N", re.split(r"[:'\n]| \"", _said(text), maxsplit=1)[0]).strip()[:80]
 
 
 def difference(ours: tuple[list[Taken], str], theirs: tuple[list[Taken], str]) -> str:

@@ -1,9 +1,9 @@
 """Turns of the front's loop: how much is read in one, and when it came.
 
-How this works: all that is ready is looked at in each turn. Of more than 64 connections 64 are read: those that have been ready
-for the shortest time, and beside them a few that have been ready for longest. So answers leave after a few milliseconds even
-where a thousand connections are ready at once, and a request that waited for its turn is as old as it is, and not as new as the
-turn in which it is read.
+How this works: all that is ready is looked at in each turn. Of more than 32 connections 32 are read: those that have been ready
+for the shortest time, and beside them a few that have been ready for longest. So answers leave, and jobs go in, after a few
+milliseconds even where a thousand connections are ready at once, and a request that waited for its turn is as old as it is, and
+not as new as the turn in which it is read.
 
 In order of age alone all would wait equally once more comes than can be read or refused. Then each is read when its deadline is
 about to pass, the front is busy with refusals, and the device is idle. Now what has just come is answered in time, and what
@@ -24,9 +24,10 @@ from headrace.base.clock import Clock
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
 
-#: Connections that are read in one turn, and how many of them are those that have been ready for longest. A quarter of the turn
-#: for these would cost answers, as refusals take time, too; a sixteenth would let them wait for twice as long.
-MOST, OLDEST = 64, 8
+#: Connections that are read in one turn, and how many of them are those that have been ready for longest. With 64 the device is
+#: idle while a turn lasts; with 16 turns cost more than they bring. More for the oldest would cost answers, as refusals take
+#: time, too; less would let them wait for longer than the seconds that they wait now.
+MOST, OLDEST = 32, 4
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _Ready = list[tuple[selectors.SelectorKey, int]]
 
@@ -61,7 +62,8 @@ class Turn:
 class TurnSelector(selectors.EpollSelector):
     """Gives a loop what is ready, and the turn when it came; see above.
 
-    It asks an epoll of its own: that of the class makes a record of each of a thousand descriptors in every turn.
+    It asks an epoll of its own: that of the class makes a record of each descriptor in every turn. What has to wait is not
+    looked for any more until its turn has come: so a turn costs as much as is new in it, and not as much as waits.
     """
 
     def __init__(self, turn: Turn) -> None:
@@ -69,7 +71,8 @@ class TurnSelector(selectors.EpollSelector):
         self._turn = turn
         self._epoll = select.epoll()
         self._keys: dict[int, selectors.SelectorKey] = {}
-        self._since: dict[int, int] = {}
+        self._waiting: dict[int, tuple[int, int]] = {}
+        """{descriptor: since when it is ready, and for what}, in that order."""
 
     def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
         """Look at a descriptor from now on."""
@@ -82,13 +85,14 @@ class TurnSelector(selectors.EpollSelector):
         """Look for other events of a descriptor."""
         key = super().modify(fileobj, events, data)
         self._keys[key.fd] = key
+        self._waiting.pop(key.fd, None)
         self._epoll.modify(key.fd, _mask(events))
         return key
 
     def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
         """Forget a descriptor; the next connection may have it."""
         key = super().unregister(fileobj)
-        self._since.pop(key.fd, None)
+        self._waiting.pop(key.fd, None)
         if self._keys.pop(key.fd, None) is not None:
             with contextlib.suppress(OSError):  # it was closed before
                 self._epoll.unregister(key.fd)
@@ -102,9 +106,9 @@ class TurnSelector(selectors.EpollSelector):
     def select(self, timeout: float | None = None) -> _Ready:
         """Wait until something is there."""
         seconds = -1.0 if timeout is None else max(0.0, math.ceil(timeout * 1e3) * 1e-3)  # as the class rounds it
-        events = self._epoll.poll(seconds, max(1, len(self._keys)))
-        if len(events) > MOST or self._since:
-            events = self._choose(dict(events))
+        events = self._epoll.poll(0.0 if self._waiting else seconds, max(1, len(self._keys)))
+        if len(events) > MOST or self._waiting:
+            events = self._choose(events)
         else:
             self._turn.begin(len(events))
         keys = self._keys
@@ -114,15 +118,27 @@ class TurnSelector(selectors.EpollSelector):
             if descriptor in keys
         ]
 
-    def _choose(self, found: dict[int, int]) -> list[tuple[int, int]]:
-        now_ns = self._turn.begin(len(found))
-        since = {descriptor: at_ns for descriptor, at_ns in self._since.items() if descriptor in found}
-        since.update(dict.fromkeys(found.keys() - since.keys(), now_ns))
-        chosen = list(islice(reversed(since), MOST - OLDEST))  # what came last stands last
-        chosen += islice(since, min(OLDEST, len(since) - len(chosen)))
-        self._turn.begin(len(found), {descriptor: since.pop(descriptor) for descriptor in chosen})
-        self._since = since
-        return [(descriptor, found[descriptor]) for descriptor in chosen]
+    def _choose(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        waiting = self._waiting
+        now_ns = self._turn.begin(len(events) + len(waiting))
+        # Of what waits nothing is heard but that its client has gone: it goes, too, and takes no place.
+        gone = {descriptor: (now_ns, event) for descriptor, event in events if waiting.pop(descriptor, None)}
+        new = {descriptor: (now_ns, event) for descriptor, event in events if descriptor not in gone}
+        waiting.update(new)
+        chosen = list(islice(reversed(waiting), MOST - OLDEST))  # what came last stands last
+        chosen += islice(waiting, min(OLDEST, len(waiting) - len(chosen)))
+        taken = {descriptor: waiting.pop(descriptor) for descriptor in chosen}
+        for descriptor in new.keys() - taken.keys():
+            self._look_for(descriptor, 0)
+        for descriptor in taken.keys() - new.keys() | gone.keys():
+            self._look_for(descriptor, _mask(self._keys[descriptor].events))
+        taken |= gone
+        self._turn.begin(len(taken) + len(waiting), {descriptor: at_ns for descriptor, (at_ns, _) in taken.items()})
+        return [(descriptor, event) for descriptor, (_, event) in taken.items()]
+
+    def _look_for(self, descriptor: int, mask: int) -> None:
+        with contextlib.suppress(OSError):  # it was closed before
+            self._epoll.modify(descriptor, mask)
 
 
 def _mask(events: int) -> int:

@@ -115,3 +115,21 @@ def test_what_is_closed_leaves_no_age_behind(bench: Bench) -> None:
     assert bench.read() == {}
     bench.selector.register(mine, selectors.EVENT_READ)
     assert bench.read() == {left: 0}
+
+
+def test_a_client_that_goes_while_it_waits_is_heard_at_once(bench: Bench) -> None:
+    """It takes no place of those that wait for an answer."""
+    bench.send(0, 1, 2, 3)
+    first = bench.read().keys()
+    one, other = {0, 1, 2, 3} - first
+    bench.pairs[one][1].shutdown(socket.SHUT_RDWR)
+    bench.pairs[one][1].close()
+    bench.send(4)
+    assert bench.read().keys() == {one, other, 4}
+
+
+def test_what_waits_costs_no_turn_anything(crowd: Bench) -> None:
+    """The system says once that it is there."""
+    crowd.send(*range(40))
+    crowd.read()
+    assert crowd.selector._epoll.poll(0) == []
