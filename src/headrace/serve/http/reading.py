@@ -136,8 +136,8 @@ class RequestReader:
         self._request = request = Request(
             self._sends, head.method, head.path, head.query, head.headers, b"", self.start_ns
         )
-        self.found = self._admit(request)
         length = head.length
+        self.found = self._admit(request, is_whole=0 <= length <= stop - start)
         if length == 0:
             self.is_ready = True
             return start
@@ -159,8 +159,11 @@ class RequestReader:
             self._head.pass_over(body)
         self.is_ready = True
 
-    def _admit(self, request: Request) -> Found | Answer:
-        """Return what answers a request, or the answer that refuses it, before its body is read."""
+    def _admit(self, request: Request, *, is_whole: bool) -> Found | Answer:
+        """Return what answers a request, or the answer that refuses it, before its body is read.
+
+        Of one that is there as a whole the gate is not asked: no reading is saved, and the handler would ask the same again.
+        """
         shared, length = self._shared, self._head.length
         if length > shared.limits.body_bytes:
             limit = shared.limits.body_bytes
@@ -169,7 +172,7 @@ class RequestReader:
             reason = "the header Authorization: Bearer TOKEN is missing, or its token is not this server's"
             return error_answer(401, "http.token", reason, ("WWW-Authenticate", "Bearer"))
         found = shared.routes.find(request.method, request.path)
-        if isinstance(found, Answer) or found.gate is None:
+        if isinstance(found, Answer) or found.gate is None or is_whole:
             return found
         try:
             return found.gate(request) or found
