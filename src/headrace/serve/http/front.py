@@ -198,7 +198,11 @@ class Front:
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.call_later(_TICK_SECONDS, self._tick, loop)
         self._turned_ns = self._clock.now_ns()
-        self._shared.tick(self._turned_ns)
+        self._close_passed(loop)
+
+    def _close_passed(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._shared.tick(self._clock.now_ns()):
+            loop.call_soon(self._close_passed, loop)
 
     def _close_listener(self) -> None:
         if self._acceptor is not None:

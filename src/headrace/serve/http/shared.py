@@ -6,6 +6,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable
 from email.utils import formatdate
+from itertools import islice
 from typing import Protocol
 
 from headrace.base.clock import Clock
@@ -22,6 +23,8 @@ logger = logging.getLogger("headrace")
 PIECE_BYTES = 16 * 1024
 #: Buffers that wait for the next body.
 _KEPT_BYTES = 64 * 1024 * 1024
+#: Connections that are closed before others are served again: thousands that are idle would be so at the same time.
+CLOSED_AT_ONCE = 64
 
 
 class Connected(Protocol):
@@ -111,16 +114,19 @@ class Shared:
         for deadlines in (self.idle, self.reading, self.sending):
             deadlines.drop(connection)
 
-    def tick(self, now_ns: int) -> None:
-        """Close the connections whose time is up."""
+    def tick(self, now_ns: int) -> bool:
+        """Close connections whose time is up; return whether there may be others, which go in a later turn of the loop."""
         self.date = f"Date: {formatdate(self.clock.unix_seconds(), usegmt=True)}\r\n"
-        for connection in self.idle.pop_passed(now_ns):
-            if connection.is_idle:
-                connection.time_out("idle")
-        for connection in self.reading.pop_passed(now_ns):
-            connection.time_out("reading")
-        for connection in self.sending.pop_passed(now_ns):
-            connection.time_out("sending")
+        nums = [self._close(kind, getattr(self, kind), now_ns) for kind in ("idle", "reading", "sending")]
+        return max(nums) == CLOSED_AT_ONCE
+
+    def _close(self, kind: str, deadlines: Deadlines[Connected], now_ns: int) -> int:
+        num = 0
+        for connection in islice(deadlines.pop_passed(now_ns), CLOSED_AT_ONCE):
+            num += 1
+            if kind != "idle" or connection.is_idle:
+                connection.time_out(kind)
+        return num
 
     def close_oldest_idle(self) -> bool:
         """Close the connection that has been idle longest; return whether there was one."""

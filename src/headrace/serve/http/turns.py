@@ -119,11 +119,13 @@ class TurnSelector(selectors.EpollSelector):
         ]
 
     def _choose(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        waiting = self._waiting
+        waiting, looked_ns = self._waiting, self._turn.began_ns
         now_ns = self._turn.begin(len(events) + len(waiting))
+        # While something waits the loop does not: what is new may have come as soon as it had looked last.
+        came_ns = looked_ns if waiting else now_ns
         # Of what waits nothing is heard but that its client has gone: it goes, too, and takes no place.
         gone = {descriptor: (now_ns, event) for descriptor, event in events if waiting.pop(descriptor, None)}
-        new = {descriptor: (now_ns, event) for descriptor, event in events if descriptor not in gone}
+        new = {descriptor: (came_ns, event) for descriptor, event in events if descriptor not in gone}
         waiting.update(new)
         chosen = list(islice(reversed(waiting), MOST - OLDEST))  # what came last stands last
         chosen += islice(waiting, min(OLDEST, len(waiting) - len(chosen)))

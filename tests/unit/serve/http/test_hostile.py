@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace.serve.http import shared
 from headrace.serve.http.limits import Limits
 from headrace.serve.http.request import Answer
 from headrace.testing import FakeClock
@@ -173,6 +174,30 @@ def test_idle_connections_are_closed(serve: Any, connect: Any) -> None:
     assert silent.is_closed()
     assert served.is_closed()
     assert busy.send(b"a").read().status == 200
+
+
+def test_thousands_of_idle_connections_are_closed_little_by_little(
+    serve: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are served between two of them, and none is forgotten."""
+    monkeypatch.setattr(shared, "CLOSED_AT_ONCE", 1)
+    closed_in: list[int] = []
+    tick = shared.Shared.tick
+
+    def note(self: shared.Shared, now_ns: int) -> bool:
+        before = self.counts["cut_off.idle"]
+        is_more = tick(self, now_ns)
+        closed_in.append(self.counts["cut_off.idle"] - before)
+        return is_more
+
+    monkeypatch.setattr(shared.Shared, "tick", note)
+    clock = FakeClock()
+    front = serve(Limits(idle_seconds=10), clock=clock)
+    idle = [connect(front) for _ in range(5)]
+    assert connect(front).send(GET + b"\r\n").read().status == 200  # all of the above has been let in
+    clock.advance(11)
+    assert all(one.is_closed() for one in idle)
+    assert max(closed_in) == 1
 
 
 def test_a_client_that_does_not_read_is_cut_off(routes: Any, serve: Any, connect: Any) -> None:
