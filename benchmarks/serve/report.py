@@ -19,10 +19,10 @@ def as_text(result: Mapping[str, Any]) -> str:
     lines = [
         "# Serving",
         "",
-        "Medians of rounds in turn. Each part was measured by itself:",
+        "Each part was measured by itself; figures of several rounds are medians:",
         "",
         *(
-            f"- {part}, {one['at']}: {one['rounds']} rounds; other programs took {one['foreign_cores']:.2f} cores"
+            f"- {part}, {one['at']}: {_rounds(one, part in result['peers'])}others took {one['foreign_cores']:.2f} cores"
             for part, one in result["measured"].items()
         ),
     ]
@@ -45,6 +45,10 @@ def as_text(result: Mapping[str, Any]) -> str:
         failed = f"{part['failures']} of {part['requests']:,} requests failed during {part['restarts']} restarts"
         lines += ["", f"Rolling restarts of {part['workers']} workers: {failed}, at {part['rate']:.0f}/s."]
     return "\n".join(lines)
+
+
+def _rounds(one: Mapping[str, Any], has_peers: bool) -> str:
+    return f"{one['rounds']} rounds in turn; " if has_peers else ""
 
 
 def _table(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
