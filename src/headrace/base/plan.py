@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from headrace.base.cache_setting import CacheSetting
 from headrace.base.errors import SettingsError
 from headrace.base.given_files import read_given_file
 from headrace.base.network_rules import NetworkPlan
@@ -88,6 +89,9 @@ class StagePlan:
     memory_limit_bytes: int | None = None
     """Memory that one item may ask for beyond what the worker has mapped when its stages are open; enforced by the process
     executor (RLIMIT_AS), and by no other."""
+    cache: str | None = None
+    """Where results of the stages up to this one are kept: `memory:SIZE` or `disk:FOLDER:SIZE`; None: nowhere. See
+    `cache_setting`."""
     options: dict[str, Any] = field(default_factory=dict)
     """The stage's own settings; see its documentation."""
 
@@ -98,6 +102,8 @@ class StagePlan:
             most = _MOST.get(key)
             check(value is None or value >= 1, key, value, "a whole number >= 1")
             check(value is None or most is None or value <= most, key, value, f"a whole number up to {most}")
+        if self.cache is not None:
+            CacheSetting.parse(self.cache)
         check(
             self.time_limit_seconds is None or self.time_limit_seconds > 0,
             "time_limit_seconds",
@@ -531,7 +537,7 @@ def _with_instances(written: StagePlan, stage: StageDefaults, instances: int, ta
 
 def _may_fuse(written: StagePlan, head: StagePlan) -> bool:
     """Return whether a stage may run in the workers of `head`: nothing was said of it that asks for workers of its own."""
-    is_open = dataclasses.replace(written, options={}) == StagePlan()
+    is_open = dataclasses.replace(written, options={}, cache=None) == StagePlan()
     # Processes get what can be pickled, and a group is tried again as a whole.
     return is_open and head.executor == "thread" and head.attempts == 1
 

@@ -13,6 +13,7 @@ Setting up a run:
     building.py         the stations of a run, and the route of each task through them
     workers.py          starts and replaces the workers' threads; threads.py: the system may have none left
     opening.py          opens the stages and models of one worker; model_slots.py: models that can be replaced
+    caching.py          what goes around the calls of stages whose results the Plan keeps
     warm_up.py          calls each batch size once and measures it
 
 The way of one item:

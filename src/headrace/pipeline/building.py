@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
 from headrace.base.protocols import Instrument, Source
 from headrace.engines import traits_of
+from headrace.pipeline.caching import StageCaches, open_caches
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.model_slots import ModelSlots
 from headrace.pipeline.opening import GroupSpec, groups
@@ -42,6 +43,7 @@ def build_stations(pipeline: Pipeline, context: RunContext, equipment: Equipment
     Raises:
         SettingsError: If the Plan does not fit the pipeline.
     """
+    caches = open_caches(pipeline, context.plan, _plan_for_workers(context.plan, pipeline.source))
     stations: dict[tuple[int, ...], Station] = {}
     routes: Routes = {}
     for task, stages in pipeline.routes.items():
@@ -50,14 +52,21 @@ def build_stations(pipeline: Pipeline, context: RunContext, equipment: Equipment
             key = tuple(id(stage) for stage in group)
             if key not in stations:
                 is_first = number == 0
-                stations[key] = _build_station(group, pipeline.source, context, equipment, is_first=is_first)
+                own = {stage.name: caches[stage.name] for stage in group if stage.name in caches}
+                stations[key] = _build_station(group, pipeline.source, context, equipment, own, is_first=is_first)
             route.append(stations[key])
         routes[task] = tuple(route)
     return list(stations.values()), routes
 
 
 def _build_station(
-    group: tuple[Stage, ...], source: Source, context: RunContext, equipment: Equipment, *, is_first: bool
+    group: tuple[Stage, ...],
+    source: Source,
+    context: RunContext,
+    equipment: Equipment,
+    caches: Mapping[str, StageCaches],
+    *,
+    is_first: bool,
 ) -> Station:
     plan = context.plan
     _check_group(group, plan)
@@ -74,6 +83,7 @@ def _build_station(
         slots=equipment.slots,
         model_calls=equipment.budget.model_calls[devices[0].name] if devices else 1,
         uses=_uses(devices, plan),
+        caches=caches,
     )
     is_inline = is_first and plan.stages[group[0].name].executor == "inline"
     runs_in_place = not is_first and group[0].is_instant and not plan.run.ordered

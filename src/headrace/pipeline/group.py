@@ -121,7 +121,7 @@ class Group:
         if device is None:
             return None
         trial = Item(item.job, item.value, item.route)
-        trial.placement = item.placement
+        trial.placement, trial.flight = item.placement, item.flight
         for batched, calls in self._segments:
             if batched:
                 break

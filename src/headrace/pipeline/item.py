@@ -116,6 +116,7 @@ class Item:
         arm: Whose model answers it; None: there is no canary.
         has_run: Of a root: whether a model has answered it while there was one.
         parent, child_index: For a child.
+        flight: What the Plan's caches have to do with it, a `caching.Flight`; None: nothing was looked up.
         placement: Where the pixels of its image are in what the model takes, a `Placement`; None where none was decoded.
         pending, gathered, keep: For a parent: children still out, their results, what the fan-out kept.
     """
@@ -127,6 +128,7 @@ class Item:
         "entry",
         "error",
         "first_try_ns",
+        "flight",
         "gathered",
         "has_run",
         "id",
@@ -185,6 +187,7 @@ class Item:
         self.child_index = child_index
         self.weight: int = weight if parent is None else parent.weight
         self.placement: Any = None if parent is None else parent.placement
+        self.flight: Any = None
         self.arm: Arm | None = None if parent is None else parent.arm
         self.has_run = False
         self.pending = 0

@@ -17,6 +17,7 @@ from headrace.base.plan import Plan, model_key
 from headrace.base.protocols import Instrument, Model
 from headrace.base.signature import check_takes
 from headrace.engines import open_model
+from headrace.pipeline.caching import StageCaches
 from headrace.pipeline.group import Group
 from headrace.pipeline.model_slots import ModelSlots
 from headrace.pipeline.thread_budget import limit_library_threads
@@ -43,6 +44,8 @@ class GroupSpec:
     """Calls that the model should run side by side."""
     uses: Mapping[str, int] = field(default_factory=dict)
     """{resource: how much of it the worker has for itself while the stages run}."""
+    caches: Mapping[str, StageCaches] = field(default_factory=dict)
+    """By stage, what is kept of results; none of a stage in a process of its own."""
     shared: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By stage, what its workers in one process share; empty until they are opened, so that none of it is sent."""
 
@@ -90,6 +93,8 @@ def open_group(spec: GroupSpec, clock: Clock, metering: Metering | None = None) 
         call = stage.open(context)
         takes = ("job", "result") if stage.role == "deliver" else ("batch" if stage.kind == "device" else "value",)
         check_takes(call, takes, f"what open() of stage {stage.name} returned")
+        if stage.name in spec.caches:
+            call = spec.caches[stage.name].around(call, context.count)
         opened = call
         for instrument in spec.instruments:
             call = instrument.wrap(stage.name, stage.kind, call)

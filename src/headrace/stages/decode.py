@@ -14,16 +14,18 @@ the other.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import importlib.metadata
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import cv2
 import numpy as np
 
 from headrace.base.errors import DecodeRejected
-from headrace.base.plan import DecodePlan
+from headrace.base.plan import DecodePlan, Plan
 from headrace.base.settings import refuse_options
 from headrace.stages.decode_limits import check_limits, factor_of
 from headrace.stages.decoders import Decoder, TurboJpeg, decode_opencv, decode_pillow, read_jpeg
@@ -224,10 +226,14 @@ class DecodeStage(Stage):
         self.wanted = wanted
         self.scales = scales
 
+    def recipe(self, plan: Plan) -> Mapping[str, Any]:
+        """Return the Plan's decoding and the input."""
+        return {"stage": "decode", "plan": dataclasses.asdict(plan.decode), "input": _say_input(self, plan)}
+
     def open(self, context: StageContext) -> Callable[[bytes | np.ndarray], np.ndarray]:
         """Return a decoder; it reuses its buffer when the same worker resizes next."""
         refuse_options(context.options, self.name)
-        wanted = _find_input(self, context)
+        wanted = _find_input(self, context.plan)
         chain = DecodeChain(
             context.plan.decode,
             wanted.short_side,
@@ -258,10 +264,14 @@ class ResizeStage(Stage):
         self.wanted = wanted
         self.scales = scales
 
+    def recipe(self, plan: Plan) -> Mapping[str, Any]:
+        """Return the input."""
+        return {"stage": "resize", "input": _say_input(self, plan)}
+
     def open(self, context: StageContext) -> Callable[[np.ndarray], np.ndarray]:
         """Return the resize; its result never shares memory with its argument."""
         refuse_options(context.options, self.name)
-        wanted = _find_input(self, context)
+        wanted = _find_input(self, context.plan)
 
         def resize(image: np.ndarray) -> np.ndarray:
             with count_rejections(context.counts):
@@ -272,13 +282,23 @@ class ResizeStage(Stage):
         return resize
 
 
-def _find_input(stage: DecodeStage | ResizeStage, context: StageContext) -> ImageInput:
+def _find_input(stage: DecodeStage | ResizeStage, plan: Plan) -> ImageInput:
     """Return the image input that the model of the Plan needs."""
-    return (
-        stage.wanted.scaled_to(context.plan.model_of(stage.task, stage.name).input_side)
-        if stage.scales
-        else stage.wanted
-    )
+    return stage.wanted.scaled_to(plan.model_of(stage.task, stage.name).input_side) if stage.scales else stage.wanted
+
+
+def _say_input(stage: DecodeStage | ResizeStage, plan: Plan) -> dict[str, Any]:
+    """Return the input, and what turns files into pixels, whose next version may turn them into others."""
+    libraries = {name: _version_of(name) for name in ("numpy", "simplejpeg", "opencv-python-headless", "pillow")}
+    return {**dataclasses.asdict(_find_input(stage, plan)), **libraries}
+
+
+@functools.lru_cache(maxsize=8)
+def _version_of(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 class TextStage(Stage):

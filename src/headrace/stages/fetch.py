@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from headrace.base.http_error import HttpError, strip_secrets
 from headrace.base.http_settings import HttpSettings
 from headrace.base.network_rules import NetworkRules
 from headrace.base.pieces import Piece, RemotePiece
+from headrace.base.plan import Plan
 from headrace.base.policies.breaker import BreakerPolicy
 from headrace.base.records import Job
 from headrace.base.settings import build, check
@@ -81,6 +83,11 @@ class FetchStage(Stage):
             return "", ""
         host = host_of(value)
         return host, domain_of(host)
+
+    def recipe(self, plan: Plan) -> Mapping[str, Any]:
+        """Return what may be fetched: a result that is kept passes by the rules."""
+        options = plan.stages[self.name].options if self.name in plan.stages else {}
+        return {"stage": "fetch", "network": dataclasses.asdict(plan.network), "max_bytes": options.get("max_bytes")}
 
     def open(self, context: StageContext) -> Callable[[Any], Any]:
         """Return a fetcher with a connection of its own, kept alive."""

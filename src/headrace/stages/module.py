@@ -62,12 +62,14 @@ class Module(abc.ABC):
 
     Attributes:
         model: The default artifact, relative to the file that defines the class; a Plan may name another variant of it.
+        deterministic: Whether `preprocess` gives equal results for equal values, so that the Plan's `cache` may keep them.
         input: What the model needs; the Plan decides how to decode to it.
         output: Meaning of the model's answers, such as `hr.Detections()`, or {name of an output: meaning}; two variants of the
             model are compared by it. None: guessed from the model's file and the shapes of its answers.
     """
 
     model: str | Path | None = None
+    deterministic: bool = False
     input: Input = BytesInput()
     output: Output = None
 
@@ -134,6 +136,7 @@ class Module(abc.ABC):
                     executor=executor,  # type: ignore[arg-type]
                     task=task,
                     work="preprocess",
+                    deterministic=self.deterministic,
                 )
             )
         stages.append(ProcessStage(f"{prefix}process", self, task=task))

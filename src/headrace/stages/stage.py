@@ -17,6 +17,7 @@ from headrace.base.protocols import Model
 from headrace.base.records import Job
 from headrace.base.settings import refuse_options
 from headrace.base.signature import check_takes
+from headrace.store.cache_key import hash_code
 
 Role = Literal["map", "fan_out", "join", "deliver"]
 
@@ -113,6 +114,13 @@ class Stage:
             may_carry=self.may_carry,
         )
 
+    def recipe(self, plan: Plan) -> Mapping[str, Any] | None:
+        """Return what tells this stage's results from those of another stage, given the same value; None if that is unknown.
+
+        With it a stage says that equal values give equal results, so that these may be kept (the Plan's `cache`).
+        """
+        return None
+
     def output_of(self, path: str | None) -> Output:
         """Return the declared meaning of the answers of the model at `path`; None if nothing is declared."""
         return None
@@ -135,6 +143,7 @@ class FunctionStage(Stage):
         executor: Executor = "thread",
         task: str = "",
         work: str = "",
+        deterministic: bool = False,
     ) -> None:
         super().__init__(name, task=task)
         check_takes(function, ("batch" if kind == "device" else "value",), f"stage {name}")
@@ -144,6 +153,11 @@ class FunctionStage(Stage):
         self.releases_gil = releases_gil
         self.role = role
         self.executor = executor
+        self.deterministic = deterministic
+
+    def recipe(self, plan: Plan) -> Mapping[str, Any] | None:
+        """Return the hash of the function, if it is said to be deterministic."""
+        return {"code": hash_code(self.function, f"stage {self.name}")} if self.deterministic else None
 
     def open(self, context: StageContext) -> Callable[[Any], Any]:
         """Return the function itself."""
@@ -151,7 +165,14 @@ class FunctionStage(Stage):
         return self.function
 
 
-def stage(name: str, function: Callable[[Any], Any], *, kind: Kind = "cpu", releases_gil: bool = False) -> Stage:
+def stage(
+    name: str,
+    function: Callable[[Any], Any],
+    *,
+    kind: Kind = "cpu",
+    releases_gil: bool = False,
+    deterministic: bool = False,
+) -> Stage:
     """Return a stage that calls a function with each value.
 
     Args:
@@ -160,8 +181,10 @@ def stage(name: str, function: Callable[[Any], Any], *, kind: Kind = "cpu", rele
             several threads.
         kind: `io`, `cpu` or `device`.
         releases_gil: For cpu stages, whether threads gain anything.
+        deterministic: Whether equal values give equal results, whatever the time, chance and other items: only then may the
+            Plan's `cache` keep them.
     """
-    return FunctionStage(name, function, kind=kind, releases_gil=releases_gil)
+    return FunctionStage(name, function, kind=kind, releases_gil=releases_gil, deterministic=deterministic)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from headrace.base.errors import SettingsError
 SOURCE = Path(formats.__file__).parents[2]
 #: What is no document: results, lines that a run appends, spans of a trace, and digests that are never shown.
 _NO_DOCUMENTS = {
+    "store/disk_cache.py",  # the first line of an entry, which is checked by its CRC-32
     "base/documents.py", "delivery/encoding.py", "runs/errors_log.py", "runs/journal.py", "sources/jobs.py",
     "report/chrome_trace.py", "report/ledger_page.py", "ledger/ledger.py", "optimize/conditions.py",
     "optimize/concurrency_attempt.py",

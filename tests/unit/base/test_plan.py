@@ -354,7 +354,7 @@ def test_resolve_fills_in_every_stage() -> None:
     assert list(resolved().stages) == ["fetch", "decode", "resize", "process", "deliver"]
     for stage in resolved().stages.values():
         missing = [part.name for part in dataclasses.fields(stage) if getattr(stage, part.name) is None]
-        assert missing == ["time_limit_seconds", "memory_limit_bytes"]
+        assert missing == ["time_limit_seconds", "memory_limit_bytes", "cache"]
 
 
 def test_resolve_by_kind() -> None:
@@ -475,6 +475,8 @@ def changed(record: Any, name: str) -> Any:
         new = not value
     elif isinstance(value, dict):
         new = {**value, "y": 2}
+    elif name == "cache":
+        new = "memory:2GB"
     elif new is None:
         new = (value or 0) + 7
     return dataclasses.replace(record, **{name: new})

@@ -1,0 +1,334 @@
+"""A cache in a folder, for all processes of this machine: never a wrong byte, never more than its limit.
+
+    FOLDER/ab/cdef...       an entry, named by its key: a line of JSON (kind, shape, length, CRC-32, key), and the content
+    FOLDER/tmp/...          entries that are being written, each locked by who writes it
+    FOLDER/usage            bytes in use; changed under its lock
+    FOLDER/claims           one byte per key, locked by who makes it; see `single_flight`
+
+How this works. Room is taken in `usage` before a byte is written, and an entry appears by being renamed. So a process that is
+killed leaves at most room that nobody uses and a file in `tmp` without a lock; whoever opens the folder next removes the file,
+and whoever opens it alone counts again. Each entry is checked when it is read: what a power cut or a worn disk leaves is
+removed, and counts as missing. A full disk turns writing off, and reading goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import logging
+import os
+import random
+import struct
+import threading
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from headrace.base.errors import SettingsError
+from headrace.store.admission import Admission
+from headrace.store.memory_cache import size_of
+from headrace.store.single_flight import SingleFlight
+
+logger = logging.getLogger("headrace")
+
+#: Of the entries' form. 1: 2026-11, first.
+_VERSION = 1
+_USAGE = struct.Struct("<q")
+#: Left free on the disk: this, or a twentieth of it where that is less.
+_LEAST_FREE = 1 << 30
+#: Of an entry: one call of the system reads it.
+_LARGEST = 1 << 30
+_number = itertools.count()
+
+
+class _Head(msgspec.Struct, array_like=True):
+    """The first line of an entry."""
+
+    version: int
+    key: str
+    kind: str
+    """A dtype, or empty for bytes."""
+    shape: list[int]
+    length: int
+    crc32: int
+    note: Any
+
+
+_encode_head = msgspec.json.Encoder().encode
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+class DiskCache:
+    """Keeps bytes and arrays in a folder; any thread, any process of this machine.
+
+    Args:
+        folder: Created if missing; only its owner may write into it.
+        limit_bytes: Of all entries together, in whole blocks of 4 KiB as disks count.
+
+    Raises:
+        SettingsError: If the folder cannot be used.
+
+    Attributes:
+        flights: Who makes what is missing.
+        is_off: Whether writing was given up.
+        num_damaged: Entries that were not what was written, and were removed.
+    """
+
+    is_slow = True
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        self.folder = folder
+        self.is_off = False
+        self.num_damaged = 0
+        self._limit = limit_bytes
+        self._lock = threading.Lock()
+        self._admission = Admission(limit_bytes)
+        try:
+            for one in (folder, folder / "tmp"):
+                one.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = folder.stat()
+            if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                raise SettingsError(
+                    f"the cache {folder} can be written by others, who could put anything into it; take a folder of your own "
+                    f"(chmod go-w {folder})"
+                )
+            self._open()
+        except OSError as error:
+            raise SettingsError(f"the cache {folder} cannot be used: {error.strerror or error}") from None
+        self.flights = SingleFlight(folder / "claims")
+
+    def _open(self) -> None:
+        self._users = os.open(self.folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._usage, self._process = self._open_usage(), os.getpid()
+        with self._locked():
+            self._remove_dead()
+            try:
+                fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pass
+            else:
+                self._write_usage(sum(_blocks(size) for _, size in self._entries()))
+            fcntl.flock(self._users, fcntl.LOCK_SH)
+
+    def __del__(self) -> None:
+        for name in ("_users", "_usage"):
+            with contextlib.suppress(AttributeError, OSError):
+                os.close(getattr(self, name))
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes in use, as all processes count them."""
+        with self._locked():
+            return self._read_usage()
+
+    def get(self, key: bytes) -> tuple[Any, Any] | None:
+        """Return a value and what was noted with it; None if it is not there, or was not what was written."""
+        path = self._path(key)
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            size = os.fstat(handle).st_size
+            content = bytearray(size)
+            found = _decode(content, key) if os.preadv(handle, [content], 0) == size else None
+            if found is not None and self._admission.evicts:
+                os.utime(handle)
+        except OSError:
+            found, size = None, 0
+        finally:
+            os.close(handle)
+        if found is None:
+            self.num_damaged += 1
+            logger.warning("the cache entry %s is not what was written; it is removed", path)
+            self._remove(path, size)
+            return None
+        with self._lock:
+            self._admission.follow(key, _blocks(size))
+        return found
+
+    def put(self, key: bytes, value: Any, note: Any) -> bool:
+        """Keep a value that was looked up in vain, if there is room; return whether it is kept."""
+        plain_size = size_of(value)
+        if self.is_off or plain_size is None or plain_size >= _LARGEST:
+            return False
+        parts = _encode(key, value, note)
+        size = sum(len(part) for part in parts)
+        with self._lock:
+            self._admission.follow(key, _blocks(size))
+        try:
+            return self._path(key).exists() or self._write(self._path(key), parts, size)
+        except OSError as error:
+            self._turn_off(error)
+            return False
+
+    def _write(self, path: Path, parts: list[Any], size: int) -> bool:
+        if not self._reserve(_blocks(size)):
+            return False
+        temporary = self.folder / "tmp" / f"{os.getpid()}-{next(_number)}-{random.getrandbits(32):08x}"
+        is_kept = False
+        try:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                _write_all(handle, parts)
+                path.parent.mkdir(mode=0o700, exist_ok=True)
+                # Not renamed over one that is there: its bytes would be counted twice.
+                # Whoever opens the folder may have taken it for one of the dead, before it was locked.
+                with contextlib.suppress(FileExistsError, FileNotFoundError):
+                    os.link(temporary, path)
+                    is_kept = True
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                os.close(handle)
+        finally:
+            if not is_kept:
+                self._give_back(_blocks(size))
+        return is_kept
+
+    def _reserve(self, size: int) -> bool:
+        """Take room, making some where that is the policy; return whether there is."""
+        if size > self._limit:
+            return False
+        state = os.statvfs(self.folder)
+        least = min(_LEAST_FREE, state.f_blocks * state.f_frsize // 20)
+        if state.f_bavail * state.f_frsize - size < least:
+            raise OSError(28, f"less than {least:,} bytes would stay free on its disk")
+        for _ in range(64):
+            with self._locked():
+                used = self._read_usage()
+                if used + size <= self._limit:
+                    self._write_usage(used + size)
+                    return True
+            if not self._admission.evicts or not self._evict():
+                return False
+        return False
+
+    def _evict(self) -> bool:
+        """Remove the entry of a folder drawn by lot that was used longest ago; return whether there was one."""
+        folders = [one for one in os.scandir(self.folder) if one.is_dir() and len(one.name) == 2]
+        random.shuffle(folders)
+        for folder in folders:
+            with contextlib.suppress(FileNotFoundError):  # others remove, too
+                found = [(one.stat(), one.path) for one in os.scandir(folder)]
+                if found:
+                    state, path = min(found, key=lambda pair: pair[0].st_mtime_ns)
+                    return self._remove(Path(path), state.st_size)
+        return False
+
+    def _remove(self, path: Path, size: int) -> bool:
+        try:
+            os.unlink(path)
+        except OSError:
+            return False
+        self._give_back(_blocks(size))
+        return True
+
+    def _give_back(self, size: int) -> None:
+        with self._locked():
+            self._write_usage(max(0, self._read_usage() - size))
+
+    def _turn_off(self, error: OSError) -> None:
+        if not self.is_off:
+            self.is_off = True
+            logger.error(
+                "the cache %s takes no more (%s); the run goes on, and reads what is in it", self.folder, error.strerror
+            )
+
+    def _remove_dead(self) -> None:
+        """Remove what killed processes were writing; what others write now is locked."""
+        for one in list(os.scandir(self.folder / "tmp")):
+            with contextlib.suppress(OSError):
+                handle = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(one.path)
+                finally:
+                    os.close(handle)
+
+    def _entries(self) -> Iterator[tuple[str, int]]:
+        """Yield path and size of each entry."""
+        for folder in os.scandir(self.folder):
+            if folder.is_dir() and len(folder.name) == 2:
+                for one in os.scandir(folder):
+                    yield one.path, one.stat().st_size
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold `usage` among the threads and processes."""
+        with self._lock:
+            if self._process != os.getpid():  # after a fork the open file, and its lock, would be the parent's
+                self._usage, self._process = self._open_usage(), os.getpid()
+            fcntl.flock(self._usage, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._usage, fcntl.LOCK_UN)
+
+    def _open_usage(self) -> int:
+        return os.open(self.folder / "usage", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _read_usage(self) -> int:
+        found = os.pread(self._usage, _USAGE.size, 0)
+        return int(_USAGE.unpack(found)[0]) if len(found) == _USAGE.size else 0
+
+    def _write_usage(self, used: int) -> None:
+        os.pwrite(self._usage, _USAGE.pack(used), 0)
+
+    def _path(self, key: bytes) -> Path:
+        name = key.hex()
+        return self.folder / name[:2] / name[2:]
+
+
+def _blocks(size: int) -> int:
+    """Return what a file takes on a disk."""
+    return -(-size // 4_096) * 4_096
+
+
+def _write_all(handle: int, parts: list[Any]) -> None:
+    rest = [memoryview(part).cast("B") for part in parts if len(part)]
+    while rest:
+        done = os.writev(handle, rest)
+        while rest and done >= len(rest[0]):
+            done -= len(rest.pop(0))
+        if done:
+            rest[0] = rest[0][done:]
+
+
+def _encode(key: bytes, value: Any, note: Any) -> list[Any]:
+    """Return the parts of an entry."""
+    is_array = isinstance(value, np.ndarray)
+    content = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data if is_array else value
+    head = _Head(
+        *(_VERSION, key.hex(), value.dtype.str if is_array else "", list(value.shape) if is_array else []),
+        *(len(content), zlib.crc32(content), note),
+    )
+    line = _encode_head(head)
+    return [struct.pack("<II", len(line), zlib.crc32(line)), line, content]
+
+
+def _decode(content: bytearray, key: bytes) -> tuple[Any, Any] | None:
+    """Return what an entry holds; None if it is not what was written."""
+    if len(content) < 8:
+        return None
+    length, crc32 = struct.unpack_from("<II", content)
+    line = bytes(content[8 : 8 + length])
+    if len(line) != length or zlib.crc32(line) != crc32:
+        return None
+    try:
+        head = _decode_head(line)
+    except msgspec.MsgspecError:
+        return None
+    body = memoryview(content)[8 + length :]
+    if head.version != _VERSION or head.key != key.hex() or len(body) != head.length or zlib.crc32(body) != head.crc32:
+        return None
+    if not head.kind:
+        return bytes(body), head.note
+    # Of the bytearray, which nobody else has: it may be written into.
+    return np.ndarray(head.shape, np.dtype(head.kind), body), head.note
