@@ -16,6 +16,7 @@ import pytest
 _LARGE = {
     *(
         "accelerate",
+        "av",
         "brevitas",
         "keras",
         "mlflow",

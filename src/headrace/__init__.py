@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from headrace.sources.queue_source import QueueSource as queue
     from headrace.sources.shards import Shards as shards
     from headrace.sources.urls import UrlList as urls
+    from headrace.sources.video import Video as video
     from headrace.stages import images
     from headrace.stages.decode import DecodeStage as decode
     from headrace.stages.decode import ResizeStage as resize
@@ -126,6 +127,7 @@ _WHERE = {
     "shards": "headrace.sources.shards:Shards",
     "stage": "headrace.stages.stage",
     "urls": "headrace.sources.urls:UrlList",
+    "video": "headrace.sources.video:Video",
 }
 
 __all__ = [
@@ -184,6 +186,7 @@ __all__ = [
     "shards",
     "stage",
     "urls",
+    "video",
 ]
 
 

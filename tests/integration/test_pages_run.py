@@ -129,6 +129,11 @@ MARKS = [
         "sources/test_guide_of_sqs_workers.py runs them, with moto",
     ),
     Mark("docs/guides/object-stores.md", "pip install", "elsewhere", "it installs; the extra is in `dev`"),
+    Mark("docs/guides/video.md", "pip install", "elsewhere", "it installs; the extra is in requirements/full.txt"),
+    Mark(
+        "docs/guides/video.md", "headrace", "elsewhere", "sources/test_video.py runs the like, on clips that it makes"
+    ),
+    Mark("docs/guides/video.md", "import", "elsewhere", "sources/test_video.py runs the like, on clips that it makes"),
     Mark("docs/guides/object-stores.md", "headrace", "elsewhere", "store/test_objects.py runs the like, with moto"),
     Mark("docs/guides/extending.md", "pip", "elsewhere", "it installs; tests/integration/examples/test_plugin.py does"),
     Mark("docs/guides/extending.md", "headrace", "elsewhere", "of what was installed, like the one before"),

@@ -295,7 +295,7 @@ def _check_source(args: argparse.Namespace, sets: Mapping[str, Golden | None]) -
 
     source = parse_source(args.source, drain=False) if args.pipeline and args.source else None
     if isinstance(source, FiniteSource):
-        check_production((one.payload for one in source.entries() if isinstance(one.payload, Path)), sets)
+        check_production((one.payload for one in source.parts() if isinstance(one.payload, Path)), sets)
 
 
 def _goal(args: argparse.Namespace, plan: Plan, stage: str) -> Goal:

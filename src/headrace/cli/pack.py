@@ -142,7 +142,7 @@ def _open_source(text: str, folder: Path) -> FiniteSource:
         if folder.resolve().is_relative_to(Path(text).resolve()):
             raise SettingsError(f"{folder} is inside of {text}, and would be packed itself; name a folder beside it")
         source = Folder(text, patterns=("*",))
-    if not isinstance(source, FiniteSource) or source.where is None:
+    if not isinstance(source, FiniteSource) or source.where is None or not source.lists_ahead:
         raise SettingsError(
             f"{type(source).__name__} cannot be packed; name a folder, a glob, a .txt of URLs or paths, or shards"
         )

@@ -245,12 +245,15 @@ def _describe_before(result: Any) -> str:
     before, counters = result.before, result.counters
     ends = {"delivered": before.delivered, "rejected": before.rejected, "given up": before.given_up}
     kinds = ", ".join(f"{number:,} {name}" for name, number in ends.items() if number)
-    said = f"{before.done:,} of {before.total:,} were done before{f' ({kinds})' if kinds else ''}"
+    of_all = "" if before.total is None else f" of {before.total:,}"
+    said = f"{before.done:,}{of_all} were done before{f' ({kinds})' if kinds else ''}"
     for item, reason in before.given_up_now.items():
         said += f"\n{item} is given up: {reason}"
-    if not before.left:
+    if before.left == 0:
         return f"{said}; nothing is left to do"
     now = counters.delivered + counters.rejected + counters.dead_lettered
+    if before.left is None:
+        return f"{said}, {now:,} now"
     return f"{said}, {now:,} now, {before.left - now:,} are left"
 
 
@@ -269,7 +272,7 @@ def _print_table(args: argparse.Namespace, result: Any, beside: ShadowDocument |
     console = open_console()
     if result.before is not None:
         console.print(_describe_before(result))
-        if not result.before.left:
+        if result.before.left == 0:
             return
     console.print(result.summary.as_table())
     if result.is_emulated:

@@ -35,7 +35,7 @@ from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.compare.neighbours import NeighbourWatch
 from headrace.pipeline.definition import Pipeline, carries_calls
 from headrace.pipeline.execute import Measuring, Result, run
-from headrace.sources.finite import Entry, FiniteSource
+from headrace.sources.finite import Entry, FiniteSource, entries_to_keep
 
 #: Fewest results from which a rate is taken: the median latency needs 11 (`base.statistics.samples_needed`).
 FEWEST_READINGS = 11
@@ -165,7 +165,7 @@ class SameItems(FiniteSource):
     def __init__(self, source: FiniteSource) -> None:
         # A failed job is not offered again: it would come seconds later, and the block would last for its sake alone.
         super().__init__(max_receives=1)
-        self._unread: Iterator[Entry] | None = source.entries()
+        self._unread: Iterator[Entry] | None = entries_to_keep(source)
         self._read: list[Entry] = []
         self.num_items = 0
 

@@ -56,13 +56,13 @@ _KIND = {OutcomeKind.DELIVERED: "delivered", OutcomeKind.REJECTED: "rejected"}
 class Before:
     """How far a run was when this start of it began."""
 
-    total: int
-    """Entries of the source, with those done before."""
+    total: int | None
+    """Entries of the source, with those done before; None: the source cannot list them."""
     delivered: int
     rejected: int
     given_up: int
-    left: int
-    """Entries for this start."""
+    left: int | None
+    """Entries for this start; None: the source cannot list them."""
     given_up_now: Mapping[str, str]
     """{item: reason} of those that this start gives up before it begins: they ended the process too often."""
 
@@ -112,7 +112,8 @@ class Checkpoint:
 
     Attributes:
         before: How far the run was; None when it is new.
-        left: Entries to do.
+        left: Entries to do; of a source that cannot list them, those that are given out alone.
+        num_left: How many there are to do; None: the source cannot list them.
         observer: Notes which items are in hand.
     """
 
@@ -127,29 +128,35 @@ class Checkpoint:
         max_crashes: int,
         notes_delivered: bool,
         resumed: bool,
+        is_job: Callable[[str], bool] | None = None,
     ) -> None:
         self._journal = journal
         self._past = past
         self._notes_delivered = notes_delivered
         self._noted_stopping = False
         self._is_stopping: Callable[[], bool] = bool
-        self._blame(folder, delivered, {entry.id for entry in entries})
+        ids = {entry.id for entry in entries}
+        self._blame(folder, delivered, is_job or ids.__contains__)
         self.observer = InFlightFile(folder / IN_HAND)
         journal.must_append({"began": time.time(), "pid": os.getpid(), "host": socket.gethostname()})
         given_up = self._give_up_guilty(delivered, max_crashes)
-        todo = {entry.id: entry for entry in entries if entry.id not in delivered and entry.id not in past.done}
+        self._ended = set() if is_job is None else delivered | past.done.keys()
+        # Where the jobs are not listed, only suspects are known by now; the source knows what comes after them.
+        known = entries if is_job is None else [Entry(item, b"") for item in past.suspects.crashes]
+        todo = {entry.id: entry for entry in known if entry.id not in delivered and entry.id not in past.done}
         first = past.suspects.sort_suspects(todo)
         self.num_alone = len(first)
         self.left = [*(todo.pop(item) for item in first), *todo.values()]
+        self.num_left = len(self.left) if is_job is None else None
         self.before: Before | None = None
         if resumed:
             kinds = list(past.done.values())
             self.before = Before(
-                len({entry.id for entry in entries} | delivered | past.done.keys()),
+                len(ids | delivered | past.done.keys()) if is_job is None else None,
                 len(delivered | {item for item, kind in past.done.items() if kind == "delivered"}),
                 kinds.count("rejected"),
                 kinds.count("given_up") - len(given_up),
-                len(self.left),
+                self.num_left,
                 given_up,
             )
 
@@ -165,7 +172,7 @@ class Checkpoint:
             is_stopping: Whether the run was asked to stop.
         """
         self._is_stopping = is_stopping
-        return WorkList(self.left, self.num_alone, self._note_given_alone, self._note_settled, self._tend)
+        return WorkList(self.left, self.num_alone, self._note_given_alone, self._note_settled, self._tend, self._ended)
 
     def check_models(self, variants: Sequence[Mapping[str, Any]], force: bool) -> None:
         """Note which models were opened; the answers of others must not stand beside those that are there.
@@ -200,14 +207,16 @@ class Checkpoint:
             with contextlib.suppress(OSError):  # a folder in which others keep files stays
                 self._journal.path.parent.rmdir()
 
-    def _blame(self, folder: Path, delivered: set[str], known: set[str]) -> None:
+    def _blame(self, folder: Path, delivered: set[str], is_known: Callable[[str], bool]) -> None:
         """Note who was in hand when the process before this one ended without a word."""
         past = self._past
         if not past.crashed:
             return
-        in_hand = [past.alone] if past.alone else [_entry_of(item, known) for item in read_in_flight(folder / IN_HAND)]
+        in_hand = (
+            [past.alone] if past.alone else [_entry_of(item, is_known) for item in read_in_flight(folder / IN_HAND)]
+        )
         crashed = sorted(
-            {item for item in in_hand if item in known and item not in delivered and item not in past.done}
+            {item for item in in_hand if is_known(item) and item not in delivered and item not in past.done}
         )
         record = {"crashed": crashed, "alone": past.alone is not None}
         self._journal.must_append(record)
@@ -246,9 +255,9 @@ class Checkpoint:
             self._journal.append({"stopping": True})
 
 
-def _entry_of(item: str, known: set[str]) -> str:
+def _entry_of(item: str, is_known: Callable[[str], bool]) -> str:
     """Return the entry that a child was cut from: its id is the entry's, with numbers behind."""
-    while item not in known and "/" in item:
+    while not is_known(item) and "/" in item:
         parent, _, number = item.rpartition("/")
         if not number.isdecimal():
             break

@@ -210,8 +210,8 @@ def run(
     running = _Run(pipeline, runtime, summary, threads.warnings, kept, limit_failed)
     with keep_checkpoint(kept, pipeline, runtime, force=force or isinstance(beside, Following | CanaryPlace)):
         if kept is not None:
-            summary.begins_at(kept.num_done, len(kept.left))
-            if not kept.left:
+            summary.begins_at(kept.num_done, kept.num_left)
+            if kept.num_left == 0:
                 return running.result()
         running.record = _Record.create(output, pipeline, runtime, force=force, resumed=resume)
         runtime.tick = running.look

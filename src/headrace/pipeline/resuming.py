@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def open_checkpoint(
     if found is None:
         return None
     source, place, recoverable = found
-    entries = list(source.entries())
+    entries = list(source.parts())
     if len({entry.id for entry in entries}) < len(entries):
         _refuse(f"two entries of {source.where} have the same id, so none can be told from its results", asked)
         return None
@@ -81,7 +81,8 @@ def open_checkpoint(
             logger.warning("%d records of %s are damaged and left out", journal.num_damaged, journal.path)
         header = _header(pipeline, source, entries, plan)
         if resume:
-            delivered = _resume(_Resumption(journal, past, header, entries, recoverable, any_model), force)
+            ids = {entry.id for entry in entries}.__contains__ if source.lists_ahead else source.job_ids()
+            delivered = _resume(_Resumption(journal, past, header, ids, recoverable, any_model), force)
         else:
             _check_abandoned(journal, past, recoverable, force)
             _warn_of_repetition(journal, past, recoverable, source, force)
@@ -96,6 +97,7 @@ def open_checkpoint(
             max_crashes=plan.source.max_receives or source.max_receives,
             notes_delivered=recoverable is None,
             resumed=resume,
+            is_job=None if source.lists_ahead else source.job_ids(),
         )
     except OSError as error:
         journal.close()
@@ -193,7 +195,8 @@ class _Resumption:
     journal: Journal
     past: Past
     header: Mapping[str, Any]
-    entries: Sequence[Entry]
+    is_job: Callable[[str], bool]
+    """Whether the source has, or may have, a job of this id."""
     recoverable: Recoverable | None
     any_model: bool
 
@@ -216,7 +219,7 @@ def _resume(what: _Resumption, force: bool) -> set[str]:
     if doubts:
         journal.begin({**header, "mark": mark}, journal.records)
     elif was["fingerprint"] != header["fingerprint"]:
-        gone = len(done - {entry.id for entry in what.entries})
+        gone = sum(not what.is_job(item) for item in done)
         logger.warning(
             "the source has changed: %d entries at the start, %d now; what is new will be done, and %d that were done are gone",
             was["entries"],
@@ -251,7 +254,7 @@ def _doubts(what: _Resumption, was: Mapping[str, Any], done: set[str]) -> list[s
         doubts.append(
             f"the checkpoint {place} is of {was['source']}, and this run is over {header['source']}: write it to another output"
         )
-    elif done and not done & {entry.id for entry in what.entries}:
+    elif done and not any(map(what.is_job, done)):
         doubts.append(
             f"none of the {len(done):,} that are done is in {header['source']} any more: its content is another"
         )

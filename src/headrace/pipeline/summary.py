@@ -183,8 +183,8 @@ class Summary(Observer):
                 for stage in self._in_order()
             ]
 
-    def begins_at(self, done_before: int, left: int) -> None:
-        """Note how many entries of the source were done by earlier starts of this run, and how many are left."""
+    def begins_at(self, done_before: int, left: int | None) -> None:
+        """Note how many entries were done by earlier starts of this run, and how many are left (None: unknown)."""
         self.done_before, self.left = done_before, left
 
     def job_received(self, jobs: Sequence[Job]) -> None:

@@ -363,7 +363,7 @@ class Profiler:
         if not isinstance(source, FiniteSource):
             return None
         try:
-            entries = itertools.islice(source.entries(), _ENTRIES_LISTED)
+            entries = itertools.islice(source.parts(), _ENTRIES_LISTED)
             payloads = [entry.payload for entry in entries]
             shards = [payload.path for payload in payloads if isinstance(payload, Piece)]
             files = [payload for payload in payloads if isinstance(payload, Path)] + list(dict.fromkeys(shards))

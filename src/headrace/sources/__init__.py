@@ -4,7 +4,7 @@ Read in this order: `jobs` is the wire format of a job in a queue. `sqlite_queue
 services, each a `headrace.base.protocols.Queue`; `addresses` opens one from its address, by a scheme of `schemes` or of
 another package. `loans` keeps the messages that were received and are not settled: it sends acks in batches and extends loans
 in time. `queue_source` makes a queue a `Source` of the runtime. `finite` is the base of sources that end; `folder`, `urls` and
-`items` are three of them.
+`items` are three of them; `video` is one that cannot list its jobs, with `clips` (one file) and `read_ahead` (its thread).
 
 Nothing is imported here, so that a folder of images needs neither boto3 nor redis.
 """

@@ -49,9 +49,15 @@ QUEUES = Registry(
 _LIST = "headrace.sources.urls:UrlList"
 #: What `--source` opens beside queues and folders. {scheme: called with the address and `drain`}, {".suffix": with the file}.
 _OBJECTS = "headrace.sources.objects:Objects"
+_VIDEO = "headrace.sources.video"
 SOURCES = Registry(
     "headrace.sources",
-    {".txt": _LIST, ".lst": _LIST, ".urls": _LIST, "s3": _OBJECTS, "gs": _OBJECTS, "az": _OBJECTS},
+    {
+        **dict.fromkeys((".txt", ".lst", ".urls"), _LIST),
+        **dict.fromkeys(("s3", "gs", "az"), _OBJECTS),
+        **dict.fromkeys((".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi"), f"{_VIDEO}:Video"),
+        "video": f"{_VIDEO}:open_address",
+    },
     "--source",
     SCHEME_OR_SUFFIX,
 )

@@ -15,9 +15,11 @@ import heapq
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from headrace.base.plan import SourcePlan
 from headrace.base.protocols import Source
@@ -34,6 +36,10 @@ class Entry:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     refused: str = ""
     """Why it may reach no stage, with a code in front: the job is rejected. Empty: it may."""
+    stream: str | None = None
+    """The stream that a frame belongs to; None for single images."""
+    sequence: int | None = None
+    """Position in the stream; None: the position in the source."""
 
 
 @dataclass(slots=True)
@@ -55,6 +61,8 @@ class FiniteCounts:
 _COMES_BACK = (OutcomeKind.RETURNED, OutcomeKind.RETRY)
 #: The most jobs that are put aside: each is an address in memory.
 MOST_ASIDE = 100_000
+#: The most bytes of frames that are kept where the same ones are needed again.
+MOST_KEPT_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,9 @@ class WorkList:
     """Called with the id and its final outcome, before the next job is given out."""
     tend: Callable[[], object]
     """Called every few tens of milliseconds."""
+    ended: Collection[str] = frozenset()
+    """For a source that cannot list its jobs: the ids of those that ended before. Its `entries` are those given out alone,
+    with no payload; it gives out all others after them."""
 
 
 class FiniteSource(Source):
@@ -110,11 +121,27 @@ class FiniteSource(Source):
             SourceError: If the source cannot be read at all; names the path.
         """
 
+    @property
+    def lists_ahead(self) -> bool:
+        """Whether all jobs are known before the first is given out; False: `entries` costs as much as a run."""
+        return True
+
+    def parts(self) -> Iterator[Entry]:
+        """Return what a resumed run compares with its first start: the jobs, or what they come from if not `lists_ahead`."""
+        return self.entries()
+
+    def job_ids(self) -> Callable[[str], bool]:
+        """Return what tells whether a job may have an id; asked where `lists_ahead` is False."""
+        return {entry.id for entry in self.entries()}.__contains__
+
+    def remaining(self) -> Iterator[Entry | None]:
+        """Return the jobs of a run: all, or those of the work list. None among them: the next one is not there yet."""
+        return self.entries() if self._work_list is None else iter(self._work_list.entries)
+
     def open(self, settings: SourcePlan) -> None:
         """Find the jobs."""
         tries = self._max_receives if settings.max_receives is None else settings.max_receives
-        entries = self.entries() if self._work_list is None else iter(self._work_list.entries)
-        self._open = _OpenFinite(entries, tries, settings.max_in_flight, self._work_list)
+        self._open = _OpenFinite(self.remaining(), tries, settings.max_in_flight, self._work_list)
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return up to limit jobs; [] while others may still be retried; None at the end."""
@@ -163,16 +190,33 @@ class FiniteSource(Source):
         return self._open
 
 
+def entries_to_keep(source: FiniteSource) -> Iterator[Entry]:
+    """Return the entries of a source for who keeps them: frames, which only decoding brings, end once they are 1 GB."""
+    num_bytes = 0
+    for entry in source.entries():
+        yield entry
+        if not source.lists_ahead and isinstance(entry.payload, np.ndarray):
+            num_bytes += entry.payload.nbytes
+            if num_bytes >= MOST_KEPT_BYTES:
+                return
+
+
 class _OpenFinite:
     """The part of a FiniteSource that exists between open and close."""
 
     def __init__(
-        self, entries: Iterator[Entry], max_receives: int, max_in_flight: int | None, work_list: WorkList | None = None
+        self,
+        entries: Iterator[Entry | None],
+        max_receives: int,
+        max_in_flight: int | None,
+        work_list: WorkList | None = None,
     ) -> None:
         self.counts = FiniteCounts()
         self.num_in_flight = 0
         self.max_in_flight = max_in_flight
-        self._entries: Iterator[Entry] | None = entries
+        self.most_waiting: int | None = None
+        """While this many jobs wait to be tried again nothing new is given out; None: any number may wait."""
+        self._entries: Iterator[Entry | None] | None = entries
         self._max_receives = max_receives
         self._work_list = work_list
         self._num_alone = work_list.num_alone if work_list else 0
@@ -192,13 +236,18 @@ class _OpenFinite:
                 jobs = self._take(limit)
                 if jobs:
                     return jobs
-                if not self.num_in_flight and not self._again and not self._aside:
+                if self._entries is None and not self.num_in_flight and not self._again and not self._aside:
                     return None
                 now = time.monotonic()
                 if now >= give_up_at:
                     return []
                 wake_at = min(give_up_at, self._again[0][0]) if self._again else give_up_at
                 self._changed.wait(max(0.0, wake_at - now))
+
+    def notify(self) -> None:
+        """Wake who waits for a job: the next entry may be there."""
+        with self._lock:
+            self._changed.notify_all()
 
     def close(self) -> None:
         with self._lock:
@@ -242,10 +291,13 @@ class _OpenFinite:
         return 1 if self._num_alone else 2**31
 
     def _next_entry(self) -> Entry | None:
-        entry = None if self._entries is None else next(self._entries, None)
-        if entry is None:
+        if self._entries is None or (self.most_waiting is not None and len(self._again) >= self.most_waiting):
+            return None
+        try:
+            return next(self._entries)
+        except StopIteration:
             self._entries = None
-        return entry
+            return None
 
     def _job(self, place: int, attempt: int, entry: Entry) -> Job:
         def settle(job: Job, outcome: Outcome) -> None:
@@ -256,7 +308,8 @@ class _OpenFinite:
             entry.id,
             entry.payload,
             attributes=attributes,
-            sequence=place,
+            stream=entry.stream,
+            sequence=place if entry.sequence is None else entry.sequence,
             attempt=attempt,
             max_attempts=self._max_receives,
             settle=settle,

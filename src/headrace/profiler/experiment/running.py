@@ -23,7 +23,7 @@ from headrace.profiler.experiment.experimenter import Experimenter
 from headrace.runs.formats import experiment
 from headrace.runs.formats.experiment import ExperimentDocument
 from headrace.runs.run_folder import replace_file
-from headrace.sources.finite import Entry, FiniteSource
+from headrace.sources.finite import Entry, FiniteSource, entries_to_keep
 
 USUAL_SECONDS = 60.0
 #: Entries of a source that are kept in order to go around them.
@@ -45,7 +45,7 @@ class RoundAndRound(FiniteSource):
     def entries(self) -> Iterator[Entry]:
         """Return them; those of later rounds have the round's number behind their id."""
         kept: list[Entry] = []
-        for entry in itertools.islice(self._source.entries(), _MOST_ENTRIES):
+        for entry in itertools.islice(entries_to_keep(self._source), _MOST_ENTRIES):
             kept.append(entry)
             yield entry
         for number in itertools.count(2):

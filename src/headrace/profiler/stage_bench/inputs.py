@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headrace.base.errors import ItemError, SettingsError, SourceError, StageFailed
 from headrace.base.plan import SourcePlan
 from headrace.base.policies.batching import ReleaseReason
@@ -139,15 +141,16 @@ def take_jobs(source: Source, settings: SourcePlan, most: int, stop: Callable[[]
         SourceError: If it gives none.
     """
     jobs: list[Job] = []
-    empty = 0
+    empty = num_bytes = 0
     source.open(settings)
     try:
-        while len(jobs) < most and empty < (1 if jobs else _EMPTY_RECEIVES) and not stop():
+        while len(jobs) < most and num_bytes < MAX_BYTES and empty < (1 if jobs else _EMPTY_RECEIVES) and not stop():
             received = source.receive(min(most - len(jobs), 1000), settings.wait_seconds)
             if received is None:
                 break
             empty += not received
             jobs.extend(received)
+            num_bytes += sum(job.payload.nbytes for job in received if isinstance(job.payload, np.ndarray))
             if source.is_exhausted:  # it would wait for those in our hands
                 break
     finally:

@@ -1,0 +1,287 @@
+"""Reads the frames of one video file through PyAV, which is imported here alone.
+
+A file of a stranger can be anything. So only containers of video are opened (a playlist would name other files), over nothing
+but the file system; a decoder may make no picture larger than a Plan's default; and what is damaged is counted, while the
+decoder goes on at the next packet. PyAV is the extra `video`: its wheel holds x264 and x265, which are GPL; see
+docs/decisions/0067-video-by-pyav.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.base.errors import MissingExtra
+from headrace.base.plan import DecodePlan
+
+logger = logging.getLogger("headrace")
+
+#: Containers of video; those that name other files (hls, dash, concat, image2) are none of them.
+_CONTAINERS = (
+    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,m4v,flv,asf,ogg,h264,hevc,av1,obu,ivf,gif,mjpeg,"
+    "dv,mxf,wav,mp3,flac"  # sound, to say that there is no picture
+)
+#: The largest picture that is decoded: as large as a Plan allows one file where it says nothing.
+MOST_PIXELS = DecodePlan().max_pixels
+#: Reads in a row that fail before the rest of a file is given up.
+_MOST_FAILURES = 20
+#: A step of time between two frames that is no pause of the camera.
+_JUMP_SECONDS = 10.0
+#: A clip may end this much before the time that its header says: where there is sound, it may last longer than the pictures.
+_SHORT_SECONDS = 1.0
+_SHORT_SECONDS_ALONE = 0.2
+
+
+def load_av() -> Any:
+    """Return PyAV; raises MissingExtra if it is not installed."""
+    try:
+        return importlib.import_module("av")
+    except ImportError:
+        raise MissingExtra("reading video", "video") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which frames are given out, and how large."""
+
+    every: int = 1
+    fps: Fraction | None = None
+    keyframes: bool = False
+    size: tuple[int, int] | None = None
+    """(width, height); None: as decoded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One picture of a clip, or why none comes."""
+
+    number: int
+    """Of the frame among those that were decoded, from 0; of the next one, if this is a refusal."""
+    image: np.ndarray | None = None
+    """uint8 (height, width, 3), RGB, upright; None: a refusal."""
+    seconds: float | None = None
+    """The time that the file says, from its own zero; None: it says none."""
+    is_corrupt: bool = False
+    """The decoder says that parts of it are made up."""
+    refused: str = ""
+
+
+class Clip:
+    """One file of video.
+
+    Args:
+        path: The file.
+        name: For messages.
+        choice: Which frames are given out.
+        counts: Counted in; `decoded` is the sum of `given` and all that begin with `skipped`.
+    """
+
+    def __init__(self, path: Path, name: str, choice: Choice, counts: Counter[str]) -> None:
+        self._path = path
+        self._name = name
+        self._choice = choice
+        self._counts = counts
+        self._number = 0
+        self._bucket: int | None = None
+        self._first: Fraction | None = None
+        self._time: Fraction | None = None
+        self._size: tuple[int, int] | None = None
+        self._last_error = ""
+
+    def frames(self, is_wanted: Callable[[int], bool]) -> Iterator[Frame]:
+        """Decode the clip from its start, and give the frames that are chosen and wanted by number.
+
+        Raises:
+            MissingExtra: If PyAV is not installed.
+        """
+        av = load_av()
+        self._counts["clips"] += 1
+        try:
+            container = av.open(
+                f"file:{self._path}",
+                options={"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"},
+                metadata_errors="replace",
+            )
+        except (av.FFmpegError, OSError, ValueError) as error:
+            yield self._refuse("open", f"it cannot be read as video: {_text(error)}")
+            return
+        with container:
+            yield from self._of_container(av, container, is_wanted)
+
+    def _of_container(self, av: Any, container: Any, is_wanted: Callable[[int], bool]) -> Iterator[Frame]:
+        pictures = [one for one in container.streams.video if "attached_pic" not in str(one.disposition)]
+        if not pictures:
+            yield self._refuse("no_stream", f"it holds no video stream, but {_kinds(container)}")
+            return
+        stream = pictures[0]
+        if stream.codec_context is None:
+            yield self._refuse("codec", "its video is of a codec that PyAV cannot decode")
+            return
+        codec = stream.codec_context
+        codec.thread_count = 1  # streams run side by side, not the parts of one
+        codec.options = {"max_pixels": str(MOST_PIXELS)}
+        if self._choice.keyframes:
+            codec.skip_frame = "NONKEY"
+        missing = _behind_the_end(stream, self._path)
+        convert = _Converter(av, self._choice.size)
+        for frame in self._decode(av, container, stream):
+            number = self._number
+            self._number += 1
+            self._counts["decoded"] += 1
+            reason = self._skipped(frame, stream, number) or ("" if is_wanted(number) else "resumed")
+            if reason:
+                self._counts[f"skipped_{reason}"] += 1
+                continue
+            self._counts["given"] += 1
+            yield self._convert(frame, number, convert)
+        yield from self._end(container, missing)
+
+    def _decode(self, av: Any, container: Any, stream: Any) -> Iterator[Any]:
+        """Give what the decoder makes of all packets, and count those that it makes nothing of."""
+        for packet in self._packets(av, container, stream):
+            try:
+                frames = packet.decode()
+            except EOFError:
+                return
+            except (av.FFmpegError, ValueError, MemoryError) as error:
+                self._counts["damaged_packets"] += 1
+                self._last_error = f"; the decoder of {packet.stream.codec_context.name} says {_text(error)!r}"
+                continue
+            yield from frames
+
+    def _packets(self, av: Any, container: Any, stream: Any) -> Iterator[Any]:
+        """Give the packets; go on behind what cannot be read, up to a limit."""
+        failures = 0
+        while failures < _MOST_FAILURES:
+            try:
+                for packet in container.demux(stream):
+                    failures = 0
+                    self._counts["corrupt_packets"] += bool(packet.is_corrupt)
+                    yield packet
+                return
+            except EOFError:
+                break
+            except (av.FFmpegError, OSError, ValueError) as error:
+                failures += 1
+                self._counts["failed_reads"] += 1
+                logger.debug("%s: a read failed: %s", self._name, _text(error))
+        last = av.Packet()  # an empty one: give what you still hold
+        last.stream = stream
+        yield last
+
+    def _skipped(self, frame: Any, stream: Any, number: int) -> str:
+        """Return why a frame is left out; empty: it is not. Counts what is odd about its time."""
+        self._note_time(frame, stream, number)
+        if self._choice.keyframes and not frame.key_frame:
+            return "keyframes"
+        if number % self._choice.every:
+            return "every"
+        if self._choice.fps is not None and self._time is not None:
+            if self._first is None:
+                self._first = self._time
+            bucket = math.floor((self._time - self._first) * self._choice.fps)
+            if bucket == self._bucket:
+                return "fps"
+            self._bucket = bucket
+        return ""
+
+    def _note_time(self, frame: Any, stream: Any, number: int) -> None:
+        before = self._time
+        if frame.pts is None or not frame.time_base:
+            self._counts["times_missing"] += 1
+            self._time = number / stream.average_rate if stream.average_rate else None
+            return
+        self._time = frame.pts * frame.time_base
+        if before is not None:
+            self._counts["times_backwards"] += self._time < before
+            self._counts["times_jumped"] += self._time > before + _JUMP_SECONDS
+
+    def _convert(self, frame: Any, number: int, convert: _Converter) -> Frame:
+        seconds = None if frame.pts is None or not frame.time_base else float(frame.pts * frame.time_base)
+        size = (frame.width, frame.height)
+        self._counts["size_changes"] += self._size not in (None, size)
+        self._size = size
+        self._counts["corrupt_frames"] += bool(frame.is_corrupt)
+        try:
+            image = convert(frame)
+        except Exception as error:  # whatever it is, it is this frame's
+            reason = f"video.convert: a frame of {size[0]} x {size[1]} {frame.format.name}: {_text(error)}"
+            return Frame(number, seconds=seconds, refused=f"{reason}; check what the sender stored")
+        return Frame(number, image, seconds, bool(frame.is_corrupt))
+
+    def _end(self, container: Any, missing: int) -> Iterator[Frame]:
+        """Say what did not come."""
+        if missing:
+            size = self._path.stat().st_size
+            reason = f"{missing:,} packets of its index lie behind the end of the file at byte {size:,}"
+            yield self._refuse("cut_short", f"{reason}, after {self._number:,} frames")
+        elif not self._number:
+            most = f"pictures of more than {MOST_PIXELS:,} pixels are not decoded"
+            yield self._refuse("no_frame", f"no frame could be decoded ({most}){self._last_error}")
+        elif self._time is not None and container.duration is not None and not self._choice.keyframes:
+            self._note_short(container, self._time)
+
+    def _note_short(self, container: Any, last: Fraction) -> None:
+        """Say that a clip ends before the time of its header."""
+        seconds = float(last) - (container.start_time or 0) / 1e6
+        said = container.duration / 1e6
+        if seconds < said - (_SHORT_SECONDS_ALONE if len(container.streams) == 1 else _SHORT_SECONDS):
+            self._counts["short_clips"] += 1
+            logger.warning("%s: its header says %.2f s, and its last frame is at %.2f s", self._name, said, seconds)
+
+    def _refuse(self, code: str, why: str) -> Frame:
+        self._counts[f"refused_{code}"] += 1
+        return Frame(self._number, refused=f"video.{code}: {why}; check what the sender stored")
+
+
+class _Converter:
+    """Makes RGB arrays of frames with one context, which costs a fifth of one for each frame."""
+
+    def __init__(self, av: Any, size: tuple[int, int] | None) -> None:
+        self._reformatter = importlib.import_module("av.video.reformatter").VideoReformatter()
+        self._size = size
+
+    def __call__(self, frame: Any) -> np.ndarray:
+        turns = round(frame.rotation / 90) % 4
+        width, height = self._size or ((frame.width, frame.height) if turns % 2 == 0 else (frame.height, frame.width))
+        if turns % 2:
+            width, height = height, width
+        is_smaller = width * height < frame.width * frame.height
+        made = self._reformatter.reformat(
+            frame, width, height, "rgb24", interpolation="AREA" if is_smaller else "BILINEAR", threads=1
+        )
+        image: np.ndarray = made.to_ndarray()
+        return np.ascontiguousarray(np.rot90(image, turns)) if turns else image
+
+
+def _behind_the_end(stream: Any, path: Path) -> int:
+    """Return how many packets the index of a stream says lie behind the end of its file."""
+    entries = stream.index_entries
+    if not len(entries):
+        return 0
+    size = path.stat().st_size
+    if entries[-1].pos + entries[-1].size <= size:
+        return 0
+    return sum(entry.pos + entry.size > size for entry in entries)
+
+
+def _kinds(container: Any) -> str:
+    kinds = Counter(str(one.type) for one in container.streams)
+    return ", ".join(f"{number} of {kind}" for kind, number in kinds.items()) or "no stream at all"
+
+
+def _text(error: BaseException) -> str:
+    """Return what FFmpeg says, without the path, which stands elsewhere."""
+    with contextlib.suppress(AttributeError):
+        return str(error.strerror or error)  # type: ignore[attr-defined]
+    return str(error)

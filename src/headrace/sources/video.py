@@ -1,0 +1,276 @@
+"""The frames of video files as jobs: none lost, none given twice, whatever ends the run.
+
+How this works: one thread decodes, one clip after another, and keeps a few frames ahead (`read_ahead`); the receiver takes them
+from there. Frames cannot be listed before they are decoded. So a run that is resumed decodes again from the start of each clip
+and passes by the frames that are done, before they are converted; suspects of a crash come first, in a pass of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from headrace.base.errors import SettingsError, SourceError
+from headrace.base.formatting import encodable
+from headrace.base.plan import SourcePlan
+from headrace.base.settings import check, unknown_key
+from headrace.sources.clips import Choice, Clip, Frame, load_av
+from headrace.sources.finite import Entry, FiniteSource, WorkList
+from headrace.sources.folder import find_files
+from headrace.sources.read_ahead import ReadAhead
+
+#: Names of video files; case does not matter.
+VIDEO_PATTERNS = (
+    "*.mp4", "*.m4v", "*.mov", "*.mkv", "*.webm", "*.avi", "*.ts", "*.mts", "*.m2ts", "*.mpg", "*.mpeg", "*.flv", "*.wmv",
+    "*.asf", "*.ogv", "*.3gp", "*.mxf", "*.h264", "*.264", "*.h265", "*.hevc", "*.ivf", "*.mjpeg", "*.mjpg",
+)  # fmt: skip
+#: Frames that are decoded ahead.
+_DEPTH = 4
+#: The most frames that wait to be tried again: each is an image in memory.
+_MOST_WAITING = 32
+_Counted = tuple[Entry | None, Mapping[str, int]]
+
+
+class Video(FiniteSource):
+    """One job per frame of video files: the payload is the image, uint8 (height, width, 3), RGB, upright.
+
+    The id is `CLIP#NUMBER`: the file's name below the folder, and the number of the decoded frame from 0. Both are also
+    `job.stream` and `job.sequence`, and attributes with the frame's time: `stream`, `frame`, `seconds`. Nothing is dropped:
+    where the pipeline is slower, decoding waits. Takes the extra `video`.
+
+    Args:
+        paths: A file, a folder of clips, a pattern, or a list of these.
+        every: Take each so many-th decoded frame.
+        fps: Take at most so many frames in a second of the clip's time.
+        keyframes: Decode keyframes alone, which costs a tenth; the number then counts these.
+        size: (width, height), or one number for a square, to which frames are scaled while they are converted.
+        max_receives: Tries of one job.
+    """
+
+    def __init__(
+        self,
+        paths: str | Path | Sequence[str | Path],
+        *,
+        every: int = 1,
+        fps: float | None = None,
+        keyframes: bool = False,
+        size: tuple[int, int] | int | None = None,
+        max_receives: int = 3,
+    ) -> None:
+        super().__init__(max_receives=max_receives)
+        given = [paths] if isinstance(paths, str | Path) else list(paths)
+        check(bool(given), "paths", paths, "a file, a folder of clips, or a list of these")
+        for path in given:
+            if "://" in str(path):
+                raise SettingsError(
+                    f"{path} is an address, and only files are read: live streams are not there yet; save a clip first, for "
+                    "example with ffmpeg"
+                )
+        check(isinstance(every, int) and every >= 1, "every", every, "a whole number >= 1")
+        check(fps is None or 0 < fps < 100_000, "fps", fps, "a number of frames per second > 0, or None")
+        check(every == 1 or fps is None, "fps", fps, "None beside every: one of them chooses the frames")
+        self._paths = [Path(path) for path in given]
+        rate = None if fps is None else Fraction(fps).limit_denominator(1000)
+        check(rate is None or rate > 0, "fps", fps, "at least one frame in 1,000 seconds")
+        self._choice = Choice(every, rate, keyframes, _read_size(size))
+        self._reader: ReadAhead[_Counted] | None = None
+        self._totals: Mapping[str, int] = {}
+
+    @property
+    def where(self) -> str:
+        """The absolute paths, and what chooses the frames."""
+        choice = self._choice
+        chosen = [f"every {choice.every}"] if choice.every > 1 else []
+        chosen += [f"{float(choice.fps):g} per second"] if choice.fps else []
+        chosen += ["keyframes alone"] if choice.keyframes else []
+        chosen += [f"at {choice.size[0]} x {choice.size[1]}"] if choice.size else []
+        paths = ", ".join(os.path.abspath(path) for path in self._paths)
+        return f"the frames of {paths}{''.join(f', {one}' for one in chosen)}"
+
+    @property
+    def lists_ahead(self) -> bool:
+        """False: frames are known once they are decoded."""
+        return False
+
+    def parts(self) -> Iterator[Entry]:
+        """Return the clips."""
+        return (Entry(name, path) for name, path in self._clips().items())
+
+    def job_ids(self) -> Callable[[str], bool]:
+        """Return what tells whether a frame may have an id."""
+        names = self._clips().keys()
+        return lambda item: item in names or _split(item)[0] in names
+
+    def entries(self) -> Iterator[Entry]:
+        """Decode all clips in the caller's thread, and give their frames.
+
+        Raises:
+            SourceError: If there is no clip; names the path.
+            MissingExtra: If PyAV is not installed.
+        """
+        return (entry for entry, _ in self._read(self._clips(), None) if entry is not None)
+
+    def remaining(self) -> Iterator[Entry | None]:
+        """Return the frames of a run, read ahead."""
+        load_av()
+        self._totals = {}
+        self._reader = ReadAhead(self._read(self._clips(), self._work_list), _DEPTH, "video")
+        return self._take_counted(self._reader)
+
+    def follow(self, work_list: WorkList | None) -> None:
+        """Give out what a work list leaves, its suspects in the order in which they are decoded."""
+        if work_list is not None:
+            places = {name: place for place, name in enumerate(self._clips())}
+            ordered = sorted(work_list.entries, key=lambda one: (places[_split(one.id)[0]], _split(one.id)[1] or 0))
+            work_list = replace(work_list, entries=ordered)
+        super().follow(work_list)
+
+    def open(self, settings: SourcePlan) -> None:
+        """Find the clips, and begin to decode."""
+        super().open(settings)
+        opened = self._require_open()
+        opened.most_waiting = _MOST_WAITING
+        assert self._reader is not None
+        self._reader.start(opened.notify)
+
+    def notes(self) -> dict[str, int]:
+        """Return what was decoded, given, skipped and damaged, up to the last frame that was received: `video.*`."""
+        return {**super().notes(), **{f"video.{name}": number for name, number in self._totals.items() if number}}
+
+    def close(self) -> None:
+        """End it; what was decoded ahead is dropped, and not counted."""
+        super().close()
+        if self._reader is not None:
+            self._reader.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the state of a run behind when pickled."""
+        return {**super().__getstate__(), "_reader": None, "_totals": {}}
+
+    def _clips(self) -> dict[str, Path]:
+        """Return {name: file}, sorted; names are relative to the folder that holds all that was named."""
+        found = [find_files(path, patterns=VIDEO_PATTERNS) for path in self._paths]
+        roots = [os.path.abspath(root) for _, root in found]
+        root = os.path.commonpath(roots)
+        files = sorted({Path(os.path.abspath(file)) for files, _ in found for file in files})
+        clips = {encodable(file.relative_to(root).as_posix()): file for file in files}
+        if len(clips) < len(files):
+            raise SourceError(f"two clips below {root} have one name once it is written as text; rename one")
+        return clips
+
+    def _read(self, clips: Mapping[str, Path], work_list: WorkList | None) -> Generator[_Counted, None, None]:
+        """Give the frames, each with the counts up to it, and last the counts alone."""
+        counts: Counter[str] = Counter()
+        ended: set[str] = set()
+        if work_list is not None:
+            ended = set(work_list.ended)
+            yield from self._suspects(clips, [entry.id for entry in work_list.entries], counts)
+            ended |= {entry.id for entry in work_list.entries}
+        for name, path in clips.items():
+            for frame in self._frames(name, path, counts, lambda item: item not in ended):
+                entry = _entry_of(name, frame)
+                if entry.id not in ended:  # a refusal that an earlier start of the run noted
+                    yield entry, dict(counts)
+        yield None, dict(counts)
+
+    def _suspects(self, clips: Mapping[str, Path], suspects: Sequence[str], counts: Counter[str]) -> Iterator[_Counted]:
+        """Give these frames, which are sorted, and a refusal for one that does not come any more."""
+        for name, path in clips.items():
+            wanted = {item for item in suspects if _split(item)[0] == name}
+            came = set()
+            if wanted:
+                for frame in self._frames(name, path, counts, wanted.__contains__):
+                    entry = _entry_of(name, frame)
+                    if entry.id in wanted:
+                        came.add(entry.id)
+                        yield entry, dict(counts)
+            for item in (one for one in suspects if one in wanted - came):
+                yield Entry(item, b"", refused="video.gone: the clip has no such frame any more"), dict(counts)
+
+    def _frames(self, name: str, path: Path, counts: Counter[str], is_wanted: Callable[[str], bool]) -> Iterator[Frame]:
+        """Give the frames of a clip whose id is wanted."""
+        return Clip(path, name, self._choice, counts).frames(lambda number: is_wanted(f"{name}#{number}"))
+
+    def _take_counted(self, reader: ReadAhead[_Counted]) -> Iterator[Entry | None]:
+        for counted in reader:
+            if counted is None:
+                yield None
+                continue
+            entry, self._totals = counted
+            if entry is not None:
+                yield entry
+
+
+def open_address(address: str, *, drain: bool = False) -> Video:
+    """Return the source at `video://PATH?every=5&fps=2&keyframes=yes&size=224x224`; each parameter may be left out.
+
+    Args:
+        address: A file, folder or pattern behind `video://`; `video:///clips` is absolute.
+        drain: Unused: the source has an end.
+
+    Raises:
+        SettingsError: If a parameter cannot be understood.
+    """
+    # Not by urlsplit: `?` and `#` may stand in a pattern or a name.
+    path, mark, query = address.partition("://")[2].rpartition("?")
+    if not mark or "=" not in query:
+        path, query = address.partition("://")[2], ""
+    if not path:
+        raise SettingsError(f"{address} names no files; expected video://clips/ or video://clip.mp4?every=5")
+    options: dict[str, Any] = {}
+    for part in filter(None, query.split("&")):
+        key, _, value = part.partition("=")
+        if key not in _READERS:
+            raise unknown_key(key, f"the address {address}", _READERS)
+        try:
+            options[key] = _READERS[key](value)
+        except (ValueError, KeyError):
+            raise SettingsError(
+                f"the address {address} has {key}={value}; expected every=5, fps=2.5, keyframes=yes or size=224x224"
+            ) from None
+    return Video(path, **options)
+
+
+def _entry_of(name: str, frame: Frame) -> Entry:
+    if frame.image is None:
+        # A frame that cannot be converted has its own number; what ends a clip has none.
+        is_frame = frame.refused.startswith("video.convert")
+        return Entry(f"{name}#{frame.number}" if is_frame else name, b"", refused=frame.refused, stream=name)
+    attributes: dict[str, Any] = {"stream": name, "frame": frame.number, "seconds": frame.seconds}
+    if frame.is_corrupt:
+        attributes["corrupt"] = True
+    return Entry(f"{name}#{frame.number}", frame.image, attributes, stream=name, sequence=frame.number)
+
+
+def _split(item: str) -> tuple[str, int | None]:
+    """Return the clip and the number of an id; no number if it is of a clip as a whole."""
+    name, sign, number = item.rpartition("#")
+    return (name, int(number)) if sign and number.isascii() and number.isdecimal() else (item, None)
+
+
+def _read_size(size: tuple[int, int] | int | None) -> tuple[int, int] | None:
+    if size is None:
+        return None
+    pair = (size, size) if isinstance(size, int) else tuple(size)
+    is_pair = len(pair) == 2 and all(isinstance(side, int) and 1 <= side <= 16_384 for side in pair)
+    check(is_pair, "size", size, "(width, height) in pixels from 1 to 16,384, one number for a square, or None")
+    return pair[0], pair[1]
+
+
+def _parse_size(text: str) -> tuple[int, int] | int:
+    width, sign, height = text.partition("x")
+    return (int(width), int(height)) if sign else int(width)
+
+
+#: {parameter of an address: what reads its value}.
+_READERS: dict[str, Callable[[str], Any]] = {
+    "every": int,
+    "fps": float,
+    "keyframes": {"yes": True, "no": False}.__getitem__,
+    "size": _parse_size,
+}

@@ -1,0 +1,434 @@
+"""Frames of video files as jobs: each once, in bounded memory, whatever is in the file and whatever ends the run."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.base.errors import CheckpointError, SettingsError, SourceError
+from headrace.base.plan import Plan, SourcePlan
+from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind
+from headrace.cli import main
+from headrace.cli.loading import parse_source
+from headrace.runs.journal import Journal
+from headrace.sources.clips import Choice, Clip
+
+av = pytest.importorskip("av")
+WIDTH, HEIGHT = 64, 48
+
+
+def picture(number: int) -> np.ndarray:
+    """Return a picture that tells its number by the grey of its halves."""
+    image = np.empty((HEIGHT, WIDTH, 3), np.uint8)
+    image[:, : WIDTH // 2] = number % 10 * 24
+    image[:, WIDTH // 2 :] = number // 10 * 24
+    return image
+
+
+def number_of(image: np.ndarray) -> int:
+    """Return the number that a decoded picture tells."""
+    half = image.shape[1] // 2
+    units, tens = (round(float(part[4:-4, 4:-4].mean()) / 24) for part in (image[:, :half], image[:, half:]))
+    return 10 * tens + units
+
+
+def make(
+    path: Path,
+    count: int = 20,
+    *,
+    codec: str = "libx264",
+    fmt: str = "yuv420p",
+    size: tuple[int, int] = (WIDTH, HEIGHT),
+    b_frames: int = 0,
+    rotation: int = 0,
+    options: dict[str, str] | None = None,
+    times: list[int] | None = None,
+) -> Path:
+    """Write a clip of 25 frames per second, or with times in milliseconds; a keyframe at each tenth."""
+    path.parent.mkdir(exist_ok=True)
+    with av.open(str(path), "w", options=options or {}) as container:
+        stream: Any = container.add_stream(codec, rate=25)
+        stream.width, stream.height, stream.pix_fmt = *size, fmt
+        stream.codec_context.gop_size, stream.codec_context.max_b_frames = 10, b_frames
+        if codec == "libx264":
+            stream.options = {"sc_threshold": "0"}  # no keyframe of its own accord
+        if times:
+            stream.codec_context.time_base = Fraction(1, 1000)
+        if rotation:
+            stream.set_display_rotation(rotation)
+        for number in range(count if times is None else len(times)):
+            image = np.resize(picture(number), (size[1], size[0], 3)) if size != (WIDTH, HEIGHT) else picture(number)
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            if times:
+                frame.pts, frame.time_base = times[number], Fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path
+
+
+def run(source: Any, function: Callable[[Any], Any] = number_of, **options: Any) -> tuple[hr.Result, dict[str, Any]]:
+    """Return how a run over a source went, and {id: result}."""
+    kept = hr.collect()
+    result = hr.run(hr.Pipeline(source, stages=[hr.stage("see", function)], delivery=kept), **options)
+    return result, dict(kept.results)
+
+
+def notes(result: hr.Result) -> dict[str, int]:
+    """Return what was counted, without `video.`; what was decoded is what was given and skipped, always."""
+    found = {name.removeprefix("video."): number for name, number in result.counters.notes.items() if "video." in name}
+    skipped = sum(number for name, number in found.items() if name.startswith("skipped_"))
+    assert found.get("decoded", 0) == found.get("given", 0) + skipped
+    return found
+
+
+def reasons(source: Any) -> dict[str, str]:
+    """Return {id: why} of what is refused."""
+    return {entry.id: entry.refused for entry in source.entries() if entry.refused}
+
+
+def test_every_frame_is_a_job(tmp_path: Path) -> None:
+    """Each picture comes once, in the order of showing, not of storing, with its clip, number and time."""
+    make(tmp_path / "in" / "a.mp4", b_frames=2)
+    make(tmp_path / "in" / "b.mkv", 5)
+    source = hr.video(tmp_path / "in")
+    source.open(SourcePlan())
+    jobs: list[Job] = []
+    while (got := source.receive(3, 1.0)) is not None:
+        for job in got:
+            job.settle(DELIVERED)
+        jobs += got
+    source.close()
+    assert [(job.stream, job.sequence) for job in jobs] == [("a.mp4", n) for n in range(20)] + [
+        ("b.mkv", n) for n in range(5)
+    ]
+    assert [job.id for job in jobs[18:22]] == ["a.mp4#18", "a.mp4#19", "b.mkv#0", "b.mkv#1"]
+    assert [number_of(job.payload) for job in jobs] == [*range(20), *range(5)]
+    assert [job.attributes["seconds"] for job in jobs[:3]] == pytest.approx([0.0, 0.04, 0.08])
+    assert {(job.payload.shape, job.payload.dtype.name) for job in jobs} == {((HEIGHT, WIDTH, 3), "uint8")}
+    assert source.statistics().delivered == 25
+
+
+@pytest.mark.parametrize(
+    ("choice", "given", "decoded"),
+    [
+        ({"every": 6}, [0, 6, 12, 18], 20),
+        ({"fps": 5}, [0, 5, 10, 15], 20),
+        ({"fps": 0.5}, [0], 20),
+        ({"keyframes": True}, [0, 10], 2),
+        ({"keyframes": True, "every": 2}, [0], 2),
+    ],
+)
+def test_frames_are_chosen(tmp_path: Path, choice: dict[str, Any], given: list[int], decoded: int) -> None:
+    """The rest is counted as skipped; with `keyframes` it is not even decoded."""
+    clip = make(tmp_path / "a.mp4")
+    result, answers = run(hr.video(clip, **choice))
+    assert sorted(answers.values()) == given
+    assert notes(result)["decoded"] == decoded
+    assert notes(result)["given"] == len(given)
+
+
+def test_rates_go_by_the_time_of_the_clip(tmp_path: Path) -> None:
+    """Not by the number of the frame: of a clip of changing rate, `fps` takes the first frame in each part of a second."""
+    clip = make(tmp_path / "a.mkv", codec="ffv1", times=[0, 40, 45, 500, 510, 520, 60000, 60040, 60041])
+    result, answers = run(hr.video(clip, fps=5))
+    assert sorted(answers) == ["a.mkv#0", "a.mkv#3", "a.mkv#6"]
+    assert notes(result)["times_jumped"] == 1
+
+
+@pytest.mark.parametrize(("rotation", "size", "shape"), [
+    (0, (32, 20), (20, 32, 3)), (0, 96, (96, 96, 3)), (90, None, (WIDTH, HEIGHT, 3)), (90, (20, 32), (32, 20, 3)),
+])  # fmt: skip
+def test_frames_are_upright_and_of_the_size(tmp_path: Path, rotation: int, size: Any, shape: tuple[int, ...]) -> None:
+    """A phone's clip is turned as its header says; `size` is (width, height) of what comes out."""
+    clip = make(tmp_path / "a.mp4", 3, rotation=rotation)
+    _, answers = run(hr.video(clip, size=size), lambda image: (image.shape, bool(image.flags.c_contiguous)))
+    assert set(answers.values()) == {(shape, True)}
+
+
+@pytest.mark.parametrize(("suffix", "codec", "fmt"), [
+    ("mkv", "ffv1", "gray"), ("mkv", "ffv1", "yuv420p10le"), ("avi", "mpeg4", "yuv420p"), ("ts", "mpeg2video", "yuv420p"),
+    ("h264", "libx264", "yuv420p"), ("mkv", "ffv1", "bgr0"),
+])  # fmt: skip
+def test_kinds_of_files(tmp_path: Path, suffix: str, codec: str, fmt: str) -> None:
+    """Grey, ten bits, RGB, other containers, and a stream without any times: all frames come as RGB."""
+    result, answers = run(hr.video(make(tmp_path / f"a.{suffix}", 6, codec=codec, fmt=fmt)))
+    assert sorted(answers.values()) == list(range(6))
+    assert notes(result).get("times_missing", 0) == (6 if suffix == "h264" else 0)
+
+
+def test_a_size_that_changes(tmp_path: Path) -> None:
+    """A recorder's stream may change its size and begin its time again; each frame has the size of its own part."""
+    first, second = make(tmp_path / "1.ts", 4), make(tmp_path / "2.ts", 4, size=(96, 64))
+    joined = tmp_path / "joined.ts"
+    joined.write_bytes(first.read_bytes() + second.read_bytes())
+    result, answers = run(hr.video(joined), lambda image: image.shape)
+    assert Counter(answers.values()) == {(HEIGHT, WIDTH, 3): 4, (64, 96, 3): 4}
+    assert (notes(result)["size_changes"], notes(result)["times_backwards"]) == (1, 1)
+    _, answers = run(hr.video(joined, size=32), lambda image: image.shape)
+    assert Counter(answers.values()) == {(32, 32, 3): 8}
+
+
+def write_sound(path: Path) -> None:
+    """Write a file without pictures."""
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("aac", rate=8000)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 8000), np.float32), format="fltp", layout="mono")
+        frame.rate = 8000
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+
+
+def test_files_that_give_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is one job that is rejected with a reason; the clip after them comes."""
+    folder = tmp_path / "in"
+    make(folder / "z.mp4", 3)
+    (folder / "empty.mp4").write_bytes(b"")
+    (folder / "playlist.mp4").write_text("#EXTM3U\n#EXTINF:1,\nz.mp4\n")
+    (folder / "list.mp4").write_text("ffconcat version 1.0\nfile z.mp4\n")
+    whole = make(tmp_path / "whole.mp4").read_bytes()
+    (folder / "no_index.mp4").write_bytes(whole[: len(whole) // 2])
+    write_sound(folder / "sound.mp4")
+    make(folder / "large.mkv", 1, codec="ffv1", fmt="gray", size=(200, 100))
+    monkeypatch.setattr("headrace.sources.clips.MOST_PIXELS", 10_000)
+    codes = {name: why.partition(":")[0] for name, why in reasons(hr.video(folder)).items()}
+    assert codes == {
+        **dict.fromkeys(("empty.mp4", "playlist.mp4", "list.mp4", "no_index.mp4"), "video.open"),
+        "sound.mp4": "video.no_stream",
+        "large.mkv": "video.no_frame",
+    }
+    result, answers = run(hr.video(folder))
+    assert sorted(answers.values()) == [0, 1, 2]
+    assert (result.counters.rejected, notes(result)["refused_open"]) == (6, 4)
+
+
+def test_a_clip_that_is_cut_short(tmp_path: Path) -> None:
+    """What is there comes. That there was more is said: by its index, or by its header."""
+    whole = make(tmp_path / "whole.mp4", options={"movflags": "faststart"}).read_bytes()
+    cut = tmp_path / "cut.mp4"
+    cut.write_bytes(whole[: len(whole) * 3 // 4])
+    result, answers = run(hr.video(cut))
+    assert 0 < len(answers) < 20
+    assert result.counters.rejected == 1
+    assert reasons(hr.video(cut))["cut.mp4"].startswith("video.cut_short: ")
+    whole = make(tmp_path / "whole.mkv", 40).read_bytes()
+    cut = tmp_path / "cut.mkv"
+    cut.write_bytes(whole[: len(whole) // 2])
+    result, answers = run(hr.video(cut))
+    assert 0 < len(answers) < 40
+    assert notes(result)["short_clips"] == 1
+
+
+def test_garbage_in_the_middle(tmp_path: Path) -> None:
+    """Packets of which the decoder makes nothing are counted, and those after them are decoded."""
+    clip = make(tmp_path / "a.avi", 40, codec="mjpeg", fmt="yuvj420p")
+    content = bytearray(clip.read_bytes())
+    starts = [place for place in range(len(content) - 3) if content[place : place + 4] == b"00dc"]
+    for place in starts[11:14]:  # the first one is in the header
+        length = int.from_bytes(content[place + 4 : place + 8], "little")
+        content[place + 8 : place + 8 + length] = bytes(length)
+    clip.write_bytes(content)
+    result, answers = run(hr.video(clip))
+    assert notes(result)["damaged_packets"] == 3
+    assert sorted(answers.values()) == [*range(10), *range(13, 40)]
+
+
+def test_damaged_bytes(tmp_path: Path) -> None:
+    """Nothing crashes, hangs or vanishes: what was decoded was given or skipped, and a clip without a frame has a reason."""
+    clips = [
+        make(tmp_path / "a.mp4", b_frames=2), make(tmp_path / "b.mkv"), make(tmp_path / "c.ts", codec="mpeg2video"),
+        make(tmp_path / "d.avi", codec="mpeg4"), make(tmp_path / "e.mkv", codec="ffv1", fmt="gray"),
+    ]  # fmt: skip
+    contents = [clip.read_bytes() for clip in clips]
+    seen: Counter[str] = Counter()
+    for seed in range(200):
+        draw = random.Random(seed)
+        content, clip = bytearray(contents[seed % 5]), clips[seed % 5]
+        for _ in range(draw.choice([1, 5, 50])):
+            place = draw.randrange(len(content) // 8, len(content))
+            match draw.randrange(3):
+                case 0:
+                    content[place] = draw.randrange(256)
+                case 1:
+                    content[place : place + 40] = draw.randbytes(40)
+                case _:
+                    del content[place : place + draw.randrange(1, 40)]
+        clip.write_bytes(content)
+        counts: Counter[str] = Counter()
+        choice = Choice(fps=draw.choice([None, Fraction(5)]), size=draw.choice([None, (32, 24)]))
+        frames = list(Clip(clip, clip.name, choice, counts).frames(lambda number: number != 3))
+        images = [frame for frame in frames if frame.image is not None or frame.refused.startswith("video.convert")]
+        assert len(images) == counts["given"]
+        assert counts["decoded"] == counts["given"] + counts["skipped_fps"] + counts["skipped_resumed"]
+        assert counts["decoded"] or frames[-1].refused
+        seen.update(counts)
+    assert {"damaged_packets", "decoded", "refused_open", "skipped_fps", "skipped_resumed"} <= {
+        n for n in seen if seen[n]
+    }
+
+
+def ids(out: Path) -> list[str]:
+    """Return the ids of all results."""
+    return [json.loads(line)["id"] for line in out.read_text().splitlines()]
+
+
+def run_to(out: Path, folder: Path, function: Callable[[Any], Any] = number_of, **options: Any) -> hr.Result:
+    """Run over a folder of clips, with results that can be resumed."""
+    pipeline = hr.Pipeline(hr.video(folder), stages=[hr.stage("see", function)], delivery=hr.jsonl(out))
+    return hr.run(pipeline, **options)
+
+
+def test_resuming(tmp_path: Path) -> None:
+    """Frames come once over three starts, and what was rejected is not rejected again; at the end nothing is given."""
+    folder, out = tmp_path / "in", tmp_path / "out.jsonl"
+    make(folder / "a.mp4", b_frames=2)
+    make(folder / "b.mp4", 10)
+    (folder / "0.mp4").write_bytes(b"")
+    run_to(out, folder, limit=8)
+    run_to(out, folder, resume=True, limit=15)
+    third = run_to(out, folder, resume=True)
+    expected = [f"a.mp4#{number}" for number in range(20)] + [f"b.mp4#{number}" for number in range(10)]
+    assert Counter(ids(out)) == Counter(expected)
+    assert third.before is not None
+    assert (third.before.total, third.before.left, third.before.done, third.before.rejected) == (None, None, 23, 1)
+    assert (third.counters.received, notes(third)["skipped_resumed"]) == (8, 22)
+    fourth = run_to(out, folder, resume=True)
+    assert (fourth.counters.received, notes(fourth)["skipped_resumed"]) == (0, 30)
+    assert len(ids(out)) == 30
+
+
+def test_resuming_other_frames_is_refused(tmp_path: Path) -> None:
+    """What chooses the frames is part of what the run is about."""
+    folder, out = tmp_path / "in", tmp_path / "out.jsonl"
+    make(folder / "a.mp4")
+    run_to(out, folder, limit=8)
+    pipeline = hr.Pipeline(hr.video(folder, every=2), stages=[hr.stage("see", number_of)], delivery=hr.jsonl(out))
+    with pytest.raises(CheckpointError, match="every 2"):
+        hr.run(pipeline, resume=True)
+
+
+def test_suspects_of_a_crash_come_alone(tmp_path: Path) -> None:
+    """Frames that were in hand when a process died come first, one at a time; one that is gone is rejected, not waited for."""
+    folder, out = tmp_path / "in", tmp_path / "out.jsonl"
+    make(folder / "a.mp4")
+    run_to(out, folder, limit=4)
+    checkpoint = out.with_name("out.jsonl.checkpoint")
+    journal = Journal(checkpoint / "journal.jsonl")
+    journal.append({"began": 0, "pid": 1, "host": "h"})
+    journal.append({"crashed": ["a.mp4#9", "a.mp4#7", "a.mp4#99"], "alone": False})
+    journal.close()
+    order: list[int] = []
+    inside: list[int] = []
+    lock = threading.Lock()
+
+    def see(image: np.ndarray) -> int:
+        with lock:
+            order.append(number_of(image))
+            inside.append(len(order))
+        return order[-1]
+
+    result = run_to(out, folder, see, resume=True, plan=Plan.from_table({"stages": {"see": {"workers": 1}}}))
+    assert order[:2] == [7, 9]
+    assert sorted(order[2:]) == [4, 5, 6, 8, *range(10, 20)]
+    assert result.counters.rejected == 1
+    assert Counter(ids(out)) == Counter(f"a.mp4#{number}" for number in range(20))
+
+
+def test_retries_bring_the_same_frame(tmp_path: Path) -> None:
+    """A frame that fails is given again with its picture; while many wait, none is decoded, so they do not fill the memory."""
+    source = hr.video(make(tmp_path / "a.mp4", 60))
+    source.open(SourcePlan())
+    again = Outcome(OutcomeKind.RETRY, "later", delay_seconds=1000.0)
+    for _ in range(32):
+        (job,) = source.receive(1, 10.0) or []
+        job.settle(again)
+    assert source.receive(1, 0.0) == []
+    source.close()
+    source = hr.video(tmp_path / "a.mp4", every=50)
+    source.open(SourcePlan())
+    (job,) = source.receive(1, 10.0) or []
+    job.settle(Outcome(OutcomeKind.RETRY, "now"))
+    (job,) = source.receive(1, 10.0) or []
+    assert (job.id, number_of(job.payload), job.attempt) == ("a.mp4#0", 0, 2)
+    source.close()
+
+
+def test_a_source_that_is_left_ends(tmp_path: Path) -> None:
+    """Closed in the middle, its thread ends; it can be opened again, and pickled."""
+    source = hr.video(make(tmp_path / "a.mp4", 60))
+    source.open(SourcePlan())
+    assert source.receive(1, 10.0)
+    source.close()
+    assert "video" not in {thread.name for thread in threading.enumerate()}
+    again = pickle.loads(pickle.dumps(source))
+    assert len(run(again)[1]) == 60
+
+
+def test_addresses(tmp_path: Path) -> None:
+    """On the command line, a clip is named by its path, and a folder by `video://`, with what chooses the frames."""
+    make(tmp_path / "a.mp4")
+    assert len(run(parse_source(str(tmp_path / "a.mp4"), drain=False))[1]) == 20
+    source = parse_source(f"video://{tmp_path}?every=5&size=32x20", drain=True)
+    assert set(run(source, lambda image: image.shape)[1].values()) == {(20, 32, 3)}
+    for wrong, said in [
+        ("every=0", "every"),
+        ("evry=2", "Did you mean 'every'"),
+        ("size=a", "size=a"),
+        ("keyframes=1", "keyframes=yes"),
+    ]:
+        with pytest.raises(SettingsError, match=said):
+            parse_source(f"video://{tmp_path}?{wrong}", drain=False)
+
+
+@pytest.mark.parametrize(("paths", "options", "said"), [
+    ([], {}, "paths"), ("rtsp://camera/1", {}, "live streams are not there yet"), ("a.mp4", {"every": 2, "fps": 3}, "fps"),
+    ("a.mp4", {"fps": 0}, "fps"), ("a.mp4", {"size": (3, 0)}, "size"), ("a.mp4", {"size": (1, 2, 3)}, "size"),
+])  # fmt: skip
+def test_settings_are_checked(paths: Any, options: dict[str, Any], said: str) -> None:
+    """Before any file is opened."""
+    with pytest.raises(SettingsError, match=said):
+        hr.video(paths, **options)
+
+
+def test_no_clip_is_an_error(tmp_path: Path) -> None:
+    """With the path, and what was looked for."""
+    with pytest.raises(SourceError, match=r"\*\.mp4"):
+        run(hr.video(tmp_path))
+
+
+SCRIPT = """
+import headrace as hr
+
+class Grey(hr.Module):
+    input = hr.ImageInput(short_side=32, crop=32)
+
+    def process(self, batch):
+        return [round(float(image.mean())) for image in batch]
+
+pipeline = hr.Pipeline(hr.video("in", every=2), module=Grey())
+"""
+
+
+def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`headrace run` and `profile` work over clips: a module gets the frames as images, and the run tells the counts."""
+    make(tmp_path / "in" / "a.mp4", 40)
+    (tmp_path / "grey_of_clips.py").write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "grey_of_clips.py:pipeline", "--results", "out.jsonl", "--json"]) == 0
+    counters = json.loads(capsys.readouterr().out)["counters"]
+    assert (counters["delivered"], counters["notes"]["video.given"]) == (20, 20)
+    lines = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert sorted(line["attributes"]["frame"] for line in lines) == list(range(0, 40, 2))
+    source = ["--source", f"video://{tmp_path}/in?size=64"]
+    assert main(["profile", "grey_of_clips.py:pipeline", *source, "--output", "prof"]) == 0
+    assert "40" in capsys.readouterr().out
