@@ -140,7 +140,7 @@ class Checkpoint:
         self.observer = InFlightFile(folder / IN_HAND)
         journal.must_append({"began": time.time(), "pid": os.getpid(), "host": socket.gethostname()})
         given_up = self._give_up_guilty(delivered, max_crashes)
-        self._ended = set() if is_job is None else delivered | past.done.keys()
+        self._ended: set[str] = set() if is_job is None else delivered | past.done.keys()
         # Where the jobs are not listed, only suspects are known by now; the source knows what comes after them.
         known = entries if is_job is None else [Entry(item, b"") for item in past.suspects.crashes]
         todo = {entry.id: entry for entry in known if entry.id not in delivered and entry.id not in past.done}

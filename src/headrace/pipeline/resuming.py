@@ -81,8 +81,9 @@ def open_checkpoint(
             logger.warning("%d records of %s are damaged and left out", journal.num_damaged, journal.path)
         header = _header(pipeline, source, entries, plan)
         if resume:
-            ids = {entry.id for entry in entries}.__contains__ if source.lists_ahead else source.job_ids()
-            delivered = _resume(_Resumption(journal, past, header, ids, recoverable, any_model), force)
+            listed = {entry.id for entry in entries}
+            is_job = listed.__contains__ if source.lists_ahead else source.job_ids()
+            delivered = _resume(_Resumption(journal, past, header, is_job, recoverable, any_model), force)
         else:
             _check_abandoned(journal, past, recoverable, force)
             _warn_of_repetition(journal, past, recoverable, source, force)
