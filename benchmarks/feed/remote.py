@@ -68,7 +68,7 @@ class _Pieces(FiniteSource):
 
 def _time_epochs(data: Path, pieces: list[RemotePiece], folder: Path) -> dict[str, float]:
     """Return the times of epochs over the link, with and without a cache, and from this disk; and hit shares."""
-    whole = f"disk:{folder / 'whole'}:{2 * sum(map(_room, pieces))}"
+    whole = f"disk:{folder / 'whole'}:{2 * sum(map(_room, pieces)) / 1e6}MB"
     found: dict[str, float] = {}
     found["uncached_seconds"], _ = _time_epoch(_Pieces(pieces, 0), None)
     found["first_epoch_seconds"], _ = _time_epoch(_Pieces(pieces, 0), whole)
@@ -79,7 +79,7 @@ def _time_epochs(data: Path, pieces: list[RemotePiece], folder: Path) -> dict[st
     found["later_epoch_seconds"], found["local_seconds"] = min(seconds for seconds, _ in later), min(local)
     found["later_hit_share"] = min(share for _, share in later)
     few = pieces[:1_500]
-    half = f"disk:{folder / 'half'}:{sum(_room(piece) for piece in few) // 2}"
+    half = f"disk:{folder / 'half'}:{sum(_room(piece) for piece in few) / 2e6}MB"
     shares = [_time_epoch(_Pieces(few, epoch), half)[1] for epoch in range(3)]
     found["half_hit_share"] = shares[-1]
     return found
