@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from headrace.base.units import format_duration, format_size
+from headrace.base.units import format_duration, format_size, format_time
 from headrace.report.markup import DASH, Html, tag
 
 #: How each unit of a `formats.profile.Series` is written.
@@ -47,6 +47,11 @@ def data(value: float | None, unit: str) -> Html | None:
 def seconds(value: float | None) -> Html | None:
     """Return a time."""
     return data(value, "seconds")
+
+
+def moment(unix_seconds: float) -> Html:
+    """Return when something was, for a cell that is not to break it into lines."""
+    return tag("time", format_time(unix_seconds))
 
 
 def count(value: int | float | None) -> Html | None:

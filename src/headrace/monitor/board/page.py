@@ -15,7 +15,7 @@ from headrace.monitor.board.records import Record, RunRow
 from headrace.report.charts import PALETTE, Chart, axis, plot, vertical_marks
 from headrace.report.frame import make_page
 from headrace.report.markup import DASH, Html, bullets, fold, join, note, table, tag
-from headrace.report.numbers import count, rate, seconds, show_value
+from headrace.report.numbers import count, moment, rate, seconds, show_value
 from headrace.report.section import Section
 from headrace.runs.run_folder import headrace_version
 
@@ -100,7 +100,8 @@ def _runs(records: Sequence[Record], links: Links) -> Section | None:
         button = tag("p", tag("button", "Compare the two that are ticked", type="submit"))
         listed = tag("form", button, listed, action="/compare", method="get")
     explained = note(
-        "One dot for each run. ", "Tick two runs to compare what they recorded." if links.is_served else None
+        "One dot for each run. " if charts else None,
+        "Tick two runs to compare what they recorded." if links.is_served else None,
     )
     grid = tag("div", *(chart.element() for chart in charts), class_="grid")
     return Section(anchor="runs", title="Runs", parts=[explained, grid, listed], charts=charts)
@@ -115,7 +116,7 @@ def _run_row(record: Record, run: RunRow, links: Links) -> list[str | None]:
         join([run.pipeline or DASH, tag("small", " emulated") if run.is_emulated else None]),
         tag("code", run.plan_id or DASH),
         tag("span", run.state, class_=f"badge {_BADGES[run.state]}"),
-        format_time(run.began),
+        moment(run.began),
         delivered,
         count(run.failed),
         rate(run.throughput),
@@ -127,7 +128,7 @@ def _run_row(record: Record, run: RunRow, links: Links) -> list[str | None]:
 def _charts(records: Sequence[Record]) -> list[Chart]:
     """Return throughput and latency over the days, with decisions and incidents marked."""
     runs = [(record, run) for record, run in runs_of(records) if run.throughput and not run.is_worker]
-    if not runs:
+    if len({run.began for _, run in runs}) < 2:  # one dot shows nothing that the table does not
         return []
     newest = max(run.began for _, run in runs)
     unit, length = _time_unit(newest - min(run.began for _, run in runs))
@@ -136,10 +137,10 @@ def _charts(records: Sequence[Record]) -> list[Chart]:
         decisions = record.ledger.decisions if record.ledger is not None else ()
         marks += [(one.created_unix_seconds, f"d{one.number}") for one in decisions]
     time_axis = _TimeAxis(newest, unit, length, [((at - newest) / length, label) for at, label in marks])
-    return [
-        _over_time("throughput", "Throughput", "items/s", runs, time_axis, lambda run: run.throughput),
-        _over_time("latency", "Latency, p99", "seconds", runs, time_axis, lambda run: run.latency_p99),
-    ]
+    charts = [_over_time("throughput", "Throughput", "items/s", runs, time_axis, lambda run: run.throughput)]
+    if any(run.latency_p99 is not None for _, run in runs):  # short runs have too few jobs
+        charts.append(_over_time("latency", "Latency, p99", "seconds", runs, time_axis, lambda run: run.latency_p99))
+    return charts
 
 
 def _time_unit(span_seconds: float) -> tuple[str, float]:
@@ -195,7 +196,7 @@ def _incidents(records: Sequence[Record], links: Links) -> Section | None:
         [
             links.to(record, record.name),
             record.incident.pipeline,
-            format_time(record.at),
+            moment(record.at),
             record.incident.trigger.says,
             record.incident.says,
             record.incident.changes[0].to_do if record.incident.changes else None,
@@ -215,13 +216,13 @@ def _ledgers(records: Sequence[Record], links: Links) -> Section | None:
         if record.ledger is None:
             continue
         decided = [
-            [f"d{one.number}", format_time(one.created_unix_seconds), one.action, one.plan, one.who, one.why]
+            [f"d{one.number}", moment(one.created_unix_seconds), one.action, one.plan, one.who, one.why]
             for one in record.ledger.decisions
         ]
         tried = [
             [
                 one.id,
-                format_time(one.created_unix_seconds),
+                moment(one.created_unix_seconds),
                 one.technique,
                 one.verdict,
                 one.says,
@@ -249,9 +250,10 @@ def _others(records: Sequence[Record], links: Links) -> Section | None:
     for record in records:
         if record.run is not None or record.incident is not None or record.ledger is not None or record.trouble:
             continue
-        facts = "; ".join(f"{what}: {value}" for what, value in record.facts.items())
+        listed = "; ".join(f"{what}: {value}" for what, value in record.facts.items())
+        facts = record.facts.get("says", listed)  # a sentence, where there is one
         rows.append(
-            [record.kind, links.to(record, record.name), format_time(record.at), facts or _HINTS.get(record.kind, "")]
+            [record.kind, links.to(record, record.name), moment(record.at), facts or _HINTS.get(record.kind, "")]
         )
     if not rows:
         return None

@@ -12,6 +12,7 @@ from headrace.monitor.history.judging import compare_windows
 from headrace.report.charts import PALETTE, Chart, axis, plot, vertical_marks
 from headrace.report.frame import make_page
 from headrace.report.markup import DASH, Html, bullets, note, sentence, table, tag
+from headrace.report.numbers import moment
 from headrace.report.section import Section
 from headrace.runs.formats.history import BaselineVerdict, HistoryDocument, HistoryLine, HistoryWindow, StageDrift
 from headrace.runs.run_folder import headrace_version
@@ -192,7 +193,7 @@ def _news(document: HistoryDocument) -> Section | None:
     ]
     if not rows:
         return None
-    body = [[format_time(at), *cells] for at, cells in sorted(rows, reverse=True)]
+    body = [[moment(at), *cells] for at, cells in sorted(rows, reverse=True)]
     shown = table(
         ["when", "", "what", "says"], body, text_columns=4, caption="Decisions and incidents, the newest first"
     )
@@ -226,7 +227,7 @@ def _lines(document: HistoryDocument) -> Section | None:
 
 def _line(line: HistoryLine) -> list[str | None]:
     return [
-        line.id, format_time(line.began_unix_seconds), line.pipeline, line.plan_id, line.bottleneck or None,
+        line.id, moment(line.began_unix_seconds), line.pipeline, line.plan_id, line.bottleneck or None,
         f"{line.delivered:,}", f"{line.failed:,}", _shown(format_number(line.throughput)),
         _shown(format_duration(line.latency_p50)), _shown(format_duration(line.latency_p99)),
         format_duration(sum(line.cpu_per_item.values())) if line.cpu_per_item else None,

@@ -141,16 +141,24 @@ def _answer(before: RunState | None, after: RunState, changes: tuple[IncidentCha
     """Return why it was slow, in one or two sentences."""
     if before is None:
         return "There is nothing to compare with: the recording is too short. Name a run with --baseline RUN."
+    seen = f" Seen beside it: {changes[0].says}." if changes else ""
+    if before.latency is not None and after.latency is not None and _is_no_worse(before, after):
+        now, then = format_duration(after.latency), format_duration(before.latency)
+        return f"Nothing got slower: a job took {now} on average, and {then} before.{seen}"
     how = _how_much(before, after)
     telling = [change for change in changes if change.explains_share >= 0.1]
     if not telling:
         kept = "" if is_found else " No moment stands out at which it got worse."
-        seen = f" Seen beside it: {changes[0].says}." if changes else ""
         return f"{how} Nothing that was compared explains it.{kept}{seen}"
     first = telling[0]
     others = "".join(f" Also: {change.says} ({change.explains_share:.0%})." for change in telling[1:3])
     what = "of that" if first.explains_seconds or not after.failed_share else "of the failures"
     return f"{how} {first.explains_share:.0%} {what} is explained by one change: {first.says}.{others}"
+
+
+def _is_no_worse(before: RunState, after: RunState) -> bool:
+    """Return whether jobs took no longer and failed no more, which is usual where somebody just asked."""
+    return (after.latency or 0.0) <= (before.latency or 0.0) and after.failed_share <= before.failed_share
 
 
 def _how_much(before: RunState, after: RunState) -> str:
