@@ -22,7 +22,7 @@ from headrace.monitor.history.judging import MOST_WINDOWS, judge_windows
 from headrace.monitor.history.moments import make_rows, sum_rows
 from headrace.runs.formats.history import ALL_STAGES, StageWindow
 
-WEEKS, QUICK_WEEKS = 200, 2
+WEEKS, QUICK_WEEKS = 200, 1
 SLOWDOWN, WITHIN = 0.10, 3
 MOST_FALSE, LEAST_FOUND = 0.05, 0.90
 #: Items of an hour that are counted: one in 8 of 2,400 or so.
