@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from headrace.base.documents import encode_document
+from headrace.base.parent_death import die_with_parent
 from headrace.runs.formats.scaling import MeasuredReduce
 
 #: Exchanges before those that are timed: connections are made, buffers are touched.
@@ -35,6 +37,8 @@ def measure(num_bytes: int) -> MeasuredReduce:
 
 def main(answer: str, *sizes: str) -> None:
     """Measure every size; the barriers between them cost CPU that is counted, which an exchange of buckets costs too."""
+    if not die_with_parent(int(os.environ["HEADRACE_TRAIN_PARENT"])):
+        sys.exit(1)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     measured = [measure(int(size)) for size in sizes]

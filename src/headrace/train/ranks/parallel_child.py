@@ -24,6 +24,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 
 from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import SettingsError
+from headrace.base.parent_death import die_with_parent
 from headrace.diagnose.training.pipeline_bubble import find_cuts
 from headrace.runs.formats.parallel import StageTimes, Way
 from headrace.train.search.recipe import Recipe, load_maker, make_recipe
@@ -384,6 +385,8 @@ def _train(trained: _Trained, steps: int) -> None:
 
 def main(request_file: str, answer_file: str) -> None:
     """Train every way, and write what was measured."""
+    if not die_with_parent(int(os.environ["HEADRACE_TRAIN_PARENT"])):
+        sys.exit(1)
     request = decode_document(Path(request_file).read_bytes(), Request)
     torch.set_num_threads(request.threads)
     dist.init_process_group("gloo")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -89,3 +90,23 @@ def test_a_program_that_does_not_exist_is_no_setting(tmp_path: Path) -> None:
     group = Group(argv=("/no/such/python",), ranks=1, environment={}, logs=tmp_path, patience=1.0)
     with pytest.raises(SettingsError, match="cannot be started"):
         run_group(group)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("child", ["link_child", "parallel_child"])
+def test_a_rank_does_not_outlive_who_started_it(child: str, tmp_path: Path) -> None:
+    """Its parent died while it imported PyTorch: it ends, where it would wait for the other rank for ever."""
+    pytest.importorskip("torch")
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-m", f"headrace.train.ranks.{child}", "request", "answer"],
+        env={**os.environ, **place, "HEADRACE_TRAIN_PARENT": str(dead.pid)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (ended.returncode, ended.stderr) == (1, "")
