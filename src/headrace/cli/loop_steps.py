@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from headrace.base.formatting import quote_arg
 from headrace.base.units import format_rate
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headrace.diagnose.analysis import Analysis
     from headrace.loop.folder import LoopFolder
     from headrace.loop.goals import Goals
@@ -23,7 +26,7 @@ _PROFILE_SECONDS, _LONGER_SECONDS = 8.0, 24.0
 #: Jobs that a percentile of 99 needs, with some to spare.
 _MANY_JOBS = 1200
 #: The last comparison adds pairs of blocks until it is sure, for so long.
-_COMPARE_SECONDS = 60
+_COMPARE_SECONDS = 60.0
 #: In less time a search measures one Plan only: two, against the base, take a round half as long again.
 _SHORT_SEARCH_SECONDS = 240.0
 #: Jobs that come at a rate are done at that rate, less what a short run cannot tell.
@@ -126,6 +129,11 @@ class LoopSteps:
         from headrace.cli.tune import find_better_plan
         from headrace.diagnose.replay import CannotReplay
 
+        if document.steps and document.steps[-1].outcome == "refused" and not document.asked.slo:
+            step, took = self._take_without(document, most_seconds, keep)
+            if step is not None:
+                return step
+            most_seconds = None if most_seconds is None else max(0.0, most_seconds - took)
         asked, plan = document.asked, self._folder.plan
         words = ["tune", asked.pipeline, "--plan", str(plan), *self._source(document)]
         if asked.slo:
@@ -156,6 +164,40 @@ class LoopSteps:
             "tune", words, outcome, says=found.says, ratio=found.best.measured if found.best else None,
             changes_answers=scales,
         )  # fmt: skip
+
+    def _take_without(
+        self, document: LoopDocument, most_seconds: float | None, keep: Sequence[str]
+    ) -> tuple[LoopStep | None, float]:
+        """Take the Plan whose answers changed, but for `keep`, if that surely gains; return the step or None, and its seconds.
+
+        Its other settings cost a search, which would begin from nothing again.
+        """
+        import msgspec
+
+        from headrace.base.plan import Plan
+        from headrace.ledger.ledger import Ledger
+
+        assert tuple(keep) == ("decode.scale",), keep
+        if not self._folder.refused.exists():  # a loop that was begun with an earlier headrace
+            return None, 0.0
+        present, began = Plan.load(self._folder.plan), time.monotonic()
+        without = Plan.load(self._folder.refused).with_settings([f"decode.scale={present.decode.scale}"])
+        if without == present:
+            return None, 0.0
+        tried = self._folder.path / "without.toml"
+        tried.write_text(without.as_toml(), encoding="utf-8")
+        limit = _COMPARE_SECONDS if most_seconds is None else min(_COMPARE_SECONDS, most_seconds)
+        step = self._compare_plans(document, self._folder.plan, tried, limit)
+        took = time.monotonic() - began
+        if step.outcome == "interrupted":
+            raise KeyboardInterrupt
+        if step.ratio is None or step.ratio.low <= 1:
+            self._say("what else was changed in the Plan that was refused does not surely gain by itself: a new search")
+            return None, took
+        says = ("the Plan that was refused, decoding as before", *step.says)
+        with Ledger.open(document.ledger) as ledger:
+            ledger.attempts.accept(self._folder.plan, without.as_toml(), why=": ".join(says))
+        return msgspec.structs.replace(step, kind="tune", outcome="better", says=says), took
 
     def _optimize(self, document: LoopDocument, most_seconds: float | None) -> LoopStep:
         from headrace.cli.optimize import find_cheaper_model
@@ -195,6 +237,7 @@ class LoopSteps:
             most = wilson_interval(total - agreeing, total, z=1.645)[1] if total else 1.0
             says = f"{total - agreeing} of {total} answers changed: {most:.2%} or less (95 %), {asked.max_drop:.2%} may"
             if most > asked.max_drop:
+                self._folder.refused.write_bytes(plan.read_bytes())
                 ledger.attempts.rollback(plan, why=f"the loop takes it back: {says}")
         words = ["run", asked.pipeline, "--plan", str(plan), "--source", asked.golden, "--results", "after.jsonl"]
         return _step("validate", words, "refused" if most > asked.max_drop else "done", says=(says,))
@@ -216,12 +259,15 @@ class LoopSteps:
         return dict(kept.results)
 
     def _compare(self, document: LoopDocument) -> LoopStep:
+        return self._compare_plans(document, self._folder.before, self._folder.plan, _COMPARE_SECONDS)
+
+    def _compare_plans(self, document: LoopDocument, a: Path, b: Path, seconds: float) -> LoopStep:
         from headrace.cli.compare import compare_sides
         from headrace.runs.formats.profile import Estimate
 
         asked = document.asked
-        words = ["compare", str(self._folder.before), str(self._folder.plan), "--pipeline", asked.pipeline]
-        words += [*self._source(document), "--blocks", "8", "--until-sure", "--time-limit", f"{_COMPARE_SECONDS}s"]
+        words = ["compare", str(a), str(b), "--pipeline", asked.pipeline]
+        words += [*self._source(document), "--blocks", "8", "--until-sure", "--time-limit", f"{seconds:.0f}s"]
         words += ["--metric", "latency"] if asked.slo else []
         words += ["--seconds", f"{asked.block_seconds:g}s"] if asked.block_seconds != 1 else []
         words += ["--deliver"] if asked.deliver else []

@@ -13,6 +13,7 @@ from headrace.runs.formats.loop import SCHEMA, LoopAsked, LoopDocument
 from headrace.runs.run_folder import headrace_version, replace_file
 
 LOOP_FILE, BEFORE_FILE, PLAN_FILE, RUNS_FOLDER = "loop.json", "before.toml", "plan.toml", "runs"
+REFUSED_FILE = "refused.toml"
 #: A loop that ended so may go on when it is asked again: with more time, or after Ctrl-C.
 _MAY_GO_ON = ("", "budget", "interrupted", "failed")
 
@@ -32,6 +33,7 @@ class LoopFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.plan, self.before, self.runs = path / PLAN_FILE, path / BEFORE_FILE, path / RUNS_FOLDER
+        self.refused = path / REFUSED_FILE
 
     def begin(self, asked: LoopAsked, plan_text: str, *, budget_seconds: float | None, ledger: str) -> LoopDocument:
         """Make the folder, and return the document of a loop that has taken no step.
