@@ -18,7 +18,7 @@ Results are dropped unless --deliver is given. Your own Plan file is not touched
 hand. Ctrl-C and SIGKILL lose the step at work; the same command goes on with it.
 
 Exit status: 0 the goals are met, or without goals it is done; 1 they are not met; 2 misuse; 4 whether they are met is not
-known; 130 interrupted.
+known, or the budget did not suffice for a step; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -130,11 +130,13 @@ def _ask(args: argparse.Namespace, goals: Goals) -> tuple[str, LoopAsked]:
 
     pipeline, plan = load_pipeline(args.pipeline), open_plan(args)
     items_source(args.source, pipeline)
+    if args.data and not args.golden:
+        raise SettingsError("--data is for variants of the model, on which --golden decides; give both")
     for option, path in (("--golden", args.golden), ("--data", args.data)):
         if path and not Path(path).exists():
             raise SettingsError(f"{option} {path} does not exist; expected a folder or an .npz file")
-    if args.data and not args.golden:
-        raise SettingsError("--data is for variants of the model, on which --golden decides; give both")
+        if path and Path(path).is_dir():
+            _check_images(option, path)
     is_as_written = args.plan and not args.settings and not list_allowed_networks(args)
     text = Path(args.plan).read_text(encoding="utf-8") if is_as_written else plan.as_toml()
     return text, LoopAsked(
@@ -143,6 +145,20 @@ def _ask(args: argparse.Namespace, goals: Goals) -> tuple[str, LoopAsked]:
         golden=args.golden or "", max_drop=args.max_drop, deliver=args.deliver, block_seconds=args.seconds,
         plan_sha256=plan_sha256(text),
     )  # fmt: skip
+
+
+def _check_images(option: str, folder: str) -> None:
+    """Minutes are not spent before it is seen that nothing can be judged by it."""
+    from headrace.base.errors import HeadraceError, SettingsError
+    from headrace.cli.loading import parse_source
+    from headrace.sources.finite import FiniteSource
+
+    source = parse_source(folder, drain=True)
+    assert isinstance(source, FiniteSource)
+    try:
+        next(source.entries(), None)
+    except HeadraceError as error:
+        raise SettingsError(f"{option} {folder}: {error}") from None
 
 
 def _model(args: argparse.Namespace, pipeline: object) -> str:
@@ -195,5 +211,5 @@ def _status(document: LoopDocument) -> int:
     if document.stopped == "failed":
         return EXIT_MISSING
     if not document.asked.goals:
-        return EXIT_DONE
+        return EXIT_DONE if document.steps else EXIT_INCONCLUSIVE
     return {True: EXIT_DONE, False: EXIT_NEGATIVE, None: EXIT_INCONCLUSIVE}[document.is_met]

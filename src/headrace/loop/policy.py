@@ -54,7 +54,11 @@ def choose_next(asked: LoopAsked, steps: Sequence[LoopStep], left_seconds: float
     reserve = USUAL_SECONDS["compare"] if has_changed(steps) and chosen.kind != "compare" else 0.0
     least = _LEAST_SHARE * USUAL_SECONDS[chosen.kind]
     if left_seconds < reserve + least:
-        return Next(kind=None, stop="budget", why=f"the budget does not suffice for another step ({chosen.kind})")
+        return Next(
+            kind=None,
+            stop="budget",
+            why=f"the budget does not suffice for {'another' if steps else 'a'} step ({chosen.kind})",
+        )
     if chosen.kind not in _SEARCHES:
         return chosen
     return replace(chosen, seconds=max(least, left_seconds - sum(USUAL_SECONDS[kind] for kind in _AFTER_SEARCH)))

@@ -111,5 +111,7 @@ def _conclude(files: LoopFolder, document: LoopDocument, stop: Stop, why: str) -
         plan_file=str(files.plan) if has_changed(document.steps) else "",
         changed=list_changed_settings(Plan.load(files.before), Plan.load(files.plan)),
         is_emulated=any(look.is_emulated for look in looks),
-        says=(f"{why}; {pluralize(len(document.steps), 'step')} in {format_duration(spent)}",),
+        says=(
+            f"{why}; {pluralize(len(document.steps), 'step')} in {format_duration(spent)}" if document.steps else why,
+        ),
     )

@@ -44,6 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["looped_jobs:pipeline", "--goal", "cost=1/M"], "--price"),
         (["looped_jobs:pipeline", "--plan", "no.toml"], "no.toml"),
         (["looped_jobs:pipeline", "--golden", "nowhere"], "does not exist"),
+        (["looped_jobs:pipeline", "--golden", "empty"], "--golden empty: empty has no file named *.jpg"),
         (["looped_jobs:pipeline", "--data", "."], "--golden"),
         (["looped_jobs:pipeline", "--least-gain", "0"], "--least-gain"),
         (["looped_jobs:queued"], "--source"),
@@ -55,6 +56,7 @@ def test_what_cannot_be_is_refused_before_anything_runs(
     arguments: list[str], says: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Misuse is status 2, with what is expected; no folder is left."""
+    (folder / "empty").mkdir()
     assert main(["loop", *arguments]) == 2
     assert says in capsys.readouterr().err
     assert not (folder / "runs").exists()
@@ -94,10 +96,14 @@ def document_of(**changes: object) -> LoopDocument:
         ({"is_met": None, "stopped": "interrupted"}, 130),
         ({"is_met": None, "stopped": "failed"}, 3),
         ({"asked": LoopAsked(pipeline="a:b", source="", goals=()), "is_met": None, "stopped": "nothing left"}, 0),
+        (
+            {"asked": LoopAsked(pipeline="a:b", source="", goals=()), "is_met": None, "stopped": "budget", "steps": ()},
+            4,
+        ),
     ],
 )
 def test_exit_statuses(changes: dict[str, object], status: int) -> None:
-    """Met 0, missed 1, not known 4, interrupted 130; without goals it is done."""
+    """Met 0, missed 1, not known 4, interrupted 130; without goals it is done, if anything was."""
     assert _status(document_of(**changes)) == status
 
 
