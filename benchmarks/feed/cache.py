@@ -53,7 +53,7 @@ def run_kills(folder: Path, kills: int) -> dict[str, int]:
             os.kill(killed.pid, signal.SIGKILL)
             killed.join()
             found["kills"] += 1
-            found["over_limit"] += _bytes_of_files(folder) > _LIMIT
+            found["over_limit"] += _bytes_while_stopped(folder, writers[0].pid) > _LIMIT
         ready = context.Event()
         writer = context.Process(target=_write, args=(folder, number, ready, seen, wrong))
         writer.start()
@@ -87,6 +87,15 @@ def _write(folder: Path, seed: int, ready: Any, seen: Any, wrong: Any) -> None:
             cache.put(key, content(number), None)
         elif got[0] != content(number):
             wrong.value += 1
+
+
+def _bytes_while_stopped(folder: Path, pid: int) -> int:
+    """Return the bytes of files while the other writer stands still: it would replace files that were counted already."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+    size = _bytes_of_files(folder)
+    os.kill(pid, signal.SIGCONT)
+    return size
 
 
 def _bytes_of_files(folder: Path) -> int:

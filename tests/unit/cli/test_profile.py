@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import main
-from headrace.cli.profile import _Interrupt, _new_folder, _seconds
+from headrace.cli.pipeline_arguments import seconds
+from headrace.cli.profile import _Interrupt, _new_folder
 
 PIPELINE = """
 import time
@@ -109,17 +110,17 @@ def test_a_pipeline_without_a_model_has_no_layers(folder: Path, capsys: pytest.C
     assert "work" in told.out
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("1", 1.0), ("0.5", 0.5), ("200ms", 0.2)])
-def test_seconds_may_be_written_in_several_ways(text: str, seconds: float) -> None:
+@pytest.mark.parametrize(("text", "expected"), [("1", 1.0), ("0.5", 0.5), ("200ms", 0.2)])
+def test_seconds_may_be_written_in_several_ways(text: str, expected: float) -> None:
     """A number is seconds, and a unit may be given."""
-    assert _seconds(text) == seconds
+    assert seconds(text) == expected
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "soon", "nan"])
 def test_impossible_seconds_are_refused(text: str) -> None:
     """What is no time span above 0 is an error that shows what was given."""
     with pytest.raises(argparse.ArgumentTypeError, match=text.lstrip("-")):
-        _seconds(text)
+        seconds(text)
 
 
 def test_the_first_ctrl_c_asks_and_the_second_ends() -> None:
