@@ -360,8 +360,8 @@ class Profiler:
 
     def _page_cache(self) -> float | None:
         source: Any = self._run.pipeline.source
-        if not isinstance(source, FiniteSource):
-            return None
+        if not isinstance(source, FiniteSource) or (source.lists_ahead and not getattr(source, "gives_files", False)):
+            return None  # to read a source of the user's beforehand may take as long as the run, or do something twice
         try:
             entries = itertools.islice(source.parts(), _ENTRIES_LISTED)
             payloads = [entry.payload for entry in entries]

@@ -26,6 +26,9 @@ from headrace.base.protocols import Source
 from headrace.base.records import Job, Outcome, OutcomeKind, Payload
 from headrace.base.settings import check
 
+#: An iterator that takes so long is not asked for more while what it gave could be worked on.
+_SLOW_SECONDS = 0.02
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -228,6 +231,7 @@ class _OpenFinite:
         self._aside: deque[tuple[int, int, Entry]] = deque()
         """Jobs that were put aside: position in the source, number of the attempt."""
         self._has_come_back = False
+        self._is_reading = False
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         give_up_at = time.monotonic() + wait_seconds
@@ -266,6 +270,7 @@ class _OpenFinite:
         jobs: list[Job] = []
         if self._num_alone:
             limit = 0 if self.num_in_flight else min(limit, self._next_alone())
+        until = time.monotonic() + _SLOW_SECONDS
         while len(jobs) < limit:
             if self._again and self._again[0][0] <= time.monotonic():
                 _, place, attempt, entry = heapq.heappop(self._again)
@@ -279,6 +284,8 @@ class _OpenFinite:
                 break
             self.num_in_flight += 1
             jobs.append(self._job(place, attempt, entry))
+            if time.monotonic() >= until:  # what is there is not held back for what comes slowly
+                break
         return jobs
 
     def _next_alone(self) -> int:
@@ -293,11 +300,18 @@ class _OpenFinite:
     def _next_entry(self) -> Entry | None:
         if self._entries is None or (self.most_waiting is not None and len(self._again) >= self.most_waiting):
             return None
-        try:
-            return next(self._entries)
-        except StopIteration:
-            self._entries = None
+        if self._is_reading:  # another thread, which gives out what it gets
             return None
+        entries, self._is_reading = self._entries, True
+        self._lock.release()  # an iterator that waits for its next one would hold up the jobs that end
+        try:
+            entry = next(entries)
+        except StopIteration:
+            entry = self._entries = None
+        finally:
+            self._lock.acquire()
+            self._is_reading = False
+        return None if self._entries is None else entry  # what came after it was closed is no job of this run
 
     def _job(self, place: int, attempt: int, entry: Entry) -> Job:
         def settle(job: Job, outcome: Outcome) -> None:

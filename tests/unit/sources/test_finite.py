@@ -1,7 +1,10 @@
 """Sources that end: folder and list of URLs."""
 
+import itertools
 import os
 import pickle
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ import pytest
 from headrace.base.errors import SourceError
 from headrace.base.plan import SourcePlan
 from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind
-from headrace.sources.finite import FiniteSource
+from headrace.sources.finite import Entry, FiniteSource
 from headrace.sources.folder import Folder
 from headrace.sources.urls import UrlList
 
@@ -215,3 +218,41 @@ def test_before_open() -> None:
     """Using a source before opening it says so."""
     with pytest.raises(RuntimeError, match="open the source"):
         UrlList(["https://e.com/1"]).receive(1, 0.0)
+
+
+class Waiting(FiniteSource):
+    """Its jobs come when they come: each read waits for a permit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.permits = threading.Semaphore(1)
+        self.asked = threading.Semaphore(0)
+
+    def entries(self) -> Iterator[Entry]:
+        """Give jobs without an end."""
+        for number in itertools.count():
+            self.asked.release()
+            self.permits.acquire()
+            yield Entry(str(number), b"x")
+
+
+def test_what_is_worked_on_ends_while_the_next_job_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock of outcomes is not held while the iterator waits; what comes after the end is no job."""
+    monkeypatch.setattr("headrace.sources.finite._SLOW_SECONDS", 0.0)
+    source = Waiting()
+    source.open(SourcePlan())
+    jobs = source.receive(10, 0.0)
+    assert jobs is not None
+    assert len(jobs) == 1  # ten were asked for; what came is not held back for what comes slowly
+    assert source.asked.acquire(timeout=30)
+    later: list[list[Job] | None] = []
+    receiver = threading.Thread(target=lambda: later.append(source.receive(10, 0.0)), daemon=True)
+    receiver.start()
+    assert source.asked.acquire(timeout=30)  # it waits in the iterator
+    jobs[0].settle(DELIVERED)
+    assert source.statistics().delivered == 1
+    assert source.receive(10, 0.0) == []  # another receiver does not wait there as well
+    source.close()
+    source.permits.release()
+    receiver.join(30)
+    assert (later, source.statistics().received) == ([None], 1)
