@@ -21,11 +21,11 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import align_columns, wrap_lines
+from headrace.base.formatting import align_columns, escape_controls, wrap_lines
 from headrace.base.units import format_duration, format_number
-from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
 from headrace.cli.pipeline_arguments import positive, seconds
-from headrace.cli.terminal import write, write_json
+from headrace.cli.terminal import say, write, write_json
 
 if TYPE_CHECKING:
     from headrace.runs.formats.parallel import MeasuredWay, ParallelDocument
@@ -54,20 +54,25 @@ def add_word_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_word(args: argparse.Namespace) -> int:
     """Measure, and print what was found."""
+    from headrace.train.ranks.launch import RanksFailed
     from headrace.train.ranks.parallel import ParallelSettings, measure_ways
 
-    document = measure_ways(
-        ParallelSettings(
-            recipe=args.recipe,
-            ranks=args.ranks,
-            micro_batches=args.micro_batches or 2 * args.ranks,
-            steps=args.steps,
-            rounds=args.rounds,
-            threads=args.threads,
-            seed=args.seed,
-            patience=args.patience,
+    try:
+        document = measure_ways(
+            ParallelSettings(
+                recipe=args.recipe,
+                ranks=args.ranks,
+                micro_batches=args.micro_batches or 2 * args.ranks,
+                steps=args.steps,
+                rounds=args.rounds,
+                threads=args.threads,
+                seed=args.seed,
+                patience=args.patience,
+            )
         )
-    )
+    except RanksFailed as error:
+        say(f"headrace: {escape_controls(str(error))}")
+        return EXIT_NEGATIVE
     if args.json:
         write_json(document, indented=True)
     else:

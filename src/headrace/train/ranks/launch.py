@@ -42,6 +42,7 @@ class Group:
         environment: Variables of each, besides those that tell a rank who it is.
         logs: Folder for what they print; exists.
         patience: Seconds until they are taken to hang.
+        keeps_logs: Whether that folder is there afterwards: errors name its files then.
     """
 
     argv: tuple[str, ...]
@@ -49,6 +50,7 @@ class Group:
     environment: Mapping[str, str]
     logs: Path
     patience: float
+    keeps_logs: bool = True
 
 
 def run_group(group: Group) -> None:
@@ -145,11 +147,12 @@ def _name(ranks: Sequence[int]) -> str:
 def _tail(group: Group, rank: int) -> str:
     """Return the last lines that a rank printed."""
     file = _log(group, rank)
+    place = f" ({file})" if group.keeps_logs else ""
     with contextlib.suppress(OSError):
         lines = file.read_bytes()[-20_000:].decode("utf-8", "replace").splitlines()[-_LINES:]
         if lines:
-            return f"; the last that it printed ({file}):\n" + "\n".join(f"    {line}" for line in lines)
-    return f"; it printed nothing ({file})"
+            return f"; the last that it printed{place}:\n" + "\n".join(f"    {line}" for line in lines)
+    return f"; it printed nothing{place}"
 
 
 def _log(group: Group, rank: int) -> Path:

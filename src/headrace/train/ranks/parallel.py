@@ -72,7 +72,11 @@ def measure_ways(settings: ParallelSettings) -> ParallelDocument:
     Raises:
         RanksFailed: If a rank fails or hangs.
         Interrupted: If it was interrupted before the first round was done.
+        SettingsError: If there is no such file.
     """
+    file = settings.recipe.partition(":")[0]
+    if file.endswith(".py") and not Path(file).exists():  # before ranks are started, which import PyTorch first
+        raise SettingsError(f"{file} does not exist; expected FILE.py:FUNCTION, got {settings.recipe!r}")
     request = Request(
         recipe=settings.recipe,
         micro_batches=settings.micro_batches,
@@ -90,8 +94,11 @@ def measure_ways(settings: ParallelSettings) -> ParallelDocument:
         is_interrupted = False
         try:
             run_group(
-                Group(argv=argv, ranks=settings.ranks, environment=environment, logs=folder, patience=settings.patience)
-            )
+                Group(
+                    argv=argv, ranks=settings.ranks, environment=environment, logs=folder, patience=settings.patience,
+                    keeps_logs=False,
+                )
+            )  # fmt: skip
         except KeyboardInterrupt:
             is_interrupted = True
             if not answer.exists():

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 from headrace.base.documents import decode_document, encode_document
-from headrace.base.errors import SettingsError
+from headrace.base.errors import HeadraceError, SettingsError
 from headrace.base.parent_death import die_with_parent
 from headrace.diagnose.training.pipeline_bubble import find_cuts
 from headrace.runs.formats.parallel import StageTimes, Way
@@ -421,4 +421,7 @@ def _leave() -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except HeadraceError as error:  # what is wrong with the recipe: no traceback of ours says more
+        sys.exit(str(error))

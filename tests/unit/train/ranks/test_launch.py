@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -43,6 +44,15 @@ def test_a_rank_that_dies_ends_the_others(tmp_path: Path) -> None:
     if (tmp_path / "pid").exists():
         with pytest.raises(ProcessLookupError):
             os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+@pytest.mark.parametrize("keeps_logs", [True, False])
+def test_a_log_is_named_only_if_it_is_kept(keeps_logs: bool, tmp_path: Path) -> None:
+    """What is in a folder that is removed cannot be read."""
+    group = dataclasses.replace(_group(tmp_path, "raise SystemExit('no such layer')", ranks=1), keeps_logs=keeps_logs)
+    with pytest.raises(RanksFailed, match="no such layer") as raised:
+        run_group(group)
+    assert (str(tmp_path) in str(raised.value)) is keeps_logs
 
 
 def test_a_rank_that_is_killed_is_named_with_the_signal(tmp_path: Path) -> None:

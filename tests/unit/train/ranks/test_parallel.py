@@ -58,6 +58,18 @@ def test_a_recipe_that_no_rank_can_make_ends_it(tmp_path: Path) -> None:
         measure_ways(ParallelSettings(recipe=f"{tmp_path}/shared.py"))
 
 
+@pytest.mark.full
+def test_what_is_wrong_with_a_recipe_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A rank that cannot make it is status 1, without a traceback; a file that is missing is misuse."""
+    (tmp_path / "shared.py").write_text(RECIPE)
+    assert main(["train", "parallel", f"{tmp_path}/shared.py:wrong"]) == 1
+    told = capsys.readouterr().err
+    assert "has no function 'wrong'" in told
+    assert "Traceback" not in told
+    assert main(["train", "parallel", f"{tmp_path}/missing.py"]) == 2
+    assert "missing.py does not exist" in capsys.readouterr().err
+
+
 def test_what_no_schedule_can_do_is_refused() -> None:
     """One rank, and fewer micro-batches than stages."""
     with pytest.raises(SettingsError, match="--ranks 1: one rank shares nothing"):
