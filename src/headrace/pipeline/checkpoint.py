@@ -142,7 +142,7 @@ class Checkpoint:
         given_up = self._give_up_guilty(delivered, max_crashes)
         self._ended: set[str] = set() if is_job is None else delivered | past.done.keys()
         # Where the jobs are not listed, only suspects are known by now; the source knows what comes after them.
-        known = entries if is_job is None else [Entry(item, b"") for item in past.suspects.crashes]
+        known = entries if is_job is None else [Entry(item, b"") for item in past.suspects.crashes if is_job(item)]
         todo = {entry.id: entry for entry in known if entry.id not in delivered and entry.id not in past.done}
         first = past.suspects.sort_suspects(todo)
         self.num_alone = len(first)

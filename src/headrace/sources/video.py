@@ -8,6 +8,7 @@ and passes by the frames that are done, before they are converted; suspects of a
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,6 +34,8 @@ VIDEO_PATTERNS = (
 _DEPTH = 4
 #: The most frames that wait to be tried again: each is an image in memory.
 _MOST_WAITING = 32
+#: The last # parts an id: there may be others in a clip's name.
+_ID = re.compile(r"(?P<clip>.*)#(?P<number>0|[1-9][0-9]{0,17})?", re.DOTALL)
 _Counted = tuple[Entry | None, Mapping[str, int]]
 
 
@@ -40,8 +43,8 @@ class Video(FiniteSource):
     """One job per frame of video files: the payload is the image, uint8 (height, width, 3), RGB, upright.
 
     The id is `CLIP#NUMBER`: the file's name below the folder, and the number of the decoded frame from 0. Both are also
-    `job.stream` and `job.sequence`, and attributes with the frame's time: `stream`, `frame`, `seconds`. Nothing is dropped:
-    where the pipeline is slower, decoding waits. Takes the extra `video`.
+    `job.stream` and `job.sequence`, and attributes with the frame's time: `stream`, `frame`, `seconds`. A clip that is refused
+    as a whole has the id `CLIP#`. Nothing is dropped: where the pipeline is slower, decoding waits. Takes the extra `video`.
 
     Args:
         paths: A file, a folder of clips, a pattern, or a list of these.
@@ -104,7 +107,7 @@ class Video(FiniteSource):
     def job_ids(self) -> Callable[[str], bool]:
         """Return what tells whether a frame may have an id."""
         names = self._clips().keys()
-        return lambda item: item in names or _split(item)[0] in names
+        return lambda item: _split(item)[0] in names
 
     def entries(self) -> Iterator[Entry]:
         """Decode all clips in the caller's thread, and give their frames.
@@ -126,7 +129,8 @@ class Video(FiniteSource):
         """Give out what a work list leaves, its suspects in the order in which they are decoded."""
         if work_list is not None:
             places = {name: place for place, name in enumerate(self._clips())}
-            ordered = sorted(work_list.entries, key=lambda one: (places[_split(one.id)[0]], _split(one.id)[1] or 0))
+            order = {one.id: _split(one.id) for one in work_list.entries}
+            ordered = sorted(work_list.entries, key=lambda one: (places[order[one.id][0]], order[one.id][1] or 0))
             work_list = replace(work_list, entries=ordered)
         super().follow(work_list)
 
@@ -240,7 +244,7 @@ def _entry_of(name: str, frame: Frame) -> Entry:
     if frame.image is None:
         # A frame that cannot be converted has its own number; what ends a clip has none.
         is_frame = frame.refused.startswith("video.convert")
-        return Entry(f"{name}#{frame.number}" if is_frame else name, b"", refused=frame.refused, stream=name)
+        return Entry(f"{name}#{frame.number if is_frame else ''}", b"", refused=frame.refused, stream=name)
     attributes: dict[str, Any] = {"stream": name, "frame": frame.number, "seconds": frame.seconds}
     if frame.is_corrupt:
         attributes["corrupt"] = True
@@ -248,9 +252,9 @@ def _entry_of(name: str, frame: Frame) -> Entry:
 
 
 def _split(item: str) -> tuple[str, int | None]:
-    """Return the clip and the number of an id; no number if it is of a clip as a whole."""
-    name, sign, number = item.rpartition("#")
-    return (name, int(number)) if sign and number.isascii() and number.isdecimal() else (item, None)
+    """Return the clip and the number of an id; no number if it is of a clip as a whole, an empty name if it is no id."""
+    parts = _ID.fullmatch(item)
+    return (parts["clip"], int(parts["number"]) if parts["number"] else None) if parts else ("", None)
 
 
 def _read_size(size: tuple[int, int] | int | None) -> tuple[int, int] | None:

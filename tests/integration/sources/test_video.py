@@ -208,7 +208,7 @@ def test_files_that_give_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     write_sound(folder / "sound.mp4")
     make(folder / "large.mkv", 1, codec="ffv1", fmt="gray", size=(200, 100))
     monkeypatch.setattr("headrace.sources.clips.MOST_PIXELS", 10_000)
-    codes = {name: why.partition(":")[0] for name, why in reasons(hr.video(folder)).items()}
+    codes = {name.removesuffix("#"): why.partition(":")[0] for name, why in reasons(hr.video(folder)).items()}
     assert codes == {
         **dict.fromkeys(("empty.mp4", "playlist.mp4", "list.mp4", "no_index.mp4"), "video.open"),
         "sound.mp4": "video.no_stream",
@@ -227,7 +227,7 @@ def test_a_clip_that_is_cut_short(tmp_path: Path) -> None:
     result, answers = run(hr.video(cut))
     assert 0 < len(answers) < 20
     assert result.counters.rejected == 1
-    assert reasons(hr.video(cut))["cut.mp4"].startswith("video.cut_short: ")
+    assert reasons(hr.video(cut))["cut.mp4#"].startswith("video.cut_short: ")
     whole = make(tmp_path / "whole.mkv", 40).read_bytes()
     cut = tmp_path / "cut.mkv"
     cut.write_bytes(whole[: len(whole) // 2])
@@ -314,6 +314,23 @@ def test_resuming(tmp_path: Path) -> None:
     assert len(ids(out)) == 30
 
 
+def test_no_name_of_a_clip_is_the_id_of_a_frame(tmp_path: Path) -> None:
+    """That `a.mp4#3` is refused as a whole takes nothing from frame 3 of `a.mp4`, whichever an earlier start noted."""
+    out = tmp_path / "out.jsonl"
+    clips = [make(tmp_path / "in" / "a.mp4", 5), tmp_path / "in" / "a.mp4#3"]
+    clips[1].write_bytes(b"junk")
+    pipeline = hr.Pipeline(hr.video(clips), stages=[hr.stage("see", number_of)], delivery=hr.jsonl(out))
+    found = [entry.id for entry in pipeline.source.entries()]
+    assert found == [*(f"a.mp4#{number}" for number in range(5)), "a.mp4#3#"]
+    hr.run(pipeline, limit=2)
+    journal = Journal(out.with_name("out.jsonl.checkpoint") / "journal.jsonl")
+    journal.append({"done": "a.mp4#3#", "as": "rejected"})
+    journal.close()
+    result = hr.run(pipeline, resume=True)
+    assert sorted(ids(out)) == found[:5]
+    assert (result.counters.rejected, notes(result)["skipped_resumed"]) == (0, 2)
+
+
 def test_resuming_other_frames_is_refused(tmp_path: Path) -> None:
     """What chooses the frames is part of what the run is about."""
     folder, out = tmp_path / "in", tmp_path / "out.jsonl"
@@ -325,14 +342,14 @@ def test_resuming_other_frames_is_refused(tmp_path: Path) -> None:
 
 
 def test_suspects_of_a_crash_come_alone(tmp_path: Path) -> None:
-    """Frames that were in hand when a process died come first, one at a time; one that is gone is rejected, not waited for."""
+    """Those in hand when a process died come first, one at a time; a frame that is gone is rejected, that of a gone clip left out."""
     folder, out = tmp_path / "in", tmp_path / "out.jsonl"
     make(folder / "a.mp4")
     run_to(out, folder, limit=4)
     checkpoint = out.with_name("out.jsonl.checkpoint")
     journal = Journal(checkpoint / "journal.jsonl")
     journal.append({"began": 0, "pid": 1, "host": "h"})
-    journal.append({"crashed": ["a.mp4#9", "a.mp4#7", "a.mp4#99"], "alone": False})
+    journal.append({"crashed": ["a.mp4#9", "a.mp4#7", "a.mp4#99", "gone.mp4#1"], "alone": False})
     journal.close()
     order: list[int] = []
     inside: list[int] = []
