@@ -11,6 +11,8 @@ Records of the journal, after its header:
 
     {"began": SECONDS, "pid": N, "host": NAME}      a process started on what was left
     {"models": [...]}                               models as opened there
+    {"parts": {ID: {...}}}                          what tells whether a file of many jobs, such as a clip, is the same; of
+                                                    those that are new there, or changed and forced upon the run
     {"done": ID, "as": KIND, "reason": TEXT}        rejected, given_up, or delivered where results cannot be read back
     {"alone": ID or null}                           a suspect was given out alone; null: the last one is through
     {"stopping": true}                              a signal came: being killed now is nobody's fault
@@ -80,6 +82,7 @@ class Past:
     """{item: rejected | given_up | delivered}."""
     suspects: Suspects = field(default_factory=Suspects)
     models: list[Any] | None = None
+    parts: dict[str, Any] = field(default_factory=dict)
     is_cut_off: bool = False
     """The last start did not come to its end."""
     crashed: bool = False
@@ -93,6 +96,8 @@ class Past:
                 self.is_cut_off, self.crashed, self.alone = True, True, None
             case {"models": list(models)}:
                 self.models = models
+            case {"parts": dict(parts)}:
+                self.parts |= parts
             case {"done": str(item), "as": str(kind)}:
                 self.done[item] = kind
             case {"crashed": list(items), "alone": alone}:
@@ -138,6 +143,8 @@ class Checkpoint:
         ids = {entry.id for entry in entries}
         self._blame(folder, delivered, is_job or ids.__contains__)
         self.observer = InFlightFile(folder / IN_HAND)
+        if is_job is not None:
+            self._note_parts(entries)
         journal.must_append({"began": time.time(), "pid": os.getpid(), "host": socket.gethostname()})
         given_up = self._give_up_guilty(delivered, max_crashes)
         self._ended: set[str] = set() if is_job is None else delivered | past.done.keys()
@@ -206,6 +213,15 @@ class Checkpoint:
         if discard:
             with contextlib.suppress(OSError):  # a folder in which others keep files stays
                 self._journal.path.parent.rmdir()
+
+    def _note_parts(self, entries: Sequence[Entry]) -> None:
+        """Note what tells later whether these parts of the source are the same."""
+        was = self._past.parts
+        parts = {
+            one.id: dict(one.attributes) for one in entries if one.attributes and was.get(one.id) != one.attributes
+        }
+        if parts:
+            self._journal.must_append({"parts": parts})
 
     def _blame(self, folder: Path, delivered: set[str], is_known: Callable[[str], bool]) -> None:
         """Note who was in hand when the process before this one ended without a word."""

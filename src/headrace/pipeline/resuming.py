@@ -83,9 +83,10 @@ def open_checkpoint(
         if resume:
             listed = {entry.id for entry in entries}
             is_job = listed.__contains__ if source.lists_ahead else source.job_ids()
-            delivered = _resume(_Resumption(journal, past, header, is_job, recoverable, any_model), force)
+            changed = _changed(past, [] if source.lists_ahead else entries)
+            delivered = _resume(_Resumption(journal, past, header, is_job, recoverable, any_model, changed), force)
         else:
-            _check_abandoned(journal, past, recoverable, force)
+            _check_abandoned(journal, past, recoverable, force, source.lists_ahead)
             _warn_of_repetition(journal, past, recoverable, source, force)
             past, delivered = Past(), set()
             journal.begin({**header, "mark": recoverable.mark() if recoverable else {}})
@@ -157,7 +158,9 @@ def _open_journal(place: Path, asked: bool, resume: bool, adopts: bool) -> Journ
         return None
 
 
-def _check_abandoned(journal: Journal, past: Past, recoverable: Recoverable | None, force: bool) -> None:
+def _check_abandoned(
+    journal: Journal, past: Past, recoverable: Recoverable | None, force: bool, knows_total: bool
+) -> None:
     """Raise CheckpointError if a new run would go over one that was cut off, and whose results are still there."""
     if force or not past.is_cut_off or journal.header is None:
         return
@@ -168,8 +171,9 @@ def _check_abandoned(journal: Journal, past: Past, recoverable: Recoverable | No
         except (FileNotFoundError, SettingsError):
             return  # the results were taken away: nobody means to go on
     if num_done := len(delivered | past.done.keys()):
+        total = f" of {journal.header.get('entries', 0):,}" if knows_total else ""
         raise CheckpointError(
-            f"an earlier run was cut off with {num_done:,} of {journal.header.get('entries', 0):,} done: go on with "
+            f"an earlier run was cut off with {num_done:,}{total} done: go on with "
             "--resume (resume=True), or begin anew behind its results with --force (force=True); its checkpoint is "
             f"{journal.path.parent}"
         )
@@ -200,6 +204,8 @@ class _Resumption:
     """Whether the source has, or may have, a job of this id."""
     recoverable: Recoverable | None
     any_model: bool
+    changed: Sequence[str]
+    """Parts of the source that are others than when the run came to know them."""
 
 
 def _resume(what: _Resumption, force: bool) -> set[str]:
@@ -243,6 +249,10 @@ def _recover(what: _Resumption, mark: Mapping[str, Any]) -> tuple[set[str], Mapp
         return what.recoverable.recover({}), {}, [f"the results are others than those of the run: {error}"]
 
 
+def _changed(past: Past, parts: Sequence[Entry]) -> list[str]:
+    return [one.id for one in parts if one.attributes and past.parts.get(one.id, one.attributes) != one.attributes]
+
+
 def _doubts(what: _Resumption, was: Mapping[str, Any], done: set[str]) -> list[str]:
     """Return the reasons for which this may not be the run that left the checkpoint."""
     place, header = what.journal.path.parent, what.header
@@ -258,6 +268,12 @@ def _doubts(what: _Resumption, was: Mapping[str, Any], done: set[str]) -> list[s
     elif done and not any(map(what.is_job, done)):
         doubts.append(
             f"none of the {len(done):,} that are done is in {header['source']} any more: its content is another"
+        )
+    if what.changed:
+        others = f", and {len(what.changed) - 1:,} more are" if len(what.changed) > 1 else ""
+        doubts.append(
+            f"{what.changed[0]} is another file than when the run began with it (by its size, or when it was written){others}: "
+            "results of two files would be mixed. Bring back what it was, or write to another output"
         )
     changed = [] if what.any_model else differences(was["answers"], header["answers"])
     if changed:

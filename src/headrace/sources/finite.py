@@ -130,7 +130,10 @@ class FiniteSource(Source):
         return True
 
     def parts(self) -> Iterator[Entry]:
-        """Return what a resumed run compares with its first start: the jobs, or what they come from if not `lists_ahead`."""
+        """Return what a resumed run compares with its first start: the jobs, or what they come from if not `lists_ahead`.
+
+        The attributes of what jobs come from tell whether it is still the same: if they differ, the run is not resumed.
+        """
         return self.entries()
 
     def job_ids(self) -> Callable[[str], bool]:

@@ -101,8 +101,8 @@ class Video(FiniteSource):
         return False
 
     def parts(self) -> Iterator[Entry]:
-        """Return the clips."""
-        return (Entry(name, path) for name, path in self._clips().items())
+        """Return the clips, with what tells that one is another file than before."""
+        return (Entry(name, path, _version(path)) for name, path in self._clips().items())
 
     def job_ids(self) -> Callable[[str], bool]:
         """Return what tells whether a frame may have an id."""
@@ -238,6 +238,15 @@ def open_address(address: str, *, drain: bool = False) -> Video:
                 f"the address {address} has {key}={value}; expected every=5, fps=2.5, keyframes=yes or size=224x224"
             ) from None
     return Video(path, **options)
+
+
+def _version(path: Path) -> dict[str, int]:
+    """Return the size of a file and when it was written, as far as they are known."""
+    try:
+        status = path.stat()
+    except OSError:
+        return {}
+    return {"bytes": status.st_size, "written_ns": status.st_mtime_ns}
 
 
 def _entry_of(name: str, frame: Frame) -> Entry:

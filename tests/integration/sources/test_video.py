@@ -319,8 +319,9 @@ def test_no_name_of_a_clip_is_the_id_of_a_frame(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     clips = [make(tmp_path / "in" / "a.mp4", 5), tmp_path / "in" / "a.mp4#3"]
     clips[1].write_bytes(b"junk")
-    pipeline = hr.Pipeline(hr.video(clips), stages=[hr.stage("see", number_of)], delivery=hr.jsonl(out))
-    found = [entry.id for entry in pipeline.source.entries()]
+    source = hr.video(clips)
+    pipeline = hr.Pipeline(source, stages=[hr.stage("see", number_of)], delivery=hr.jsonl(out))
+    found = [entry.id for entry in source.entries()]
     assert found == [*(f"a.mp4#{number}" for number in range(5)), "a.mp4#3#"]
     hr.run(pipeline, limit=2)
     journal = Journal(out.with_name("out.jsonl.checkpoint") / "journal.jsonl")
@@ -341,8 +342,27 @@ def test_resuming_other_frames_is_refused(tmp_path: Path) -> None:
         hr.run(pipeline, resume=True)
 
 
+@pytest.mark.parametrize("start", ["first", "second"])
+def test_a_clip_that_changed_is_not_resumed(tmp_path: Path, start: str) -> None:
+    """Frames of two files are not mixed under one name; that holds for a clip that came later, too. New clips are no change."""
+    folder, out = tmp_path / "in", tmp_path / "out.jsonl"
+    make(folder / "a.mp4")
+    run_to(out, folder, limit=8)
+    if start == "second":
+        make(folder / "b.mp4")
+        run_to(out, folder, limit=14, resume=True)
+    changed = "a.mp4" if start == "first" else "b.mp4"
+    make(folder / changed, 15)
+    done = ids(out)
+    with pytest.raises(CheckpointError, match=f"{changed} is another file than .* results of two files would be mixed"):
+        run_to(out, folder, resume=True)
+    assert ids(out) == done
+    run_to(out, folder, resume=True, force=True)
+    assert run_to(out, folder, resume=True).counters.received == 0  # as it was forced to be
+
+
 def test_suspects_of_a_crash_come_alone(tmp_path: Path) -> None:
-    """Those in hand when a process died come first, one at a time; a frame that is gone is rejected, that of a gone clip left out."""
+    """Those in hand when a process died come first, one at a time; one that is gone is rejected, not waited for."""
     folder, out = tmp_path / "in", tmp_path / "out.jsonl"
     make(folder / "a.mp4")
     run_to(out, folder, limit=4)
@@ -351,6 +371,8 @@ def test_suspects_of_a_crash_come_alone(tmp_path: Path) -> None:
     journal.append({"began": 0, "pid": 1, "host": "h"})
     journal.append({"crashed": ["a.mp4#9", "a.mp4#7", "a.mp4#99", "gone.mp4#1"], "alone": False})
     journal.close()
+    with pytest.raises(CheckpointError, match="cut off with 4 done"):  # of how many nobody knows
+        run_to(out, folder)
     order: list[int] = []
     inside: list[int] = []
     lock = threading.Lock()
