@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import logging
 import math
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -107,6 +108,9 @@ class Clip:
         av = load_av()
         self._counts["clips"] += 1
         try:
+            if not stat.S_ISREG(self._path.stat().st_mode):  # to open a pipe is to wait for who writes into it
+                yield self._refuse("open", "it is a pipe, a device or a socket, and only files are opened")
+                return
             container = av.open(
                 f"file:{self._path}",
                 options={"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"},
@@ -130,9 +134,6 @@ class Clip:
         codec = stream.codec_context
         codec.thread_count = 1  # streams run side by side, not the parts of one
         codec.options = {"max_pixels": str(MOST_PIXELS)}
-        if self._choice.keyframes:
-            codec.skip_frame = "NONKEY"
-        missing = _behind_the_end(stream, self._path)
         convert = _Converter(av, self._choice.size)
         for frame in self._decode(av, container, stream):
             number = self._number
@@ -144,11 +145,14 @@ class Clip:
                 continue
             self._counts["given"] += 1
             yield self._convert(frame, number, convert)
-        yield from self._end(container, missing)
+        yield from self._end(container, stream)
 
     def _decode(self, av: Any, container: Any, stream: Any) -> Iterator[Any]:
         """Give what the decoder makes of all packets, and count those that it makes nothing of."""
         for packet in self._packets(av, container, stream):
+            # Not by `skip_frame` of the decoder: many take no notice of it, and some then give nothing.
+            if self._choice.keyframes and packet.size and not packet.is_keyframe:
+                continue
             try:
                 frames = packet.decode()
             except EOFError:
@@ -182,8 +186,6 @@ class Clip:
     def _skipped(self, frame: Any, stream: Any, number: int) -> str:
         """Return why a frame is left out; empty: it is not. Counts what is odd about its time."""
         self._note_time(frame, stream, number)
-        if self._choice.keyframes and not frame.key_frame:
-            return "keyframes"
         if number % self._choice.every:
             return "every"
         if self._choice.fps is not None and self._time is not None:
@@ -219,15 +221,16 @@ class Clip:
             return Frame(number, seconds=seconds, refused=f"{reason}; check what the sender stored")
         return Frame(number, image, seconds, bool(frame.is_corrupt))
 
-    def _end(self, container: Any, missing: int) -> Iterator[Frame]:
+    def _end(self, container: Any, stream: Any) -> Iterator[Frame]:
         """Say what did not come."""
-        if missing:
-            size = self._path.stat().st_size
+        size = int(container.size)  # of the open file: its name may be gone, or be another's by now
+        if missing := _behind_the_end(stream, size):
             reason = f"{missing:,} packets of its index lie behind the end of the file at byte {size:,}"
             yield self._refuse("cut_short", f"{reason}, after {self._number:,} frames")
         elif not self._number:
             most = f"pictures of more than {MOST_PIXELS:,} pixels are not decoded"
-            yield self._refuse("no_frame", f"no frame could be decoded ({most}){self._last_error}")
+            keys = ", and of this clip only packets that its file marks as keyframes" if self._choice.keyframes else ""
+            yield self._refuse("no_frame", f"no frame could be decoded ({most}{keys}){self._last_error}")
         elif self._time is not None and container.duration is not None and not self._choice.keyframes:
             self._note_short(container, self._time)
 
@@ -264,12 +267,11 @@ class _Converter:
         return np.ascontiguousarray(np.rot90(image, turns)) if turns else image
 
 
-def _behind_the_end(stream: Any, path: Path) -> int:
-    """Return how many packets the index of a stream says lie behind the end of its file."""
+def _behind_the_end(stream: Any, size: int) -> int:
+    """Return how many packets the index of a stream says lie behind the end of its file; a size below 0 is not known."""
     entries = stream.index_entries
-    if not len(entries):
+    if size < 0 or not len(entries):
         return 0
-    size = path.stat().st_size
     if entries[-1].pos + entries[-1].size <= size:
         return 0
     return sum(entry.pos + entry.size > size for entry in entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
 import threading
@@ -138,6 +139,28 @@ def test_frames_are_chosen(tmp_path: Path, choice: dict[str, Any], given: list[i
     assert notes(result)["given"] == len(given)
 
 
+@pytest.mark.parametrize(("suffix", "codec", "fmt"), [
+    ("mkv", "ffv1", "yuv420p"), ("mov", "qtrle", "rgb24"), ("webm", "libvpx-vp9", "yuv420p"), ("ts", "libx264", "yuv420p"),
+])  # fmt: skip
+def test_keyframes_of_any_codec(tmp_path: Path, suffix: str, codec: str, fmt: str) -> None:
+    """Also where the decoder would give all frames when it is asked for keyframes, or none."""
+    result, answers = run(hr.video(make(tmp_path / f"a.{suffix}", codec=codec, fmt=fmt), keyframes=True))
+    assert answers == {f"a.{suffix}#0": 0, f"a.{suffix}#1": 10}
+    assert notes(result)["decoded"] == 2
+
+
+def test_no_keyframe_at_all(tmp_path: Path) -> None:
+    """Is said, whatever the clip is."""
+    clip = tmp_path / "a.mkv"
+    with av.open(make(tmp_path / "whole.mkv", codec="ffv1")) as whole, av.open(clip, "w") as container:
+        stream = container.add_stream_from_template(whole.streams.video[0])
+        for packet in whole.demux(whole.streams.video[0]):
+            if packet.size and not packet.is_keyframe:
+                packet.stream = stream
+                container.mux(packet)
+    assert "marks as keyframes" in reasons(hr.video(clip, keyframes=True))["a.mkv#"]
+
+
 def test_rates_go_by_the_time_of_the_clip(tmp_path: Path) -> None:
     """Not by the number of the frame: of a clip of changing rate, `fps` takes the first frame in each part of a second."""
     clip = make(tmp_path / "a.mkv", codec="ffv1", times=[0, 40, 45, 500, 510, 520, 60000, 60040, 60041])
@@ -234,6 +257,44 @@ def test_a_clip_that_is_cut_short(tmp_path: Path) -> None:
     result, answers = run(hr.video(cut))
     assert 0 < len(answers) < 40
     assert notes(result)["short_clips"] == 1
+
+
+def test_a_clip_that_changes_while_it_is_decoded(tmp_path: Path) -> None:
+    """Taken away, it still comes to its end; cut off before or meanwhile, it is rejected; the next one comes."""
+    whole = make(
+        tmp_path / "whole.mp4", 100, codec="mjpeg", fmt="yuvj420p", options={"movflags": "faststart"}
+    ).read_bytes()
+    folder = tmp_path / "in"
+    make(folder / "z.mp4", 3)
+    clip = folder / "a.mp4"
+    for size, change in [
+        (len(whole) * 3 // 4, clip.unlink),
+        (len(whole), lambda: os.truncate(clip, len(whole) * 3 // 4)),
+    ]:
+        clip.write_bytes(whole[:size])
+        entries = hr.video(folder).entries()
+        assert next(entries).id == "a.mp4#0"
+        change()
+        found = [(entry.id, entry.refused) for entry in entries]
+        assert 40 < len(found) < 90
+        assert found[-4][1].startswith("video.cut_short: ")
+        assert found[-3:] == [(f"z.mp4#{number}", "") for number in range(3)]
+
+
+def test_only_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To open a pipe would be to wait for who writes into it; it is rejected, and the next clip comes."""
+    make(tmp_path / "in" / "c.mp4", 3)
+    os.mkfifo(tmp_path / "in" / "b.mp4")
+    really_open = av.open
+
+    def open_file(path: str, **options: Any) -> Any:
+        assert "b.mp4" not in path
+        return really_open(path, **options)
+
+    monkeypatch.setattr(av, "open", open_file)
+    result, answers = run(hr.video(tmp_path / "in"))
+    assert (result.counters.rejected, sorted(answers)) == (1, ["c.mp4#0", "c.mp4#1", "c.mp4#2"])
+    assert reasons(hr.video(tmp_path / "in"))["b.mp4#"].startswith("video.open: it is a pipe")
 
 
 def test_garbage_in_the_middle(tmp_path: Path) -> None:
