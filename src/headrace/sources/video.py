@@ -74,13 +74,16 @@ class Video(FiniteSource):
                     f"{path} is an address, and only files are read: live streams are not there yet; save a clip first, for "
                     "example with ffmpeg"
                 )
-        check(isinstance(every, int) and every >= 1, "every", every, "a whole number >= 1")
-        check(fps is None or 0 < fps < 100_000, "fps", fps, "a number of frames per second > 0, or None")
+        check(_is_whole(every) and every >= 1, "every", every, "a whole number >= 1")
+        check(fps is None or _is_rate(fps), "fps", fps, "a number of frames per second > 0, or None")
+        check(isinstance(keyframes, bool), "keyframes", keyframes, "True or False")
         check(every == 1 or fps is None, "fps", fps, "None beside every: one of them chooses the frames")
         self._paths = [Path(path) for path in given]
         rate = None if fps is None else Fraction(fps).limit_denominator(1000)
         check(rate is None or rate > 0, "fps", fps, "at least one frame in 1,000 seconds")
         self._choice = Choice(every, rate, keyframes, _read_size(size))
+        self._found: dict[str, Path] | None = None
+        """The clips of the run that is about to begin: found, and what is left out told, once."""
         self._reader: ReadAhead[_Counted] | None = None
         self._totals: Mapping[str, int] = {}
 
@@ -102,11 +105,12 @@ class Video(FiniteSource):
 
     def parts(self) -> Iterator[Entry]:
         """Return the clips, with what tells that one is another file than before."""
-        return (Entry(name, path, _version(path)) for name, path in self._clips().items())
+        self._found = self._find_clips()
+        return (Entry(name, path, _version(path)) for name, path in self._found.items())
 
     def job_ids(self) -> Callable[[str], bool]:
         """Return what tells whether a frame may have an id."""
-        names = self._clips().keys()
+        names = self._known_clips().keys()
         return lambda item: _split(item)[0] in names
 
     def entries(self) -> Iterator[Entry]:
@@ -116,19 +120,21 @@ class Video(FiniteSource):
             SourceError: If there is no clip; names the path.
             MissingExtra: If PyAV is not installed.
         """
-        return (entry for entry, _ in self._read(self._clips(), None) if entry is not None)
+        return (entry for entry, _ in self._read(self._find_clips(), None) if entry is not None)
 
     def remaining(self) -> Iterator[Entry | None]:
         """Return the frames of a run, read ahead."""
         load_av()
         self._totals = {}
-        self._reader = ReadAhead(self._read(self._clips(), self._work_list), _DEPTH, "video")
+        clips = self._known_clips()
+        self._found = None  # the next run may find others
+        self._reader = ReadAhead(self._read(clips, self._work_list), _DEPTH, "video")
         return self._take_counted(self._reader)
 
     def follow(self, work_list: WorkList | None) -> None:
         """Give out what a work list leaves, its suspects in the order in which they are decoded."""
         if work_list is not None:
-            places = {name: place for place, name in enumerate(self._clips())}
+            places = {name: place for place, name in enumerate(self._known_clips())}
             order = {one.id: _split(one.id) for one in work_list.entries}
             ordered = sorted(work_list.entries, key=lambda one: (places[order[one.id][0]], order[one.id][1] or 0))
             work_list = replace(work_list, entries=ordered)
@@ -149,14 +155,20 @@ class Video(FiniteSource):
     def close(self) -> None:
         """End it; what was decoded ahead is dropped, and not counted."""
         super().close()
+        self._found = None
         if self._reader is not None:
             self._reader.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the state of a run behind when pickled."""
-        return {**super().__getstate__(), "_reader": None, "_totals": {}}
+        return {**super().__getstate__(), "_found": None, "_reader": None, "_totals": {}}
 
-    def _clips(self) -> dict[str, Path]:
+    def _known_clips(self) -> dict[str, Path]:
+        if self._found is None:
+            self._found = self._find_clips()
+        return self._found
+
+    def _find_clips(self) -> dict[str, Path]:
         """Return {name: file}, sorted; names are relative to the folder that holds all that was named."""
         found = [find_files(path, patterns=VIDEO_PATTERNS) for path in self._paths]
         roots = [os.path.abspath(root) for _, root in found]
@@ -266,11 +278,19 @@ def _split(item: str) -> tuple[str, int | None]:
     return (parts["clip"], int(parts["number"]) if parts["number"] else None) if parts else ("", None)
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_rate(value: object) -> bool:
+    return isinstance(value, int | float | Fraction) and not isinstance(value, bool) and 0 < value < 100_000
+
+
 def _read_size(size: tuple[int, int] | int | None) -> tuple[int, int] | None:
     if size is None:
         return None
-    pair = (size, size) if isinstance(size, int) else tuple(size)
-    is_pair = len(pair) == 2 and all(isinstance(side, int) and 1 <= side <= 16_384 for side in pair)
+    pair = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, Sequence) else ()
+    is_pair = len(pair) == 2 and all(_is_whole(side) and 1 <= side <= 16_384 for side in pair)
     check(is_pair, "size", size, "(width, height) in pixels from 1 to 16,384, one number for a square, or None")
     return pair[0], pair[1]
 

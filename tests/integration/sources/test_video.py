@@ -499,12 +499,29 @@ def test_addresses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("paths", "options", "said"), [
     ([], {}, "paths"), ("rtsp://camera/1", {}, "live streams are not there yet"), ("a.mp4", {"every": 2, "fps": 3}, "fps"),
-    ("a.mp4", {"fps": 0}, "fps"), ("a.mp4", {"size": (3, 0)}, "size"), ("a.mp4", {"size": (1, 2, 3)}, "size"),
+    ("a.mp4", {"fps": "5"}, "fps = '5'"), ("a.mp4", {"keyframes": "no"}, "keyframes = 'no'.*True or False"),
+    ("a.mp4", {"size": True}, "size = True"), ("a.mp4", {"size": 1.5}, "size = 1.5"),
+    ("a.mp4", {"every": True}, "every = True"), ("a.mp4", {"fps": 0}, "fps"),
+    ("a.mp4", {"size": (3, 0)}, "size"), ("a.mp4", {"size": (1, 2, 3)}, "size"),
 ])  # fmt: skip
 def test_settings_are_checked(paths: Any, options: dict[str, Any], said: str) -> None:
     """Before any file is opened."""
     with pytest.raises(SettingsError, match=said):
         hr.video(paths, **options)
+
+
+def test_clips_are_looked_for_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In each start of a run, so that what is left out is told once; the next start finds what came since."""
+    folder, out = tmp_path / "in", tmp_path / "out.jsonl"
+    make(folder / "a.mp4", 3)
+    (folder / ".hidden").mkdir()
+    pipeline = hr.Pipeline(hr.video(folder), stages=[hr.stage("see", number_of)], delivery=hr.jsonl(out))
+    hr.run(pipeline, limit=1)
+    assert caplog.text.count("hidden folders: 1") == 1
+    make(folder / "b.mp4", 2)
+    hr.run(pipeline, resume=True)
+    assert caplog.text.count("hidden folders: 1") == 2
+    assert sorted(ids(out)) == ["a.mp4#0", "a.mp4#1", "a.mp4#2", "b.mp4#0", "b.mp4#1"]
 
 
 def test_no_clip_is_an_error(tmp_path: Path) -> None:
