@@ -66,7 +66,7 @@ def run_kills(folder: Path, kills: int) -> dict[str, int]:
     for number in range(_NUM_ITEMS):
         got = cache.get(make_key(b"kills", str(number)))
         wrong.value += got is not None and got[0] != content(number)
-    left = len(list((folder / "tmp").iterdir()))
+    left = len(list((cache.folder / "tmp").iterdir()))
     return {
         **found, "lookups": seen.value, "wrong": wrong.value, "damaged": cache.num_damaged, "files_left": left,
         "room_not_of_files": abs(cache.num_bytes - _bytes_of_files(folder)),
@@ -100,7 +100,7 @@ def _bytes_while_stopped(folder: Path, pid: int) -> int:
 
 def _bytes_of_files(folder: Path) -> int:
     size = 0
-    for path in folder.glob("??/*"):
+    for path in folder.glob("*/??/*"):
         with contextlib.suppress(FileNotFoundError):
             size += -(-path.stat().st_size // 4_096) * 4_096
     return size

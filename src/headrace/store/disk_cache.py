@@ -1,9 +1,12 @@
 """A cache in a folder, for all processes of this machine: never a wrong byte, never more than its limit.
 
-    FOLDER/ab/cdef...       an entry, named by its key: a line of JSON (kind, shape, length, CRC-32, key), and the content
-    FOLDER/tmp/...          entries that are being written, each locked by who writes it
-    FOLDER/usage            bytes in use; changed under its lock
-    FOLDER/claims           one byte per key, locked by who makes it; see `single_flight`
+    FOLDER/headrace-cache-1/        all that it writes; nothing beside it is ever touched
+        headrace-cache              says that the folder is one: without it a folder that is not empty is refused
+        ab/cdef...                  an entry, named by its key: a line of JSON (kind, shape, length, CRC-32, key), and the content
+        tmp/...                     entries that are being written, each locked by who writes it
+        usage                       bytes in use; changed under its lock
+        users                       locked by all who use it
+        claims                      one byte per key, locked by who makes it; see `single_flight`
 
 How this works. Room is taken in `usage` before a byte is written, and an entry appears by being renamed. So a process that is
 killed leaves at most room that nobody uses and a file in `tmp` without a lock; whoever opens the folder next removes the file,
@@ -19,6 +22,8 @@ import itertools
 import logging
 import os
 import random
+import re
+import stat
 import struct
 import threading
 import zlib
@@ -43,6 +48,12 @@ _USAGE = struct.Struct("<q")
 _LEAST_FREE = 1 << 30
 #: Of an entry: one call of the system reads it.
 _LARGEST = 1 << 30
+_OWN = f"headrace-cache-{_VERSION}"
+_MARK = "headrace-cache"
+#: What is removed has such a name: of a folder of entries, of an entry, and of one that is being written.
+_FOLDER_NAME = re.compile(r"[0-9a-f]{2}")
+_ENTRY_NAME = re.compile(r"[0-9a-f]{62}")
+_TEMPORARY_NAME = re.compile(r"[0-9]+-[0-9]+-[0-9a-f]{8}")
 _number = itertools.count()
 
 
@@ -67,7 +78,7 @@ class DiskCache:
     """Keeps bytes and arrays in a folder; any thread, any process of this machine.
 
     Args:
-        folder: Created if missing; only its owner may write into it.
+        folder: Created if missing; only its owner may write into it. What it holds beside the cache stays as it is.
         limit_bytes: Of all entries together, in whole blocks of 4 KiB as disks count.
 
     Raises:
@@ -82,25 +93,22 @@ class DiskCache:
     is_slow = True
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
-        self.folder = folder
+        self.folder = own = folder / _OWN
         self.is_off = False
         self.num_damaged = 0
         self._limit = limit_bytes
         self._lock = threading.Lock()
         self._admission = Admission(limit_bytes)
         try:
-            for one in (folder, folder / "tmp"):
-                one.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = folder.stat()
-            if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-                raise SettingsError(
-                    f"the cache {folder} can be written by others, who could put anything into it; take a folder of your own "
-                    f"(chmod go-w {folder})"
-                )
+            own.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for one in (folder, own):
+                _refuse_others(one)
+            _mark(own)
+            (own / "tmp").mkdir(mode=0o700, exist_ok=True)
             self._open()
         except OSError as error:
             raise SettingsError(f"the cache {folder} cannot be used: {error.strerror or error}") from None
-        self.flights = SingleFlight(folder / "claims")
+        self.flights = SingleFlight(own / "claims")
 
     def _open(self) -> None:
         self._users = os.open(self.folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -130,7 +138,7 @@ class DiskCache:
         """Return a value and what was noted with it; None if it is not there, or was not what was written."""
         path = self._path(key)
         try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
             return None
         try:
@@ -212,11 +220,11 @@ class DiskCache:
 
     def _evict(self) -> bool:
         """Remove the entry of a folder drawn by lot that was used longest ago; return whether there was one."""
-        folders = [one for one in os.scandir(self.folder) if one.is_dir() and len(one.name) == 2]
+        folders = list(_folders_in(self.folder, _FOLDER_NAME))
         random.shuffle(folders)
         for folder in folders:
             with contextlib.suppress(FileNotFoundError):  # others remove, too
-                found = [(one.stat(), one.path) for one in os.scandir(folder)]
+                found = [(one.stat(), one.path) for one in _files_in(folder, _ENTRY_NAME)]
                 if found:
                     state, path = min(found, key=lambda pair: pair[0].st_mtime_ns)
                     return self._remove(Path(path), state.st_size)
@@ -243,9 +251,9 @@ class DiskCache:
 
     def _remove_dead(self) -> None:
         """Remove what killed processes were writing; what others write now is locked."""
-        for one in list(os.scandir(self.folder / "tmp")):
+        for one in _files_in(self.folder / "tmp", _TEMPORARY_NAME):
             with contextlib.suppress(OSError):
-                handle = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC)
+                handle = os.open(one.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     os.unlink(one.path)
@@ -254,9 +262,9 @@ class DiskCache:
 
     def _entries(self) -> Iterator[tuple[str, int]]:
         """Yield path and size of each entry."""
-        for folder in os.scandir(self.folder):
-            if folder.is_dir() and len(folder.name) == 2:
-                for one in os.scandir(folder):
+        for folder in _folders_in(self.folder, _FOLDER_NAME):
+            for one in _files_in(folder, _ENTRY_NAME):
+                with contextlib.suppress(FileNotFoundError):  # others remove, too
                     yield one.path, one.stat().st_size
 
     @contextlib.contextmanager
@@ -284,6 +292,40 @@ class DiskCache:
     def _path(self, key: bytes) -> Path:
         name = key.hex()
         return self.folder / name[:2] / name[2:]
+
+
+def _refuse_others(folder: Path) -> None:
+    """Refuse a folder into which somebody else may write."""
+    found = folder.lstat() if folder.name == _OWN else folder.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022 or not stat.S_ISDIR(found.st_mode):
+        raise SettingsError(
+            f"the cache {folder} can be written by others, who could put anything into it; take a folder of your own "
+            f"(chmod go-w {folder})"
+        )
+
+
+def _mark(own: Path) -> None:
+    """Say in a folder that it is a cache; refuse one that is something else."""
+    mark = own / _MARK
+    if not mark.is_file():
+        names = set(os.listdir(own))
+        # Another process may have marked it meanwhile, and gone on.
+        if names and not mark.is_file():
+            raise SettingsError(
+                f"{own} is not a cache of headrace (it holds {min(names)} and no file {_MARK}), so that nothing in it may be "
+                "removed; take another folder for the cache, or move that one away"
+            )
+    mark.touch(mode=0o600)
+
+
+def _folders_in(folder: Path, name: re.Pattern[str]) -> list[Path]:
+    return [
+        Path(one.path) for one in os.scandir(folder) if name.fullmatch(one.name) and one.is_dir(follow_symlinks=False)
+    ]
+
+
+def _files_in(folder: Path, name: re.Pattern[str]) -> list[os.DirEntry[str]]:
+    return [one for one in os.scandir(folder) if name.fullmatch(one.name) and one.is_file(follow_symlinks=False)]
 
 
 def _blocks(size: int) -> int:

@@ -91,10 +91,10 @@ def test_room_on_disk_is_that_of_the_files(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path / "cache", 1 << 20)
     for number in range(20):
         cache.put(key_of(number), bytes(5_000), None)
-    files = [path for path in (tmp_path / "cache").glob("??/*") if path.parent.name != "tmp"]
+    files = list((tmp_path / "cache" / "headrace-cache-1").glob("??/*"))
     assert cache.num_bytes == 20 * 8_192 == sum(-(-path.stat().st_size // 4_096) * 4_096 for path in files)
     assert DiskCache(tmp_path / "cache", 1 << 20).num_bytes == cache.num_bytes
-    (tmp_path / "cache" / "usage").write_bytes(b"garbage!")
+    (cache.folder / "usage").write_bytes(b"garbage!")
     del cache
     assert DiskCache(tmp_path / "cache", 1 << 20).num_bytes == 20 * 8_192
 
@@ -140,6 +140,37 @@ def test_a_folder_of_others_is_refused(tmp_path: Path) -> None:
         DiskCache(tmp_path / "cache", 1 << 20)
 
 
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    """Beside the cache, and within it what has no name of its own: whether it opens, counts or lets go."""
+    own = tmp_path / "headrace-cache-1"
+    DiskCache(tmp_path, 100_000)
+    foreign = [
+        folder / name
+        for folder in (tmp_path, own, own / "tmp", tmp_path / "tmp", tmp_path / "db", own / "db")
+        for name in ("thesis.txt", "usage.bak", "ab")
+    ] + [tmp_path / "usage", tmp_path / "claims"]
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"mine")
+        os.utime(path, (0, 0))
+    cache = DiskCache(tmp_path, 100_000)
+    cache._admission.evicts = True
+    for number in range(300):
+        cache.put(bytes([0xDB]) + key_of(number)[1:], bytes(9_000), None)
+    assert cache.get(bytes([0xDB]) + key_of(299)[1:]) is not None
+    assert [path.read_bytes() for path in foreign] == [b"mine"] * len(foreign)
+
+
+def test_a_folder_that_is_something_else_is_refused(tmp_path: Path) -> None:
+    """As far as that shows: it has the cache's name, and holds what the cache did not write."""
+    own = tmp_path / "headrace-cache-1"
+    own.mkdir()
+    (own / "usage").write_bytes(b"mine")
+    with pytest.raises(SettingsError, match="is not a cache of headrace"):
+        DiskCache(tmp_path, 1 << 20)
+    assert (own / "usage").read_bytes() == b"mine"
+
+
 def test_a_full_disk_turns_writing_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -156,7 +187,7 @@ def test_a_full_disk_turns_writing_off(
     assert cache.get(key_of(0)) == (b"first", None)
     assert cache.num_bytes == 4_096
     assert caplog.text.count("takes no more (No space left on device)") == 1
-    assert not list((tmp_path / "cache" / "tmp").iterdir())
+    assert not list((cache.folder / "tmp").iterdir())
 
 
 def lookups(admission: Admission, numbers: Any, size: int = 100) -> None:
