@@ -3,7 +3,8 @@
 How this works. The first of these stages that an item comes to looks its result up, in the cache of the last stage first. If it
 is there, the value goes on from there, and the stages up to that one pass it by. Else the item claims the key, so that others
 that want the same wait for it (`store.single_flight`); each stage with a cache keeps what it made, and the claim ends. A
-failure on the way ends it, too, as does the item's end, whatever ends it. What an item has to do with caches is its `flight`.
+failure on the way ends it, too, as does the item's end, whatever ends it. What an item has to do with caches is its `flight`;
+one that goes back to a station's beginning for another try goes back to the flight that it had there.
 
 Memory caches live as long as the process: the next run over the same items finds them.
 """
@@ -58,8 +59,6 @@ class StageCache:
 class Flight:
     """What caches have to do with one item."""
 
-    entry: int
-    """Place of the stage that looked it up."""
     found: str | None = None
     """What tells its content from others; None: nothing does, or it is over."""
     until: int = -1
@@ -122,8 +121,6 @@ class _Cached:
             result = yield from begin()
         except BaseException:
             flight.end()
-            if flight.entry == self._place:
-                item.flight = None  # the next try looks again: somebody else may have it by then
             raise
         if self._place in flight.missing:
             yield from self._keep(item, flight, result)
@@ -131,7 +128,7 @@ class _Cached:
 
     def _look_up(self, item: Any) -> Call[tuple[Flight, Any]]:
         """Return an item's flight, and a value that was found."""
-        flight = Flight(self._place)
+        flight = Flight()
         for cache in self._caches.caches:
             found = identity(item.job.payload, is_immutable=cache.setting.is_immutable)
             if found is None:

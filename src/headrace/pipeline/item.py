@@ -106,7 +106,7 @@ class Item:
         sequence: Order of receipt.
         arrived, queue_depth: Set by the queue that holds it.
         tries, first_try_ns: In the present station, for its retry policy.
-        entry: Value, size and shape key with which it entered the present station; a retry starts from there.
+        entry: Value, size, shape key and flight with which it entered the present station; a retry starts from there.
         kept: The result that an earlier delivery of the job left; None for none.
         error: Why the last stage failed; None while all is well.
         timings: Passages through the stages of the present station.
@@ -177,7 +177,7 @@ class Item:
         self.queue_depth = 0
         self.tries = 0
         self.first_try_ns = 0
-        self.entry: tuple[Any, int, str | None] | None = None
+        self.entry: tuple[Any, int, str | None, Any] | None = None
         self.kept: Kept | None = None
         self.error: ItemError | None = None
         self.timings: list[StageTiming] = []

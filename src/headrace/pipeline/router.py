@@ -172,7 +172,8 @@ class Router:
             return
         drop_frames(error)
         if item.entry is not None:
-            item.value, item.num_bytes, item.shape_key = item.entry
+            # The flight with the value: one that began here passes stages by whose result is given up with it.
+            item.value, item.num_bytes, item.shape_key, item.flight = item.entry
         if station.retries_in_place:
             pause(delay)  # the worker tries again itself
             return

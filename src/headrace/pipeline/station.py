@@ -480,7 +480,7 @@ class Station:
         arrivals = []
         for item in items:
             item.error = None
-            item.entry = (item.value, item.num_bytes, item.shape_key)
+            item.entry = (item.value, item.num_bytes, item.shape_key, item.flight)
             if not item.tries:
                 item.first_try_ns = now
             item.tries += 1

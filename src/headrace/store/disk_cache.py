@@ -2,7 +2,7 @@
 
     FOLDER/headrace-cache-1/        all that it writes; nothing beside it is ever touched
         headrace-cache              says that the folder is one: without it a folder that is not empty is refused
-        ab/cdef...                  an entry, named by its key: a line of JSON (kind, shape, length, CRC-32, key), and the content
+        ab/cdef...                  an entry, named by its key: a line of JSON (kind, shape, length, CRC-32, key), the content
         tmp/...                     entries that are being written, each locked by who writes it
         usage                       bytes in use; changed under its lock
         users                       locked by all who use it

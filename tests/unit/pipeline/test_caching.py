@@ -140,6 +140,31 @@ def test_a_rejection_is_not_kept_and_holds_nobody_up(kind: str, files: Path, tmp
         assert CALLS[b"bad"] == times
 
 
+@pytest.mark.parametrize("executor", ["inline", "thread"])
+def test_another_try_after_a_hit_gives_the_result(executor: str, files: Path) -> None:
+    """Not what came into the station: what was found is given up with the try that found it."""
+    failed: list[str] = []
+
+    def behind(data: bytes) -> bytes:
+        if len(failed) < times:
+            failed.append(hr.current_jobs()[0].id)
+            raise ConnectionError("busy")
+        return data
+
+    settings = ['double.cache="memory:10MB"', f'double.executor="{executor}"', 'behind.executor="inline"']
+    settings += ["fetch.attempts=3", "double.attempts=3"]
+    for times in (0, 2):
+        kept = hr.collect()
+        stages = [hr.fetch("fetch"), hr.stage("double", double, deterministic=True), hr.stage("behind", behind)]
+        result = hr.run(
+            hr.Pipeline(hr.folder(files / "00.jpg"), stages=stages, delivery=kept), Plan().with_settings(settings)
+        )
+        assert dict(kept.results) == {"00.jpg": b"picture 0" * 2}
+    assert failed == ["00.jpg"] * 2
+    assert CALLS == {b"picture 0": 1}
+    assert result.counters.notes["double.cache_hits"] == (3 if executor == "inline" else 1)
+
+
 def test_a_cache_that_is_full_leaves_results_as_they_are(files: Path, tmp_path: Path) -> None:
     """What finds no room is made each time, and counted."""
     for number in range(12):
