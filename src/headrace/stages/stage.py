@@ -17,7 +17,7 @@ from headrace.base.protocols import Model
 from headrace.base.records import Job
 from headrace.base.settings import refuse_options
 from headrace.base.signature import check_takes
-from headrace.store.cache_key import hash_code
+from headrace.store.code_hash import hash_code
 
 Role = Literal["map", "fan_out", "join", "deliver"]
 
@@ -157,7 +157,11 @@ class FunctionStage(Stage):
 
     def recipe(self, plan: Plan) -> Mapping[str, Any] | None:
         """Return the hash of the function, if it is said to be deterministic."""
-        return {"code": hash_code(self.function, f"stage {self.name}")} if self.deterministic else None
+        if not self.deterministic:
+            return None
+        # Of a module, what runs behind its preprocess is another stage's.
+        others = ("load", "process", "postprocess") if self.work == "preprocess" else ()
+        return {"code": hash_code(self.function, f"stage {self.name}", others)}
 
     def open(self, context: StageContext) -> Callable[[Any], Any]:
         """Return the function itself."""

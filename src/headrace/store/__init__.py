@@ -6,8 +6,8 @@ one sample by their stem; `shards` finds the shards that a user names and lists 
 at random. For writing: `naming` gives members their names, `turns` keeps the order in which they are written, `shard_writer`
 adds members to one shard, and `manifest` says what a packed folder holds.
 
-What a Plan keeps of results is apart: `cache_key` says under what, `memory_cache` and `disk_cache` where, `admission` what
-a full one does, `single_flight` who makes what is missing.
+What a Plan keeps of results is apart: `cache_key` and `code_hash` say under what, `memory_cache` and `disk_cache` where,
+`admission` what a full one does, `single_flight` who makes what is missing.
 
 A tar shard is readable by every tar tool, and by WebDataset. See decision 0065.
 """
