@@ -246,7 +246,7 @@ def _open_store(name: str, setting: CacheSetting) -> MemoryCache | DiskCache:
     folder: Path | None = setting.folder.absolute() if setting.folder is not None else None
     key = (folder or name, setting.limit_bytes)
     with _stores_lock:
-        if key not in _stores:
+        if key not in _stores or _stores[key].is_off:  # its disk may have room again by now
             limit = setting.limit_bytes
             _stores[key] = MemoryCache(limit) if folder is None else DiskCache(folder, limit)
         return _stores[key]

@@ -19,9 +19,17 @@ def size_of(value: Any) -> int | None:
     """Return the bytes of a value that a cache can keep; None: it is of another kind."""
     if isinstance(value, bytes):
         return len(value)
-    if type(value) is np.ndarray and not value.dtype.hasobject:
+    if type(value) is np.ndarray and not value.dtype.hasobject and _is_said_by_name(value.dtype):
         return value.nbytes
     return None
+
+
+def _is_said_by_name(dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype can be written down; those with fields, and those of other packages, read back as another one."""
+    try:
+        return np.dtype(dtype.str) == dtype
+    except TypeError:
+        return False
 
 
 class MemoryCache:

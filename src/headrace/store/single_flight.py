@@ -107,7 +107,10 @@ class SingleFlight:
         process, handle = self._handle
         if process != os.getpid():  # after a fork the parent's locks would count as one's own
             assert self._file is not None
-            handle = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                handle = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError:  # its folder was removed, or no file can be opened: then each process makes its own
+                return True
             self._handle = (os.getpid(), handle)
         place = int.from_bytes(key[:7], "big")
         # struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid. Of the open file, not of the process (OFD).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -62,6 +63,7 @@ def test_what_was_kept_comes_back_equal(kind: str, tmp_path: Path) -> None:
             assert found == value
     assert not cache.put(key_of(99), {"no": "array"}, None)
     assert not cache.put(key_of(98), np.array([object()]), None)
+    assert not cache.put(key_of(97), np.zeros(2, [("a", "i4"), ("b", "f4")]), None)
 
 
 def test_a_buffer_that_is_used_again_does_not_change_what_is_kept() -> None:
@@ -189,6 +191,23 @@ def test_a_full_disk_turns_writing_off(
     assert cache.num_bytes == 4_096
     assert caplog.text.count("takes no more (No space left on device)") == 1
     assert not list((cache.folder / "tmp").iterdir())
+
+
+def test_a_folder_that_was_removed_ends_the_cache_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With one error; items are made."""
+    cache = DiskCache(tmp_path / "cache", 1 << 20)
+    shutil.rmtree(tmp_path / "cache")
+    for number in range(2):
+        claim = cache.flights.claim(key_of(number))
+        assert claim is not None
+        assert cache.flights.claim(key_of(number)) is None
+        assert cache.get(key_of(number)) is None
+        assert not cache.put(key_of(number), b"made", None)
+        claim.release()
+    assert cache.is_off
+    assert caplog.text.count("takes no more") == 1
 
 
 def lookups(admission: Admission, numbers: Any, size: int = 100) -> None:
