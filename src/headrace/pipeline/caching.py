@@ -249,4 +249,5 @@ def _open_store(name: str, setting: CacheSetting) -> MemoryCache | DiskCache:
         if key not in _stores or _stores[key].is_off:  # its disk may have room again by now
             limit = setting.limit_bytes
             _stores[key] = MemoryCache(limit) if folder is None else DiskCache(folder, limit)
+        _stores[key].begin()
         return _stores[key]

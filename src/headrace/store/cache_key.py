@@ -62,5 +62,10 @@ def digest_recipe(steps: Sequence[Mapping[str, Any]], version: str) -> bytes:
 
 
 def make_key(recipe: bytes, found: str) -> bytes:
-    """Return the key of a result: 32 bytes."""
-    return hashlib.sha256(recipe + found.encode("utf-8", "surrogatepass")).digest()
+    """Return the key of a result: 32 bytes, of which the last four tell what was done; see `is_of_other_work`."""
+    return hashlib.sha256(recipe + found.encode("utf-8", "surrogatepass")).digest()[:28] + recipe[:4]
+
+
+def is_of_other_work(key: bytes, other: bytes) -> bool:
+    """Return whether something else was done for the result of one key than for that of another."""
+    return key[-4:] != other[-4:]

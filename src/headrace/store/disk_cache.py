@@ -26,8 +26,9 @@ import re
 import stat
 import struct
 import threading
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ import numpy as np
 
 from headrace.base.errors import SettingsError
 from headrace.store.admission import Admission
+from headrace.store.cache_key import is_of_other_work
 from headrace.store.memory_cache import size_of
 from headrace.store.single_flight import SingleFlight
 
@@ -48,6 +50,8 @@ _USAGE = struct.Struct("<q")
 _LEAST_FREE = 1 << 30
 #: Of an entry: one call of the system reads it.
 _LARGEST = 1 << 30
+#: Files have times that are this much too early at most.
+_CLOCK_STEP_NS = 20_000_000
 _OWN = f"headrace-cache-{_VERSION}"
 _MARK = "headrace-cache"
 #: What is removed has such a name: of a folder of entries, of an entry, and of one that is being written.
@@ -97,6 +101,7 @@ class DiskCache:
         self.is_off = False
         self.num_damaged = 0
         self._limit = limit_bytes
+        self.begin()
         self._lock = threading.Lock()
         self._admission = Admission(limit_bytes)
         try:
@@ -109,6 +114,11 @@ class DiskCache:
         except OSError as error:
             raise SettingsError(f"the cache {folder} cannot be used: {error.strerror or error}") from None
         self.flights = SingleFlight(own / "claims")
+
+    def begin(self) -> None:
+        """Begin another run: entries of other work that nobody uses from now on may go."""
+        self._began_ns = time.time_ns() - _CLOCK_STEP_NS
+        self._has_stale = True
 
     def _open(self) -> None:
         self._users = os.open(self.folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -142,10 +152,11 @@ class DiskCache:
         except OSError:
             return None
         try:
-            size = os.fstat(handle).st_size
+            state = os.fstat(handle)
+            size = state.st_size
             content = bytearray(size)
             found = _decode(content, key) if os.preadv(handle, [content], 0) == size else None
-            if found is not None and self._admission.evicts:
+            if found is not None and (self._admission.evicts or state.st_mtime_ns < self._began_ns):
                 os.utime(handle)
         except OSError:
             found, size = None, 0
@@ -176,7 +187,7 @@ class DiskCache:
             return False
 
     def _write(self, path: Path, parts: list[Any], size: int) -> bool:
-        if not self._reserve(_blocks(size)):
+        if not self._reserve(_blocks(size), bytes.fromhex(path.parent.name + path.name)):
             return False
         temporary = self.folder / "tmp" / f"{os.getpid()}-{next(_number)}-{random.getrandbits(32):08x}"
         is_kept = False
@@ -200,8 +211,8 @@ class DiskCache:
                 self._give_back(_blocks(size))
         return is_kept
 
-    def _reserve(self, size: int) -> bool:
-        """Take room, making some where that is the policy; return whether there is."""
+    def _reserve(self, size: int, key: bytes) -> bool:
+        """Take room for a key, making some where that may be; return whether there is."""
         if size > self._limit:
             return False
         state = os.statvfs(self.folder)
@@ -214,17 +225,28 @@ class DiskCache:
                 if used + size <= self._limit:
                     self._write_usage(used + size)
                     return True
-            if not self._admission.evicts or not self._evict():
+            if not self._evict(key):
                 return False
         return False
 
-    def _evict(self) -> bool:
-        """Remove the entry of a folder drawn by lot that was used longest ago; return whether there was one."""
+    def _evict(self, key: bytes) -> bool:
+        """Remove what makes room for a key; return whether there was something."""
+        # What an edit of the program left behind goes first, whatever the policy.
+        if self._has_stale and self._evict_oldest(
+            lambda used_ns, path: used_ns < self._began_ns and is_of_other_work(bytes.fromhex(path[-8:]), key)
+        ):
+            return True
+        self._has_stale = False
+        return self._admission.evicts and self._evict_oldest(lambda used_ns, path: True)
+
+    def _evict_oldest(self, may_go: Callable[[int, str], bool]) -> bool:
+        """Remove of a folder drawn by lot what was used longest ago; return whether there was one that may go."""
         folders = list(_folders_in(self.folder, _FOLDER_NAME))
         random.shuffle(folders)
         for folder in folders:
             with contextlib.suppress(FileNotFoundError):  # others remove, too
                 found = [(one.stat(), one.path) for one in _files_in(folder, _ENTRY_NAME)]
+                found = [(state, path) for state, path in found if may_go(state.st_mtime_ns, path)]
                 if found:
                     state, path = min(found, key=lambda pair: pair[0].st_mtime_ns)
                     return self._remove(Path(path), state.st_size)

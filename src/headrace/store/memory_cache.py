@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from headrace.store.admission import Admission
+from headrace.store.cache_key import is_of_other_work
 from headrace.store.single_flight import SingleFlight
 
 #: What an entry costs beyond its content.
@@ -52,8 +53,16 @@ class MemoryCache:
         self.num_bytes = 0
         self._limit = limit_bytes
         self._lock = threading.Lock()
-        self._entries: OrderedDict[bytes, tuple[Any, Any, int]] = OrderedDict()
+        self._run = 0
+        self._has_stale = False
+        self._entries: OrderedDict[bytes, tuple[Any, Any, int, int]] = OrderedDict()
         self._admission = Admission(limit_bytes)
+
+    def begin(self) -> None:
+        """Begin another run: entries of other work that it does not use may go."""
+        with self._lock:
+            self._run += 1
+            self._has_stale = True
 
     def get(self, key: bytes) -> tuple[Any, Any] | None:
         """Return a value, which is the caller's own, and what was noted with it; None if it is not there."""
@@ -61,6 +70,7 @@ class MemoryCache:
             found = self._entries.get(key)
             if found is None:
                 return None
+            self._entries[key] = (*found[:3], self._run)
             self._entries.move_to_end(key)
             self._admission.follow(key, found[2])
         value = found[0]
@@ -78,10 +88,9 @@ class MemoryCache:
                 return True
             if size > self._limit:
                 return False
-            while self._admission.evicts and self.num_bytes + size > self._limit:
-                self.num_bytes -= self._entries.popitem(last=False)[1][2]
-            if self.num_bytes + size > self._limit:
-                return False
+            while self.num_bytes + size > self._limit:
+                if not self._let_go(key):
+                    return False
             self.num_bytes += size
         # Copied outside of the lock: it may be in a buffer that its stage uses again.
         kept = np.array(value, order="C") if isinstance(value, np.ndarray) else value
@@ -89,5 +98,19 @@ class MemoryCache:
             if key in self._entries:
                 self.num_bytes -= size
             else:
-                self._entries[key] = (kept, note, size)
+                self._entries[key] = (kept, note, size, self._run)
+        return True
+
+    def _let_go(self, key: bytes) -> bool:
+        """Remove what makes room for a key; return whether there was something."""
+        going = None
+        if self._has_stale:  # what an edit of the program left behind goes first, whatever the policy
+            entries = self._entries.items()
+            going = next((one for one, entry in entries if entry[3] != self._run and is_of_other_work(one, key)), None)
+            self._has_stale = going is not None
+        if going is None and self._admission.evicts:
+            going = next(iter(self._entries), None)
+        if going is None:
+            return False
+        self.num_bytes -= self._entries.pop(going)[2]
         return True

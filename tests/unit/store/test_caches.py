@@ -89,6 +89,27 @@ def test_the_limit_is_never_exceeded(kind: str, evicts: bool, tmp_path: Path) ->
     assert not cache.put(key_of(100), bytes(300_000), None)
 
 
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+def test_what_an_edit_left_behind_makes_room(kind: str, tmp_path: Path) -> None:
+    """In the next run, oldest first; what that run uses stays, as does what is of the same work."""
+    cache = make(kind, tmp_path, 200_000)
+    keys = {work: [make_key(work, str(number)) for number in range(40)] for work in (b"old ", b"used", b"new ")}
+    for key in keys[b"old "][:10] + keys[b"used"][:5]:
+        assert cache.put(key, bytes(9_000), None)
+    assert not all(cache.put(key, bytes(9_000), None) for key in keys[b"new "])  # in the same run nothing goes
+    num_new = sum(cache.get(key) is not None for key in keys[b"new "])
+    cache.begin()
+    if kind == "disk":
+        for key in keys[b"old "][:10] + keys[b"used"][:5]:
+            os.utime(cache._path(key), (1, 1))
+    assert all(cache.get(key) is not None for key in keys[b"used"][:5])
+    kept = [cache.put(key, bytes(9_000), None) for key in keys[b"new "]]
+    assert sum(kept) == num_new + 10
+    assert all(cache.get(key) is not None for key in keys[b"used"][:5])
+    assert not any(cache.get(key) is not None for key in keys[b"old "][:10])
+    assert cache.num_bytes <= 200_000
+
+
 def test_room_on_disk_is_that_of_the_files(tmp_path: Path) -> None:
     """Also for a second user of the folder, and for one that counts again."""
     cache = DiskCache(tmp_path / "cache", 1 << 20)
