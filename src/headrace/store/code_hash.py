@@ -25,7 +25,7 @@ import threading
 import types
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path, PurePath
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -207,7 +207,7 @@ class _Walk:
 
     def _globals_of(self, function: types.FunctionType) -> Held:
         held: Held = []
-        own = function.__builtins__  # type: ignore[attr-defined]
+        own = cast(Any, function).__builtins__  # which not every typeshed knows
         for chain in sorted(set(self._reads(function.__code__, set(function.__code__.co_freevars)))):
             name, value = chain[0], None
             if name == "import":
