@@ -32,3 +32,20 @@ def test_a_part_that_does_not_exist_is_refused() -> None:
     command = [sys.executable, "-m", "benchmarks.train", "--only", "identities"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300, check=False)
     assert (done.returncode, "the parts are identity, cost_us" in done.stderr) == (2, True)
+
+
+def test_planted_mistakes_in_accumulating_are_named() -> None:
+    """Six of six, each by its own name, and nothing in right code that looks most like a mistake."""
+    from benchmarks.train.batch import name_planted
+    from benchmarks.train.batch_recipes import RIGHT
+
+    found = name_planted(RIGHT[-1:])
+    assert (found["planted"], found["named"], found["missed"]) == (6, 6, {})
+    assert (found["right"], found["accused"]) == (1, [])
+
+
+def test_a_trial_above_its_limit_is_killed_and_counted() -> None:
+    """The process that tried it goes on."""
+    from benchmarks.train.batch import count_kills
+
+    assert count_kills(1) == {"tried": 1, "killed": 1, "others": []}
