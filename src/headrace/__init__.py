@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from headrace.profiler.profile import ProfileSettings, profile
     from headrace.sources.folder import Folder as folder
     from headrace.sources.items import Items as items
+    from headrace.sources.live_video import LiveVideo as live_video
     from headrace.sources.objects import Objects as objects
     from headrace.sources.queue_source import QueueSource as queue
     from headrace.sources.shards import Shards as shards
@@ -116,6 +117,7 @@ _WHERE = {
     "items": "headrace.sources.items:Items",
     "join": "headrace.stages.stage",
     "jsonl": "headrace.delivery.jsonl:JsonLines",
+    "live_video": "headrace.sources.live_video:LiveVideo",
     "loader": "headrace.store.loader:Loader",
     "nms": "headrace.stages.postprocess",
     "objects": "headrace.sources.objects:Objects",
@@ -174,6 +176,7 @@ __all__ = [
     "items",
     "join",
     "jsonl",
+    "live_video",
     "loader",
     "nms",
     "note_placement",

@@ -50,6 +50,7 @@ _LIST = "headrace.sources.urls:UrlList"
 #: What `--source` opens beside queues and folders. {scheme: called with the address and `drain`}, {".suffix": with the file}.
 _OBJECTS = "headrace.sources.objects:Objects"
 _VIDEO = "headrace.sources.video"
+_LIVE = "headrace.sources.live_video:open_address"
 SOURCES = Registry(
     "headrace.sources",
     {
@@ -57,6 +58,7 @@ SOURCES = Registry(
         **dict.fromkeys(("s3", "gs", "az"), _OBJECTS),
         **dict.fromkeys((".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi"), f"{_VIDEO}:Video"),
         "video": f"{_VIDEO}:open_address",
+        **dict.fromkeys(("rtsp", "rtsps", "live+http", "live+https", "tcp", "udp"), _LIVE),
     },
     "--source",
     SCHEME_OR_SUFFIX,

@@ -1,17 +1,13 @@
-"""Reads the frames of one video file through PyAV, which is imported here alone.
+"""Reads the frames of one video file.
 
 A file of a stranger can be anything. So only containers of video are opened (a playlist would name other files), over nothing
 but the file system; a decoder may make no picture larger than a Plan's default; and what is damaged is counted, while the
-decoder goes on at the next packet. PyAV is the extra `video`: its wheel holds x264 and x265, which are GPL; see
-docs/decisions/0067-video-by-pyav.md.
+decoder goes on at the next packet.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import logging
-import math
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,8 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from headrace.base.errors import MissingExtra
-from headrace.base.plan import DecodePlan
+from headrace.sources.frames import (
+    MOST_PIXELS,
+    Choice,
+    Chooser,
+    Converter,
+    error_text,
+    find_pictures,
+    list_kinds,
+    load_av,
+    seconds_of,
+    set_up_decoder,
+)
 
 logger = logging.getLogger("headrace")
 
@@ -32,34 +38,11 @@ _CONTAINERS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,m4v,flv,asf,ogg,h264,hevc,av1,obu,ivf,gif,mjpeg,"
     "dv,mxf,wav,mp3,flac"  # sound, to say that there is no picture
 )
-#: The largest picture that is decoded: as large as a Plan allows one file where it says nothing.
-MOST_PIXELS = DecodePlan().max_pixels
 #: Reads in a row that fail before the rest of a file is given up.
 _MOST_FAILURES = 20
-#: A step of time between two frames that is no pause of the camera.
-_JUMP_SECONDS = 10.0
 #: A clip may end this much before the time that its header says: where there is sound, it may last longer than the pictures.
 _SHORT_SECONDS = 1.0
 _SHORT_SECONDS_ALONE = 0.2
-
-
-def load_av() -> Any:
-    """Return PyAV; raises MissingExtra if it is not installed."""
-    try:
-        return importlib.import_module("av")
-    except ImportError:
-        raise MissingExtra("reading video", "video") from None
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which frames are given out, and how large."""
-
-    every: int = 1
-    fps: Fraction | None = None
-    keyframes: bool = False
-    size: tuple[int, int] | None = None
-    """(width, height); None: as decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +76,7 @@ class Clip:
         self._choice = choice
         self._counts = counts
         self._number = 0
-        self._bucket: int | None = None
-        self._first: Fraction | None = None
-        self._time: Fraction | None = None
+        self._chooser = Chooser(choice, counts)
         self._size: tuple[int, int] | None = None
         self._last_error = ""
 
@@ -117,29 +98,26 @@ class Clip:
                 metadata_errors="replace",
             )
         except (av.FFmpegError, OSError, ValueError) as error:
-            yield self._refuse("open", f"it cannot be read as video: {_text(error)}")
+            yield self._refuse("open", f"it cannot be read as video: {error_text(error)}")
             return
         with container:
             yield from self._of_container(av, container, is_wanted)
 
     def _of_container(self, av: Any, container: Any, is_wanted: Callable[[int], bool]) -> Iterator[Frame]:
-        pictures = [one for one in container.streams.video if "attached_pic" not in str(one.disposition)]
-        if not pictures:
-            yield self._refuse("no_stream", f"it holds no video stream, but {_kinds(container)}")
+        stream = find_pictures(container)
+        if stream is None:
+            yield self._refuse("no_stream", f"it holds no video stream, but {list_kinds(container)}")
             return
-        stream = pictures[0]
         if stream.codec_context is None:
             yield self._refuse("codec", "its video is of a codec that PyAV cannot decode")
             return
-        codec = stream.codec_context
-        codec.thread_count = 1  # streams run side by side, not the parts of one
-        codec.options = {"max_pixels": str(MOST_PIXELS)}
-        convert = _Converter(av, self._choice.size)
+        set_up_decoder(stream)
+        convert = Converter(self._choice.size)
         for frame in self._decode(av, container, stream):
             number = self._number
             self._number += 1
             self._counts["decoded"] += 1
-            reason = self._skipped(frame, stream, number) or ("" if is_wanted(number) else "resumed")
+            reason = self._chooser.why_not(frame, stream, number) or ("" if is_wanted(number) else "resumed")
             if reason:
                 self._counts[f"skipped_{reason}"] += 1
                 continue
@@ -159,7 +137,7 @@ class Clip:
                 return
             except (av.FFmpegError, ValueError, MemoryError) as error:
                 self._counts["damaged_packets"] += 1
-                self._last_error = f"; the decoder of {packet.stream.codec_context.name} says {_text(error)!r}"
+                self._last_error = f"; the decoder of {packet.stream.codec_context.name} says {error_text(error)!r}"
                 continue
             yield from frames
 
@@ -178,38 +156,13 @@ class Clip:
             except (av.FFmpegError, OSError, ValueError) as error:
                 failures += 1
                 self._counts["failed_reads"] += 1
-                logger.debug("%s: a read failed: %s", self._name, _text(error))
+                logger.debug("%s: a read failed: %s", self._name, error_text(error))
         last = av.Packet()  # an empty one: give what you still hold
         last.stream = stream
         yield last
 
-    def _skipped(self, frame: Any, stream: Any, number: int) -> str:
-        """Return why a frame is left out; empty: it is not. Counts what is odd about its time."""
-        self._note_time(frame, stream, number)
-        if number % self._choice.every:
-            return "every"
-        if self._choice.fps is not None and self._time is not None:
-            if self._first is None:
-                self._first = self._time
-            bucket = math.floor((self._time - self._first) * self._choice.fps)
-            if bucket == self._bucket:
-                return "fps"
-            self._bucket = bucket
-        return ""
-
-    def _note_time(self, frame: Any, stream: Any, number: int) -> None:
-        before = self._time
-        if frame.pts is None or not frame.time_base:
-            self._counts["times_missing"] += 1
-            self._time = number / stream.average_rate if stream.average_rate else None
-            return
-        self._time = frame.pts * frame.time_base
-        if before is not None:
-            self._counts["times_backwards"] += self._time < before
-            self._counts["times_jumped"] += self._time > before + _JUMP_SECONDS
-
-    def _convert(self, frame: Any, number: int, convert: _Converter) -> Frame:
-        seconds = None if frame.pts is None or not frame.time_base else float(frame.pts * frame.time_base)
+    def _convert(self, frame: Any, number: int, convert: Converter) -> Frame:
+        seconds = seconds_of(frame)
         size = (frame.width, frame.height)
         self._counts["size_changes"] += self._size not in (None, size)
         self._size = size
@@ -217,7 +170,7 @@ class Clip:
         try:
             image = convert(frame)
         except Exception as error:  # whatever it is, it is this frame's
-            reason = f"video.convert: a frame of {size[0]} x {size[1]} {frame.format.name}: {_text(error)}"
+            reason = f"video.convert: a frame of {size[0]} x {size[1]} {frame.format.name}: {error_text(error)}"
             return Frame(number, seconds=seconds, refused=f"{reason}; check what the sender stored")
         return Frame(number, image, seconds, bool(frame.is_corrupt))
 
@@ -231,8 +184,8 @@ class Clip:
             most = f"pictures of more than {MOST_PIXELS:,} pixels are not decoded"
             keys = ", and of this clip only packets that its file marks as keyframes" if self._choice.keyframes else ""
             yield self._refuse("no_frame", f"no frame could be decoded ({most}{keys}){self._last_error}")
-        elif self._time is not None and container.duration is not None and not self._choice.keyframes:
-            self._note_short(container, self._time)
+        elif self._chooser.time is not None and container.duration is not None and not self._choice.keyframes:
+            self._note_short(container, self._chooser.time)
 
     def _note_short(self, container: Any, last: Fraction) -> None:
         """Say that a clip ends before the time of its header."""
@@ -247,26 +200,6 @@ class Clip:
         return Frame(self._number, refused=f"video.{code}: {why}; check what the sender stored")
 
 
-class _Converter:
-    """Makes RGB arrays of frames with one context, which costs a fifth of one for each frame."""
-
-    def __init__(self, av: Any, size: tuple[int, int] | None) -> None:
-        self._reformatter = importlib.import_module("av.video.reformatter").VideoReformatter()
-        self._size = size
-
-    def __call__(self, frame: Any) -> np.ndarray:
-        turns = round(frame.rotation / 90) % 4
-        width, height = self._size or ((frame.width, frame.height) if turns % 2 == 0 else (frame.height, frame.width))
-        if turns % 2:
-            width, height = height, width
-        is_smaller = width * height < frame.width * frame.height
-        made = self._reformatter.reformat(
-            frame, width, height, "rgb24", interpolation="AREA" if is_smaller else "BILINEAR", threads=1
-        )
-        image: np.ndarray = made.to_ndarray()
-        return np.ascontiguousarray(np.rot90(image, turns)) if turns else image
-
-
 def _behind_the_end(stream: Any, size: int) -> int:
     """Return how many packets the index of a stream says lie behind the end of its file; a size below 0 is not known."""
     entries = stream.index_entries
@@ -275,15 +208,3 @@ def _behind_the_end(stream: Any, size: int) -> int:
     if entries[-1].pos + entries[-1].size <= size:
         return 0
     return sum(entry.pos + entry.size > size for entry in entries)
-
-
-def _kinds(container: Any) -> str:
-    kinds = Counter(str(one.type) for one in container.streams)
-    return ", ".join(f"{number} of {kind}" for kind, number in kinds.items()) or "no stream at all"
-
-
-def _text(error: BaseException) -> str:
-    """Return what FFmpeg says, without the path, which stands elsewhere."""
-    with contextlib.suppress(AttributeError):
-        return str(error.strerror or error)  # type: ignore[attr-defined]
-    return str(error)

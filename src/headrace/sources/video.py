@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,11 @@ from headrace.base.errors import SettingsError, SourceError
 from headrace.base.formatting import encodable
 from headrace.base.plan import SourcePlan
 from headrace.base.settings import check, unknown_key
-from headrace.sources.clips import Choice, Clip, Frame, load_av
+from headrace.sources.addresses import hide_secrets
+from headrace.sources.clips import Clip, Frame
 from headrace.sources.finite import Entry, FiniteSource, WorkList
 from headrace.sources.folder import find_files
+from headrace.sources.frames import choose, load_av, parse_size
 from headrace.sources.read_ahead import ReadAhead
 
 #: Names of video files; case does not matter.
@@ -71,17 +72,10 @@ class Video(FiniteSource):
         for path in given:
             if "://" in str(path):
                 raise SettingsError(
-                    f"{path} is an address, and only files are read: live streams are not there yet; save a clip first, for "
-                    "example with ffmpeg"
+                    f"{hide_secrets(str(path))} is an address, and only files are read here; live streams are for hr.live_video"
                 )
-        check(_is_whole(every) and every >= 1, "every", every, "a whole number >= 1")
-        check(fps is None or _is_rate(fps), "fps", fps, "a number of frames per second > 0, or None")
-        check(isinstance(keyframes, bool), "keyframes", keyframes, "True or False")
-        check(every == 1 or fps is None, "fps", fps, "None beside every: one of them chooses the frames")
         self._paths = [Path(path) for path in given]
-        rate = None if fps is None else Fraction(fps).limit_denominator(1000)
-        check(rate is None or rate > 0, "fps", fps, "at least one frame in 1,000 seconds")
-        self._choice = Choice(every, rate, keyframes, _read_size(size))
+        self._choice = choose(every=every, fps=fps, keyframes=keyframes, size=size)
         self._found: dict[str, Path] | None = None
         """The clips of the run that is about to begin: found, and what is left out told, once."""
         self._reader: ReadAhead[_Counted] | None = None
@@ -90,13 +84,8 @@ class Video(FiniteSource):
     @property
     def where(self) -> str:
         """The absolute paths, and what chooses the frames."""
-        choice = self._choice
-        chosen = [f"every {choice.every}"] if choice.every > 1 else []
-        chosen += [f"{float(choice.fps):g} per second"] if choice.fps else []
-        chosen += ["keyframes alone"] if choice.keyframes else []
-        chosen += [f"at {choice.size[0]} x {choice.size[1]}"] if choice.size else []
         paths = ", ".join(os.path.abspath(path) for path in self._paths)
-        return f"the frames of {paths}{''.join(f', {one}' for one in chosen)}"
+        return f"the frames of {paths}{self._choice}"
 
     @property
     def lists_ahead(self) -> bool:
@@ -278,32 +267,10 @@ def _split(item: str) -> tuple[str, int | None]:
     return (parts["clip"], int(parts["number"]) if parts["number"] else None) if parts else ("", None)
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_rate(value: object) -> bool:
-    return isinstance(value, int | float | Fraction) and not isinstance(value, bool) and 0 < value < 100_000
-
-
-def _read_size(size: tuple[int, int] | int | None) -> tuple[int, int] | None:
-    if size is None:
-        return None
-    pair = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, Sequence) else ()
-    is_pair = len(pair) == 2 and all(_is_whole(side) and 1 <= side <= 16_384 for side in pair)
-    check(is_pair, "size", size, "(width, height) in pixels from 1 to 16,384, one number for a square, or None")
-    return pair[0], pair[1]
-
-
-def _parse_size(text: str) -> tuple[int, int] | int:
-    width, sign, height = text.partition("x")
-    return (int(width), int(height)) if sign else int(width)
-
-
 #: {parameter of an address: what reads its value}.
 _READERS: dict[str, Callable[[str], Any]] = {
     "every": int,
     "fps": float,
     "keyframes": {"yes": True, "no": False}.__getitem__,
-    "size": _parse_size,
+    "size": parse_size,
 }

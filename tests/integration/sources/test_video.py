@@ -230,7 +230,7 @@ def test_files_that_give_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (folder / "no_index.mp4").write_bytes(whole[: len(whole) // 2])
     write_sound(folder / "sound.mp4")
     make(folder / "large.mkv", 1, codec="ffv1", fmt="gray", size=(200, 100))
-    monkeypatch.setattr("headrace.sources.clips.MOST_PIXELS", 10_000)
+    monkeypatch.setattr("headrace.sources.frames.MOST_PIXELS", 10_000)
     codes = {name.removesuffix("#"): why.partition(":")[0] for name, why in reasons(hr.video(folder)).items()}
     assert codes == {
         **dict.fromkeys(("empty.mp4", "playlist.mp4", "list.mp4", "no_index.mp4"), "video.open"),
@@ -498,7 +498,7 @@ def test_addresses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("paths", "options", "said"), [
-    ([], {}, "paths"), ("rtsp://camera/1", {}, "live streams are not there yet"), ("a.mp4", {"every": 2, "fps": 3}, "fps"),
+    ([], {}, "paths"), ("rtsp://camera/1", {}, "live streams are for hr.live_video"), ("a.mp4", {"every": 2, "fps": 3}, "fps"),
     ("a.mp4", {"fps": "5"}, "fps = '5'"), ("a.mp4", {"keyframes": "no"}, "keyframes = 'no'.*True or False"),
     ("a.mp4", {"size": True}, "size = True"), ("a.mp4", {"size": 1.5}, "size = 1.5"),
     ("a.mp4", {"every": True}, "every = True"), ("a.mp4", {"fps": 0}, "fps"),

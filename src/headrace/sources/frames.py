@@ -1,0 +1,187 @@
+"""What video files and live streams share: PyAV, which frames are taken, and how one becomes an array.
+
+PyAV is the extra `video`: its wheel holds x264 and x265, which are GPL; see docs/decisions/0067-video-by-pyav.md. It is
+imported through here alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from headrace.base.errors import MissingExtra
+from headrace.base.plan import DecodePlan
+from headrace.base.settings import check
+
+#: The largest picture that is decoded: as large as a Plan allows one file where it says nothing.
+MOST_PIXELS = DecodePlan().max_pixels
+#: A step of time between two frames that is no pause of the camera.
+_JUMP_SECONDS = 10.0
+
+
+def load_av() -> Any:
+    """Return PyAV; raises MissingExtra if it is not installed."""
+    try:
+        return importlib.import_module("av")
+    except ImportError:
+        raise MissingExtra("reading video", "video") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which frames are given out, and how large."""
+
+    every: int = 1
+    fps: Fraction | None = None
+    keyframes: bool = False
+    size: tuple[int, int] | None = None
+    """(width, height); None: as decoded."""
+
+    def __str__(self) -> str:
+        """Return it for people, with a comma in front of each part; empty where all is taken."""
+        chosen = [f"every {self.every}"] if self.every > 1 else []
+        chosen += [f"{float(self.fps):g} per second"] if self.fps else []
+        chosen += ["keyframes alone"] if self.keyframes else []
+        chosen += [f"at {self.size[0]} x {self.size[1]}"] if self.size else []
+        return "".join(f", {one}" for one in chosen)
+
+
+def choose(*, every: int, fps: float | None, keyframes: bool, size: tuple[int, int] | int | None) -> Choice:
+    """Return what a user asked for.
+
+    Raises:
+        SettingsError: If it makes no sense.
+    """
+    check(_is_whole(every) and every >= 1, "every", every, "a whole number >= 1")
+    check(fps is None or _is_rate(fps), "fps", fps, "a number of frames per second > 0, or None")
+    check(isinstance(keyframes, bool), "keyframes", keyframes, "True or False")
+    check(every == 1 or fps is None, "fps", fps, "None beside every: one of them chooses the frames")
+    rate = None if fps is None else Fraction(fps).limit_denominator(1000)
+    check(rate is None or rate > 0, "fps", fps, "at least one frame in 1,000 seconds")
+    return Choice(every, rate, keyframes, _read_size(size))
+
+
+class Chooser:
+    """Says of each decoded frame of one stream whether it is taken, by its number and its time.
+
+    Args:
+        choice: Which ones are.
+        counts: Counted in: what is odd about times.
+
+    Attributes:
+        time: Of the last frame, seconds on the stream's own clock; None: not known.
+    """
+
+    def __init__(self, choice: Choice, counts: Counter[str]) -> None:
+        self.time: Fraction | None = None
+        self._choice = choice
+        self._counts = counts
+        self._bucket: int | None = None
+        self._first: Fraction | None = None
+
+    def why_not(self, frame: Any, stream: Any, number: int) -> str:
+        """Return why a frame is left out; empty: it is not."""
+        self._note_time(frame, stream, number)
+        if number % self._choice.every:
+            return "every"
+        if self._choice.fps is not None and self.time is not None:
+            if self._first is None:
+                self._first = self.time
+            bucket = math.floor((self.time - self._first) * self._choice.fps)
+            if bucket == self._bucket:
+                return "fps"
+            self._bucket = bucket
+        return ""
+
+    def _note_time(self, frame: Any, stream: Any, number: int) -> None:
+        before = self.time
+        if frame.pts is None or not frame.time_base:
+            self._counts["times_missing"] += 1
+            self.time = number / stream.average_rate if stream.average_rate else None
+            return
+        self.time = frame.pts * frame.time_base
+        if before is not None:
+            self._counts["times_backwards"] += self.time < before
+            self._counts["times_jumped"] += self.time > before + _JUMP_SECONDS
+
+
+class Converter:
+    """Makes RGB arrays of frames with one context, which costs a fifth of one for each frame."""
+
+    def __init__(self, size: tuple[int, int] | None) -> None:
+        self._reformatter = importlib.import_module("av.video.reformatter").VideoReformatter()
+        self._size = size
+
+    def __call__(self, frame: Any) -> np.ndarray:
+        """Return uint8 (height, width, 3), upright."""
+        turns = round(frame.rotation / 90) % 4
+        width, height = self._size or ((frame.width, frame.height) if turns % 2 == 0 else (frame.height, frame.width))
+        if turns % 2:
+            width, height = height, width
+        is_smaller = width * height < frame.width * frame.height
+        made = self._reformatter.reformat(
+            frame, width, height, "rgb24", interpolation="AREA" if is_smaller else "BILINEAR", threads=1
+        )
+        image: np.ndarray = made.to_ndarray()
+        return np.ascontiguousarray(np.rot90(image, turns)) if turns else image
+
+
+def seconds_of(frame: Any) -> float | None:
+    """Return the time that a stream says of a frame, from its own zero; None: it says none."""
+    return None if frame.pts is None or not frame.time_base else float(frame.pts * frame.time_base)
+
+
+def find_pictures(container: Any) -> Any:
+    """Return the first stream of moving pictures in a container; None if there is none."""
+    found = [one for one in container.streams.video if "attached_pic" not in str(one.disposition)]
+    return found[0] if found else None
+
+
+def list_kinds(container: Any) -> str:
+    """Return what streams a container holds, for people."""
+    kinds = Counter(str(one.type) for one in container.streams)
+    return ", ".join(f"{number} of {kind}" for kind, number in kinds.items()) or "no stream at all"
+
+
+def set_up_decoder(stream: Any) -> None:
+    """Let a stream be decoded in the calling thread alone, because streams run side by side, and no picture be too large."""
+    stream.codec_context.thread_count = 1
+    stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}
+
+
+def error_text(error: BaseException) -> str:
+    """Return what FFmpeg says, without the path or address, which may hold a secret and stands elsewhere."""
+    with contextlib.suppress(AttributeError):
+        return str(error.strerror or error)  # type: ignore[attr-defined]
+    return str(error)
+
+
+def parse_size(text: str) -> tuple[int, int] | int:
+    """Return what `224x224` or `224` says; raises ValueError if it says neither."""
+    width, sign, height = text.partition("x")
+    return (int(width), int(height)) if sign else int(width)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_rate(value: object) -> bool:
+    return isinstance(value, int | float | Fraction) and not isinstance(value, bool) and 0 < value < 100_000
+
+
+def _read_size(size: tuple[int, int] | int | None) -> tuple[int, int] | None:
+    if size is None:
+        return None
+    pair = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, Sequence) else ()
+    is_pair = len(pair) == 2 and all(_is_whole(side) and 1 <= side <= 16_384 for side in pair)
+    check(is_pair, "size", size, "(width, height) in pixels from 1 to 16,384, one number for a square, or None")
+    return pair[0], pair[1]

@@ -1,0 +1,345 @@
+"""The frames of live streams as jobs: always the newest ones, from all streams alike, and every frame that is dropped counted.
+
+How this works: each stream has a thread that reads and decodes whatever the pipeline does (`live_stream`), and a slot for one
+frame: a newer frame takes the place of one that nobody took. `receive` empties the slots, first those of streams of which the
+least is in flight, and only then are frames converted. What is in flight is bounded by the number of streams and by what the
+workers can have in their hands, because a frame that waits in a queue grows old as well.
+
+    decoded = given + skipped (every, fps) + dropped (newer, late, end) + at most one in the slot of each stream
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from headrace.base.errors import SettingsError
+from headrace.base.plan import SourcePlan
+from headrace.base.protocols import Source
+from headrace.base.records import Job, Outcome, OutcomeKind, Payload
+from headrace.base.settings import check, unknown_key
+from headrace.base.units import parse_seconds
+from headrace.sources.addresses import hide_secrets
+from headrace.sources.frames import Converter, choose, error_text, load_av, parse_size
+from headrace.sources.live_addresses import read_streams
+from headrace.sources.live_stream import LiveFrame, LiveStream
+
+#: How long `close` waits for the threads of all streams; one that hangs is a daemon.
+_PATIENCE_SECONDS = 4.0
+#: In flight at the least, so that one frame is received while another is worked on.
+_LEAST_IN_FLIGHT = 2
+
+
+class LiveVideo(Source):
+    """One job per frame of live streams: the payload is the image, uint8 (height, width, 3), RGB, upright.
+
+    Streams are read as fast as they come. Where the pipeline is slower, it gets the newest frame of each, from all streams
+    alike, and the others are dropped and counted. A stream that breaks off is opened again until it comes. Jobs have
+    `job.stream`, `job.sequence`, and the attributes `stream`, `frame`, `seconds` (the stream's own time, or null) and
+    `arrived` (Unix seconds). A frame that fails is not tried again: a newer one comes. Takes the extra `video`.
+
+    Args:
+        streams: {name: address}, a list of addresses, or one; `rtsp://`, `rtsps://`, `http://`, `https://`, `tcp://` or
+            `udp://`. Without a name, it is the address without user, password and parameters.
+        max_age: Seconds after which a frame is of no use: it reaches no further stage. None: none is too old.
+        every: Take each so many-th decoded frame.
+        fps: Take at most so many frames in a second of the stream's time.
+        keyframes: Decode keyframes alone, which costs a tenth.
+        size: (width, height), or one number for a square, to which frames are scaled while they are converted.
+        ends: Whether a stream that ends is over; False: it is opened again.
+        options: For FFmpeg, such as {"rtsp_transport": "udp"}.
+    """
+
+    is_remote = False
+
+    def __init__(
+        self,
+        streams: str | Sequence[str] | Mapping[str, str],
+        *,
+        max_age: float | None = None,
+        every: int = 1,
+        fps: float | None = None,
+        keyframes: bool = False,
+        size: tuple[int, int] | int | None = None,
+        ends: bool = False,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._addresses = read_streams(streams)
+        is_age = max_age is None or (
+            isinstance(max_age, int | float) and not isinstance(max_age, bool) and 0 < max_age < 1e6
+        )
+        check(is_age, "max_age", max_age, "seconds > 0, or None")
+        self._max_age = max_age
+        self._choice = choose(every=every, fps=fps, keyframes=keyframes, size=size)
+        self._ends = ends
+        self._options = dict(options or {})
+        self._changed = threading.Condition()
+        self._most_in_flight: int | None = None
+        self._begin()
+
+    @property
+    def where(self) -> str:
+        """The streams, without secrets, and what chooses the frames."""
+        shown = ", ".join(hide_secrets(address) for address in self._addresses.values())
+        return f"the frames of {shown}{self._choice}"
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether only a signal or a limit ends it."""
+        return not self._ends
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether all streams are over, and every frame was given out."""
+        with self._changed:
+            return self._is_over()
+
+    def open(self, settings: SourcePlan) -> None:
+        """Begin to read all streams.
+
+        Raises:
+            MissingExtra: If PyAV is not installed.
+        """
+        load_av()
+        self._begin()
+        self._most_in_flight = settings.max_in_flight
+        self._limit = settings.max_in_flight or max(len(self._addresses), _LEAST_IN_FLIGHT)
+        for name, address in self._addresses.items():
+            camera = _Camera(name, Converter(self._choice.size))
+            camera.stream = LiveStream(
+                name,
+                address,
+                self._choice,
+                options=self._options,
+                offer=functools.partial(self._offer, camera),
+                ended=functools.partial(self._end, camera),
+                stays=not self._ends,
+            )
+            self._cameras.append(camera)
+        for camera in self._cameras:
+            camera.stream.start()
+
+    def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
+        """Return the newest frames of up to limit streams; None once all streams are over."""
+        until = time.monotonic() + wait_seconds
+        with self._changed:
+            while not (taken := self._take(limit)):
+                left = until - time.monotonic()
+                if self._is_over() and not any(camera.num_inside for camera in self._cameras):
+                    return None
+                if left <= 0 or self._is_stopped:
+                    return []
+                self._changed.wait(left)
+        return [self._job(camera, frame) for camera, frame in taken]
+
+    def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
+        """Return what keeps the workers busy, and is worked on within half of `max_age` at twice this rate."""
+        limit = max(at_least, len(self._addresses))
+        if self._max_age is not None and throughput is not None:
+            limit = min(limit, int(throughput * self._max_age))
+        with self._changed:
+            self._limit = self._most_in_flight or max(limit, _LEAST_IN_FLIGHT)
+            self._changed.notify_all()
+            return self._limit
+
+    def notes(self) -> dict[str, int]:
+        """Return what was decoded, given, skipped, dropped and lost so far, of all streams: `video.*`."""
+        totals: Counter[str] = Counter()
+        with self._changed:
+            for camera in self._cameras:
+                totals.update(camera.counts)
+                totals.update(dict(camera.stream.counts))  # copied at once: its thread adds to it
+        return {"video.streams": len(self._addresses), **{f"video.{name}": num for name, num in totals.items() if num}}
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return {stream: {what: frames}}: `decoded`, `given`, `skipped_*`, `dropped_*`."""
+        with self._changed:
+            return {camera.name: dict(camera.counts) for camera in self._cameras}
+
+    def may_stop(self) -> bool:
+        """Return True: what is on its way here waits for nobody."""
+        return True
+
+    def stop(self) -> None:
+        """Read no more; what waits in the slots is dropped, and counted."""
+        with self._changed:
+            self._is_stopped = True
+            for camera in self._cameras:
+                camera.stream.stop()
+                self._drop(camera, "end")
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop, and wait a little for the threads."""
+        self.stop()
+        until = time.monotonic() + _PATIENCE_SECONDS
+        for camera in self._cameras:
+            camera.stream.join(until)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the state of a run behind when pickled."""
+        state = {key: value for key, value in self.__dict__.items() if key != "_changed"}
+        return {**state, "_cameras": []}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Take it over, ready to be opened."""
+        self.__dict__.update(state)
+        self._changed = threading.Condition()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._cameras: list[_Camera] = []
+        self._is_stopped = False
+        self._most_in_flight = None
+        self._limit = _LEAST_IN_FLIGHT
+        self._run = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+    # --- from the threads of the streams
+
+    def _offer(self, camera: _Camera, frame: LiveFrame, reason: str) -> None:
+        with self._changed:
+            camera.counts["decoded"] += 1
+            if reason:
+                camera.counts[f"skipped_{reason}"] += 1
+                return
+            self._drop(camera, "newer")
+            camera.slot = frame
+            if self._is_stopped:
+                self._drop(camera, "end")
+            self._changed.notify_all()
+
+    def _end(self, camera: _Camera) -> None:
+        with self._changed:
+            camera.is_over = True
+            self._changed.notify_all()
+
+    # --- with the lock held
+
+    def _is_over(self) -> bool:
+        return self._is_stopped or all(camera.is_over and camera.slot is None for camera in self._cameras)
+
+    def _drop(self, camera: _Camera, reason: str) -> None:
+        if camera.slot is not None:
+            camera.slot = None
+            camera.counts[f"dropped_{reason}"] += 1
+
+    def _take(self, limit: int) -> list[tuple[_Camera, LiveFrame]]:
+        """Return frames, one of a stream, of those streams first of which the least is in flight, and then the longest ago."""
+        self._drop_late()
+        each = math.ceil(self._limit / max(1, len(self._cameras)))
+        room = min(limit, self._limit - sum(camera.num_inside for camera in self._cameras))
+        ready = [camera for camera in self._cameras if camera.slot is not None and camera.num_inside < each]
+        ready.sort(key=lambda camera: (camera.num_inside, camera.given_ns))
+        taken = []
+        for camera in ready[: max(0, room)]:
+            assert camera.slot is not None
+            taken.append((camera, camera.slot))
+            camera.slot = None
+            camera.num_inside += 1
+            camera.given_ns = time.monotonic_ns()
+            camera.counts["given"] += 1
+        return taken
+
+    def _drop_late(self) -> None:
+        if self._max_age is None:
+            return
+        before = time.monotonic_ns() - int(self._max_age * 1e9)
+        for camera in self._cameras:
+            if camera.slot is not None and camera.slot.arrived_ns < before:
+                self._drop(camera, "late")
+
+    # --- without it
+
+    def _job(self, camera: _Camera, frame: LiveFrame) -> Job:
+        def settle(job: Job, outcome: Outcome) -> None:
+            with self._changed:
+                camera.num_inside -= 1
+                self._changed.notify_all()
+
+        attributes = {
+            "stream": camera.name,
+            "frame": frame.number,
+            "seconds": frame.seconds,
+            "arrived": frame.arrived_at,
+        }
+        verdict = None
+        image: Payload = b""
+        try:
+            image = camera.convert(frame.picture)
+        except Exception as error:  # whatever it is, it is this frame's
+            size = f"{frame.picture.width} x {frame.picture.height} {frame.picture.format.name}"
+            verdict = Outcome(OutcomeKind.REJECTED, f"video.convert: a frame of {size}: {error_text(error)}")
+        if frame.picture.is_corrupt:
+            attributes["corrupt"] = True
+        job = Job(
+            f"{camera.name}#{self._run}/{frame.number}",
+            image,
+            attributes=attributes,
+            stream=camera.name,
+            sequence=frame.number,
+            deadline_ns=None if self._max_age is None else frame.arrived_ns + int(self._max_age * 1e9),
+            max_attempts=1,
+            settle=settle,
+        )
+        job.sent_at = frame.arrived_at
+        job.verdict = verdict
+        return job
+
+
+class _Camera:
+    """What the source knows of one stream."""
+
+    stream: LiveStream
+
+    def __init__(self, name: str, convert: Converter) -> None:
+        self.name = name
+        self.convert = convert
+        self.counts: Counter[str] = Counter()
+        self.slot: LiveFrame | None = None
+        self.num_inside = 0
+        """Frames that were given out and are not settled."""
+        self.given_ns = 0
+        """When the last one was given out."""
+        self.is_over = False
+
+
+def open_address(address: str, *, drain: bool = False) -> LiveVideo:
+    """Return the source at `rtsp://HOST/PATH#fps=5&size=320x180&max_age=500ms`; what is behind # is for headrace alone.
+
+    Args:
+        address: Of one stream; `live+http://` and the like where the scheme alone means something else to `--source`.
+        drain: Whether a stream that ends is over.
+
+    Raises:
+        SettingsError: If a parameter cannot be understood.
+    """
+    place, _, fragment = address.partition("#")
+    options: dict[str, Any] = {}
+    for part in filter(None, fragment.split("&")):
+        key, _, value = part.partition("=")
+        if key not in _READERS:
+            raise unknown_key(key, f"the address {hide_secrets(place)}", _READERS)
+        try:
+            options[key] = _READERS[key](value)
+        except (ValueError, KeyError):
+            raise SettingsError(
+                f"the address {hide_secrets(place)} has {key}={value}; expected every=5, fps=2.5, keyframes=yes, size=224x224 "
+                "or max_age=500ms"
+            ) from None
+    return LiveVideo(place.removeprefix("live+"), ends=drain, **options)
+
+
+#: {parameter of an address: what reads its value}.
+_READERS: dict[str, Any] = {
+    "every": int,
+    "fps": float,
+    "keyframes": {"yes": True, "no": False}.__getitem__,
+    "size": parse_size,
+    "max_age": parse_seconds,
+}

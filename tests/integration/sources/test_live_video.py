@@ -1,0 +1,338 @@
+"""Frames of live streams as jobs: the newest ones, from all alike, each drop counted, whatever the sender does."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.base.errors import SettingsError
+from headrace.base.plan import Plan, SourcePlan
+from headrace.base.records import DELIVERED, Job
+from headrace.cli.loading import parse_source
+from headrace.sources.live_video import LiveVideo
+
+av = pytest.importorskip("av")
+
+
+def clip(path: Path, count: int = 20, size: tuple[int, int] = (64, 48)) -> bytes:
+    """Return an MPEG transport stream of 25 frames per second, a keyframe at each fifth, each frame of its own grey."""
+    with av.open(str(path), "w", format="mpegts") as container:
+        stream: Any = container.add_stream("libx264", rate=25)
+        stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
+        stream.codec_context.gop_size, stream.codec_context.max_b_frames = 5, 0
+        stream.options = {"tune": "zerolatency", "sc_threshold": "0"}
+        for number in range(count):
+            image = np.full((size[1], size[0], 3), 10 + number % 100 * 2, np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode(None))
+    return path.read_bytes()
+
+
+class Sender:
+    """A camera behind TCP: sends `data` to each who connects, and then does what `then` says: `close` or `hang`."""
+
+    def __init__(self, data: bytes, then: str = "close", pieces: int = 1, pause: float = 0.0) -> None:
+        self.data, self.then, self.pieces, self.pause = data, then, pieces, pause
+        self.num_connections = 0
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._closing = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more connections, and end those that hang."""
+        self._closing.set()
+        self._socket.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._socket.accept()
+                self.num_connections += 1
+                threading.Thread(target=self._send, args=(connection,), daemon=True).start()
+
+    def _send(self, connection: socket.socket) -> None:
+        size = -(-len(self.data) // self.pieces)
+        with connection, contextlib.suppress(OSError):
+            for at in range(0, len(self.data), size):
+                connection.sendall(self.data[at : at + size])
+                if self._closing.wait(self.pause):
+                    return
+            if self.then == "hang":
+                self._closing.wait()
+
+
+@pytest.fixture
+def sender() -> Iterator[Callable[..., Sender]]:
+    """Return what starts senders; they are closed at the end."""
+    started: list[Sender] = []
+
+    def start(*args: Any, **options: Any) -> Sender:
+        started.append(Sender(*args, **options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def balance(source: LiveVideo) -> Counter[str]:
+    """Return the counts of all streams together; what was decoded is what was given, skipped, dropped or waits in a slot."""
+    total: Counter[str] = Counter()
+    for counts in source.counts().values():
+        left = counts.get("decoded", 0) - sum(num for name, num in counts.items() if name != "decoded")
+        assert 0 <= left <= 1, counts
+        total.update(counts)
+    return total
+
+
+def run(
+    source: Any, function: Callable[[Any], Any] = lambda image: image.shape, **options: Any
+) -> tuple[hr.Result, Any]:
+    """Return how a run went, and {id: result}."""
+    kept = hr.collect()
+    result = hr.run(hr.Pipeline(source, stages=[hr.stage("see", function)], delivery=kept), **options)
+    return result, dict(kept.results)
+
+
+def take(source: LiveVideo, until: Callable[[], bool], seconds: float = 20.0) -> list[Job]:
+    """Receive and settle until something holds."""
+    jobs: list[Job] = []
+    give_up_at = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < give_up_at, source.notes()
+        for job in source.receive(10, 0.05) or []:
+            jobs.append(job)
+            job.settle(DELIVERED)
+    return jobs
+
+
+def test_frames_of_a_stream_are_jobs(tmp_path: Path, sender: Callable[..., Sender]) -> None:
+    """Each knows its stream and its number; what was not taken in time is counted."""
+    camera = sender(clip(tmp_path / "a.ts"), pieces=20, pause=0.01)
+    source = hr.live_video({"gate": camera.address}, size=(32, 24), ends=True)
+    result, answers = run(source)
+    assert set(answers.values()) == {(24, 32, 3)}
+    assert result.counters.delivered == len(answers) == balance(source)["given"] > 0
+    assert balance(source)["decoded"] == 20
+    assert all(id_.startswith("gate#20") for id_ in answers)
+    notes = result.counters.notes
+    assert (notes["video.decoded"], notes["video.streams"], notes["video.opened"]) == (20, 1, 1)
+
+
+def test_a_slow_pipeline_gets_the_newest_frames(tmp_path: Path, sender: Callable[..., Sender]) -> None:
+    """The stream is drained all the same; each frame that is given is newer than all that were decoded before it was taken."""
+    camera = sender(clip(tmp_path / "a.ts", 60))
+    source = hr.live_video({"gate": camera.address}, ends=True)
+    source.open(SourcePlan())
+    while source.counts()["gate"].get("decoded", 0) < 60:
+        time.sleep(0.01)
+    (job,) = source.receive(10, 1.0) or []
+    assert (job.sequence, job.stream, job.attributes["frame"]) == (59, "gate", 59)
+    assert balance(source) == {"decoded": 60, "given": 1, "dropped_newer": 59}
+    assert job.sent_at is not None
+    assert abs(job.sent_at - time.time()) < 60
+    assert source.receive(10, 0.0) == []  # one is in flight
+    job.settle(DELIVERED)
+    assert source.receive(10, 1.0) is None
+    source.close()
+
+
+def test_streams_share_what_the_pipeline_does(tmp_path: Path, sender: Callable[..., Sender]) -> None:
+    """A stream that brings five times as many frames gets no more than its share while the others bring enough."""
+    data = clip(tmp_path / "a.ts", 100)
+    fast, slow = sender(data, "hang", 100, 0.004), sender(data, "hang", 100, 0.02)
+    source = hr.live_video({"fast": fast.address, "slow": slow.address})
+    source.open(SourcePlan(max_in_flight=2))
+    given: Counter[str] = Counter()
+    while min(given["fast"], given["slow"]) < 8:
+        for job in source.receive(1, 1.0) or []:
+            given[str(job.stream)] += 1
+            time.sleep(0.03)  # slower than both
+            job.settle(DELIVERED)
+    source.close()
+    balance(source)
+    assert given["fast"] <= given["slow"] + 6  # those that came before the slow one was there
+
+
+def test_a_frame_that_is_too_old_reaches_nothing(
+    tmp_path: Path, sender: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the slot it is dropped; behind that, the job's deadline ends it before the next stage."""
+    monkeypatch.setattr("headrace.sources.live_stream._SILENT_SECONDS", 1.0)
+    camera = sender(clip(tmp_path / "a.ts", 10), "hang")
+    source = hr.live_video({"gate": camera.address}, max_age=0.2)
+    source.open(SourcePlan())
+    while source.counts()["gate"].get("decoded", 0) < 9:  # the decoder may hold the last one
+        time.sleep(0.01)
+    time.sleep(0.25)
+    assert source.receive(10, 0.0) == []
+    assert balance(source)["dropped_late"] == 1
+    source.close()
+    camera = sender(clip(tmp_path / "b.ts", 50), pieces=50, pause=0.02)
+    source = hr.live_video({"gate": camera.address}, max_age=0.2, ends=True)
+    kept = hr.collect()
+    stages = [hr.stage("slow", lambda image: time.sleep(0.25)), hr.stage("seen", lambda _: 1)]
+    result = hr.run(hr.Pipeline(source, stages=stages, delivery=kept), plan=Plan())
+    assert not kept.results
+    assert result.counters.rejected == balance(source)["given"] > 0
+
+
+def test_a_stream_that_breaks_off_comes_back(tmp_path: Path, sender: Callable[..., Sender]) -> None:
+    """It is opened again, decoding begins at a keyframe, numbers go on, and threads do not pile up."""
+    whole = clip(tmp_path / "a.ts", 20)
+    camera = sender(whole[: len(whole) * 2 // 3])
+    source = hr.live_video({"gate": camera.address})
+    source.open(SourcePlan())
+    threads = threading.active_count()
+    jobs = take(source, lambda: camera.num_connections >= 4)
+    assert threading.active_count() <= threads + 2  # the sender's own
+    source.close()
+    numbers = [job.sequence for job in jobs]
+    assert numbers == sorted(set(numbers))
+    assert source.notes()["video.lost"] >= 3
+    balance(source)
+
+
+def test_a_stream_that_hangs_does_not_hold_up_the_others(
+    tmp_path: Path, sender: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is given up after a while and opened again; one that nobody answers for is told of by its name, without secrets."""
+    monkeypatch.setattr("headrace.sources.live_stream._SILENT_SECONDS", 0.3)
+    data = clip(tmp_path / "a.ts", 50)
+    frozen, well = sender(data, "hang"), sender(data, "hang", 50, 0.05)
+    closed = socket.create_server(("127.0.0.1", 0))
+    port = closed.getsockname()[1]
+    closed.close()
+    source = hr.live_video(
+        {"frozen": frozen.address, "well": well.address, "off": f"http://me:hidden@127.0.0.1:{port}/v"}
+    )
+    source.open(SourcePlan())
+    jobs = take(source, lambda: frozen.num_connections >= 2 and source.counts()["well"].get("given", 0) >= 10)
+    source.close()
+    assert Counter(job.stream for job in jobs)["well"] >= 10
+    told = [record.getMessage() for record in caplog.records if "does not come" in record.getMessage()]
+    assert any(text.startswith("video: off does not come: ") for text in told)
+    assert any(text.startswith("video: frozen does not come: ") for text in told)
+    assert "hidden" not in caplog.text
+
+
+def test_garbage_and_changing_sizes(tmp_path: Path, sender: Callable[..., Sender]) -> None:
+    """What cannot be decoded is counted and passed by; a frame of another size is a frame."""
+    small, large = clip(tmp_path / "a.ts", 20), clip(tmp_path / "b.ts", 20, (128, 96))
+    noise = np.random.default_rng(1).integers(0, 256, 188 * 50, np.uint8).tobytes()
+    camera = sender(small + noise + large + noise, "hang", 40, 0.02)
+    source = hr.live_video({"gate": camera.address})
+    source.open(SourcePlan())
+    shapes: set[Any] = set()
+
+    def both() -> bool:
+        return len(shapes) == 2
+
+    give_up_at = time.monotonic() + 20
+    while not both() and time.monotonic() < give_up_at:
+        for job in source.receive(10, 0.05) or []:
+            shapes.add(job.payload.shape if isinstance(job.payload, np.ndarray) else None)
+            job.settle(DELIVERED)
+    source.close()
+    assert shapes == {(48, 64, 3), (96, 128, 3)}
+    balance(source)
+
+
+def test_a_limit_ends_an_endless_run(tmp_path: Path, sender: Callable[..., Sender]) -> None:
+    """What was in the slots is counted as dropped, and no thread is left."""
+    camera = sender(clip(tmp_path / "a.ts", 200), "hang", 200, 0.01)
+    source = hr.live_video([camera.address], fps=12.5)
+    assert source.is_endless
+    result, answers = run(source, limit=5)
+    assert result.counters.delivered == len(answers) == 5
+    counts = balance(source)
+    assert counts["skipped_fps"] > 0
+    assert counts["decoded"] == sum(num for name, num in counts.items() if name != "decoded")  # nothing is in a slot
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("video-")]
+    assert pickle.loads(pickle.dumps(source)).where == source.where
+
+
+_PUBLISHER = """
+import sys, time
+import av, numpy as np
+with av.open(sys.argv[1], "w", format="rtsp", options={"rtsp_transport": "tcp"}) as container:
+    stream = container.add_stream("libx264", rate=25)
+    stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+    stream.codec_context.gop_size, stream.options = 5, {"tune": "zerolatency"}
+    for number in range(75):
+        frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), number * 3, np.uint8), format="rgb24")
+        container.mux(stream.encode(frame))
+        time.sleep(0.02)
+    container.mux(stream.encode(None))
+"""
+
+
+def test_rtsp(tmp_path: Path) -> None:
+    """A camera that publishes by RTSP is read until it says that it ends."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    address = f"rtsp://127.0.0.1:{port}/gate"
+    source = hr.live_video({"gate": address}, ends=True, options={"rtsp_flags": "listen", "listen_timeout": "20"})
+    # It may begin before we listen: then it is refused, and tries again.
+    publish = (
+        f"for i in $(seq 50); do {sys.executable} -c '{_PUBLISHER}' {address} 2>/dev/null && break; sleep 0.1; done"
+    )
+    publisher = subprocess.Popen(["bash", "-c", publish])
+    try:
+        result, answers = run(source)
+    finally:
+        publisher.kill()
+        publisher.wait()
+    assert set(answers.values()) == {(48, 64, 3)}
+    assert result.counters.delivered == len(answers) == balance(source)["given"]
+    assert balance(source)["decoded"] >= 50
+
+
+def test_addresses() -> None:
+    """What is behind # is for headrace; a secret is not shown, and gives no stream its name."""
+    source = parse_source("rtsp://me:hidden@camera:554/main?channel=1#fps=5&size=32x24&max_age=500ms", drain=False)
+    assert isinstance(source, LiveVideo)
+    assert source.where == "the frames of rtsp://...@camera:554/main?channel=1, 5 per second, at 32 x 24"
+    assert list(source._addresses) == ["camera:554/main"]
+    assert parse_source("live+http://camera/main", drain=True).is_endless is False
+    for wrong, said in [
+        ("fps=0", "fps"),
+        ("fp=2", "Did you mean 'fps'"),
+        ("max_age=x", "max_age=x"),
+        ("size=1x", "size=1x"),
+    ]:
+        with pytest.raises(SettingsError, match=said) as caught:
+            parse_source(f"rtsp://me:hidden@camera/main#{wrong}", drain=False)
+        assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("streams", "options", "said"), [
+    ([], {}, "an address such as"),
+    ("clip.mp4", {}, "files are for hr.video"),
+    ("file:///etc/passwd", {}, "files are for hr.video"),
+    (3, {}, "streams"),
+    ([3], {}, "no address"),
+    (["rtsp://a/b", "rtsp://u:p@a/b"], {}, "two streams are called a/b"),
+    ({"": "rtsp://a/b"}, {}, "the name of a stream"),
+    ("rtsp://a/b", {"max_age": 0}, "max_age"),
+    ("rtsp://a/b", {"max_age": True}, "max_age"),
+    ("rtsp://a/b", {"every": 2, "fps": 3}, "fps"),
+])  # fmt: skip
+def test_settings_are_checked(streams: Any, options: dict[str, Any], said: str) -> None:
+    """Each says what was seen and what was expected."""
+    with pytest.raises(SettingsError, match=said):
+        hr.live_video(streams, **options)
