@@ -16,8 +16,10 @@ gets what is answered at once, nothing that takes longer.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import random
+import termios
 from enum import Enum, auto
 from typing import cast
 
@@ -32,6 +34,8 @@ logger = logging.getLogger("headrace")
 
 #: Up to here, head and body go in one piece: copying is cheaper than another system call.
 _JOINED_BYTES = 64 * 1024
+#: What the kernel says of a connection from which nothing can be read.
+_NO_BYTES = bytes(4)
 _CLASSES = {number: f"{number}xx" for number in range(10)}
 
 
@@ -141,6 +145,15 @@ class Connection(asyncio.BufferedProtocol):
     def is_idle(self) -> bool:
         """Whether no request has begun."""
         return self._state is READING and not self._reader.start_ns
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether something has come that waits for its turn to be read."""
+        try:
+            num_bytes = fcntl.ioctl(self._reader.descriptor, termios.FIONREAD, _NO_BYTES)
+        except OSError:  # it is closed
+            return False
+        return num_bytes != _NO_BYTES
 
     @property
     def is_over(self) -> bool:

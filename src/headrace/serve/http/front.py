@@ -113,6 +113,7 @@ class Front:
 
         `requests` handed to handlers; answers as `2xx` to `5xx`; refusals by their code, such as `http.body_size`; `gone`
         clients that did not wait for their answer; `cut_off.idle`, `cut_off.reading` and `cut_off.sending` by the deadlines;
+        `spared.idle` connections that would have been, had their next request not been there already, still unread;
         `connections` that are open now, and `body_bytes` in flight.
         """
         now = {"connections": len(self._shared.connections), "body_bytes": self._shared.bodies.used_bytes}

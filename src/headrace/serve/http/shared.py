@@ -48,6 +48,11 @@ class Connected(Protocol):
         ...
 
     @property
+    def has_unread(self) -> bool:
+        """Whether something has come that waits for its turn to be read."""
+        ...
+
+    @property
     def is_over(self) -> bool:
         """Whether all is answered and nothing more will be."""
         ...
@@ -124,15 +129,33 @@ class Shared:
         num = 0
         for connection in islice(deadlines.pop_passed(now_ns), CLOSED_AT_ONCE):
             num += 1
-            if kind != "idle" or connection.is_idle:
+            if kind != "idle" or (connection.is_idle and not self._spare(connection)):
                 connection.time_out(kind)
         return num
 
+    def _spare(self, connection: Connected) -> bool:
+        """Leave an idle connection open if its client's next request is here already; return whether it is.
+
+        That request waits for its turn, and closing would throw it away: the client would get no answer, and could not know
+        whether it was done.
+        """
+        if not connection.has_unread:
+            return False
+        self.counts["spared.idle"] += 1
+        self.idle.put(connection, self.clock.now_ns())
+        return True
+
     def close_oldest_idle(self) -> bool:
-        """Close the connection that has been idle longest; return whether there was one."""
+        """Close the connection that has been idle longest; return whether one was found."""
+        num_spared = 0
         for connection in self.idle.pop_all():
-            if connection.is_idle:
+            if not connection.is_idle:
+                continue
+            if not self._spare(connection):
                 self.counts["closed_for_another"] += 1
                 connection.cut_off()
                 return True
+            num_spared += 1
+            if num_spared == CLOSED_AT_ONCE:  # those that are spared are in the line again
+                break
         return False

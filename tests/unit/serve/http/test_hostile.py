@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -174,6 +175,60 @@ def test_idle_connections_are_closed(serve: Any, connect: Any) -> None:
     assert silent.is_closed()
     assert served.is_closed()
     assert busy.send(b"a").read().status == 200
+
+
+@pytest.fixture
+def before_tick(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+    """Return what the front's thread calls right before it looks at deadlines: nothing is read in between."""
+    calls: list[Callable[[], object]] = []
+    tick = shared.Shared.tick
+
+    def call_and_tick(self: shared.Shared, _now_ns: int) -> bool:
+        while calls:
+            calls.pop()()
+        return tick(self, self.clock.now_ns())
+
+    monkeypatch.setattr(shared.Shared, "tick", call_and_tick)
+    return calls
+
+
+def test_a_request_that_has_come_when_its_connection_would_be_closed_as_idle_is_answered(
+    serve: Any, connect: Any, before_tick: list[Callable[[], object]]
+) -> None:
+    """It waits unread in the kernel's buffer when the time is up; the connection serves on, and is closed when idle again."""
+    clock = FakeClock()
+    front = serve(Limits(idle_seconds=10), clock=clock)
+    client = connect(front)
+    assert client.send(GET + b"\r\n").read().status == 200
+
+    def send_in_the_last_moment() -> None:
+        clock.advance(11)
+        client.send(GET + b"\r\n")
+
+    before_tick.append(send_in_the_last_moment)
+    assert client.read().status == 200
+    assert front.counts["spared.idle"] == 1
+    clock.advance(11)
+    assert client.is_closed()
+
+
+def test_no_request_is_thrown_away_to_let_another_client_in(
+    serve: Any, connect: Any, before_tick: list[Callable[[], object]]
+) -> None:
+    """The connection that has been idle longest has a request unread, so that the next one is closed."""
+    front = serve(Limits(connections=2))
+    client, silent = connect(front), connect(front)
+    assert client.send(GET + b"\r\n").read().status == 200
+    assert silent.send(GET + b"\r\n").read().status == 200
+
+    def send_and_be_full() -> None:
+        client.send(GET + b"\r\n")
+        front._shared.close_oldest_idle()
+
+    before_tick.append(send_and_be_full)
+    assert client.read().status == 200
+    assert silent.is_closed()
+    assert front.counts["closed_for_another"] == 1
 
 
 def test_thousands_of_idle_connections_are_closed_little_by_little(
