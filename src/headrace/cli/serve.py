@@ -19,8 +19,9 @@ with the job's id; workers elsewhere do it.
 
 With --metrics PORT, Prometheus can scrape http://127.0.0.1:PORT/metrics, of all workers together.
 
-`listening on` means that clients can connect; `ready`, that an item has gone through the whole pipeline, as /readyz says it.
-With --supervise each worker says so for itself, and those who connect before the first is ready wait for it.
+`listening on` means that the pipeline could be loaded and clients can connect; `ready`, that an item has gone through the whole
+pipeline, as /readyz says it. With --supervise each worker says so for itself, and those who connect before the first is ready
+wait for it.
 
 It listens on this machine alone unless --host says otherwise; then give --token-file, and --tls-cert with --tls-key. /livez
 and /readyz say how it is. SIGTERM finishes what is inside within the Plan's run.grace_seconds and lets nobody else in; so does
@@ -201,7 +202,7 @@ def _serve_by_several(args: argparse.Namespace) -> int:
         *(args, _run_worker),
         command="serve",
         has_queue=False,
-        starting=lambda: _tell(address),
+        begun=lambda: _tell(address),
         stopping=lambda: _refuse_clients(args.listening),
     )
 

@@ -28,7 +28,7 @@ def supervise(
     *,
     command: str = "run",
     has_queue: bool = True,
-    starting: Callable[[], object] = lambda: None,
+    begun: Callable[[], object] = lambda: None,
     stopping: Callable[[], object] = lambda: None,
 ) -> int:
     """Run the command's workers and return the exit status.
@@ -39,7 +39,7 @@ def supervise(
         command: That was given, for what is said.
         has_queue: Whether what workers have in flight comes back, and can be told apart, after the supervisor's own death; if
             not, SIGHUP restarts the workers one after the other.
-        starting: Called once signals are heeded, before the first worker starts.
+        begun: Called once the first worker has begun.
         stopping: Called when the workers are asked to stop.
     """
     import msgspec
@@ -88,7 +88,7 @@ def supervise(
             note_child_end=beside.note_child_end,
             recovery=RecoveryFolder.create() if has_queue else None,
             renews=not has_queue,
-            starting=starting,
+            begun=begun,
             stopping=stopping,
         )
         result = supervisor.run()

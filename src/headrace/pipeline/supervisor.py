@@ -157,7 +157,7 @@ class Supervisor:
         note_child_end: Takes the process id of each child that ended and is no worker.
         progress: Takes a line now and then: how many workers run, and how jobs ended so far.
         renews: SIGHUP restarts the workers one after the other, while the others work; else it ends the supervisor.
-        starting: Called once signals are heeded, before the first worker starts.
+        begun: Called once the first worker has begun; never if what it was to run cannot be loaded.
         stopping: Called when workers are asked to stop.
         recovery: Where what is known outlives this process; None: nowhere.
         clock: For tests.
@@ -179,12 +179,12 @@ class Supervisor:
         progress: Callable[[str], object] = lambda text: None,
         recovery: RecoveryFolder | None = None,
         renews: bool = False,
-        starting: Callable[[], object] = lambda: None,
+        begun: Callable[[], object] = lambda: None,
         stopping: Callable[[], object] = lambda: None,
         clock: Clock | None = None,
     ) -> None:
         self.result = Supervised()
-        self._tell_starting = starting
+        self._tell_begun = begun
         self._tell_stopping = stopping
         self._heard = (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if renews else []))
         self._work = work
@@ -222,7 +222,6 @@ class Supervisor:
         self._note(self.result)
         self._tell_at = self._now() + _PROGRESS_SECONDS
         with self._signals():
-            self._tell_starting()
             while any(post.worker or post.start_at is not None for post in self._posts):
                 now = self._now()
                 self._heed_signals(now)
@@ -389,7 +388,7 @@ class Supervisor:
         for post in self._workers():
             worker = post.worker
             beats = worker.slot.table.num_beats
-            self._has_begun = self._has_begun or beats > 0
+            self._note_begun(beats)
             # What this process slept through (a suspended machine) is not the worker's silence.
             worker.silent_seconds = 0.0 if beats != worker.beats else worker.silent_seconds + min(seconds, 1.0)
             worker.beats = beats
@@ -400,6 +399,11 @@ class Supervisor:
         if self._kill_at is not None and now > self._kill_at:
             for post in self._workers():
                 self._kill(post.worker, f"still there {self._leave_seconds:g} s after the grace period")
+
+    def _note_begun(self, beats: int) -> None:
+        if beats and not self._has_begun:
+            self._has_begun = True
+            self._tell_begun()
 
     def _see_off(self, post: _Post, worker: _Worker, now: float) -> None:
         if worker.leave_by is not None and now > worker.leave_by and not worker.killed_for:
@@ -430,7 +434,7 @@ class Supervisor:
     def _note_end(self, post: _Post, worker: _Worker, code: int) -> None:
         post.worker = None
         table = worker.slot.table
-        self._has_begun = self._has_begun or table.num_beats > 0
+        self._note_begun(table.num_beats)
         counts = table.counts()
         self.result.outcomes.update(counts)
         self._hear(worker)

@@ -3,6 +3,8 @@
 import contextlib
 import http.client
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -75,6 +77,16 @@ class Clients:
             self.num_answered += 1
             if answer.status != 200 or b'"result":5' not in body:
                 self.failures.append(f"{answer.status} {body!r}")
+
+
+def test_a_module_that_cannot_be_imported_is_said_and_nobody_is_called(tmp_path: Path) -> None:
+    """The error names the file and line, the status is that of misuse, and nothing says that anybody listens."""
+    (tmp_path / "bad.py").write_text("import math\nmath.no_such_thing\n")
+    command = [sys.executable, "-m", "headrace", "serve", "bad.py", "--supervise", "2", "--port", "0"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "AttributeError: module 'math' has no attribute 'no_such_thing' (bad.py:2)" in done.stderr
+    assert "listening" not in done.stderr
 
 
 def test_a_worker_says_that_it_is_ready_once_it_is(tmp_path: Path) -> None:

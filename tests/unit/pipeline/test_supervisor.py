@@ -158,11 +158,11 @@ options = dict(
     assert "<OutcomeKind.REJECTED: 'rejected'>: 1" in said
 
 
-STARTING = """
-def starting():
+BEGUN = """
+def begun():
     print("listening", flush=True)
     os.kill(os.getpid(), signal.SIGHUP)
-options = {"starting": starting, "renews": True}
+options = {"begun": begun, "renews": True}
 """
 
 
@@ -176,8 +176,8 @@ RESTARTED = """try:
 """
 
 
-def test_who_is_told_that_it_starts_may_signal_at_once() -> None:
-    """A restart that is asked for before there are workers is done once there are, and ends nobody."""
-    said = supervised(RESTARTED, STARTING).splitlines()
+def test_who_is_told_that_it_began_may_signal_at_once() -> None:
+    """A restart that is asked for as soon as the first worker has begun is done, and ends nobody."""
+    said = supervised(RESTARTED, BEGUN).splitlines()
     assert said[:2] == ["listening", "restarting 1 workers, one after the other"]
     assert said[-1] == "status 0 restarts 0"
