@@ -24,6 +24,8 @@ from benchmarks.serve.workloads import Workload
 BATCH = 32
 OPEN_SHARE = 0.8
 _KEYS = {"front": "front_us"}
+#: Parts in which other servers take part.
+_COMPARED = ("emulated", "real")
 PARTS = ("front", "emulated", "real", "overload", "hostile", "canary", "restart")
 
 
@@ -260,15 +262,35 @@ def measure_all(size: Size, parts: list[str], peers_folder: Path) -> dict[str, A
                 found[_KEYS.get(part, part)] = bench.measure(part)
             at = datetime.fromtimestamp(window.started_at, UTC)
             measured[part] = {"foreign_cores": window.foreign_cores, "rounds": size.rounds, "at": f"{at:%H:%M} UTC"}
-    peers = {part: found[part].pop("rows") for part in ("emulated", "real") if part in found}
+    peers = {part: found[part].pop("rows") for part in _COMPARED if part in found}
     return {**found, "peers": peers, "measured": measured, "quick": size.is_quick}
 
 
 def with_earlier(result: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Return a result with the parts that were measured earlier on the same day, and not again."""
+    """Return a result with the parts that were measured earlier on the same day, and not again.
+
+    A part whose form is another, as it was written by an older benchmark, is left out, and that is said.
+    """
     earlier = json.loads(file.read_text())["data"] if file.exists() else {}
-    peers = {**earlier.get("peers", {}), **result["peers"]}
-    return {**earlier, **result, "peers": peers, "measured": {**earlier.get("measured", {}), **result["measured"]}}
+    merged = result
+    for part in sorted(earlier.get("measured", {}).keys() - result["measured"].keys()):
+        try:
+            alone = _part_alone(earlier, part)
+            report.as_text(alone)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            _say(
+                f"{part}: the result in {file} has an older form ({error!r}) and is left out; measure it again: --only {part}"
+            )
+            continue
+        merged = {**alone, **merged, **{key: alone[key] | merged[key] for key in ("peers", "measured")}}
+    return merged
+
+
+def _part_alone(result: Mapping[str, Any], part: str) -> dict[str, Any]:
+    """Return a result that has no other part; raises KeyError where this one is incomplete."""
+    key = _KEYS.get(part, part)
+    peers = {part: result["peers"][part]} if part in _COMPARED else {}
+    return {key: result[key], "peers": peers, "measured": {part: result["measured"][part]}}
 
 
 def _say(text: str) -> None:

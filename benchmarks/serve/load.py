@@ -14,6 +14,7 @@ import contextlib
 import ctypes
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -31,6 +32,9 @@ from benchmarks.serve.figures import UNSENT, Sent, in_milliseconds, summarize
 
 #: Seconds that answers may still take when nothing is sent any more.
 _PATIENCE_SECONDS = 10.0
+#: A connection that was idle for longer is looked at before it is used again, as urllib3 does with every one: a server may have
+#: closed it.
+_FRESH_SECONDS = 1.0
 #: Of the first answer of each status that is not 200.
 _KEPT_BYTES = 300
 _CLOCK_MONOTONIC, _NONBLOCK, _ABSOLUTE = 1, os.O_NONBLOCK, 1
@@ -178,7 +182,7 @@ class Client:
 
     def _send(self, intended: float, count: int = 1) -> None:
         for _ in range(count):
-            while self._idle and self._idle[-1].is_closed:
+            while self._idle and self._idle[-1].has_ended():
                 self._idle.pop()
             if self._idle:
                 self._write(self._idle.pop(), intended)
@@ -232,11 +236,20 @@ class _Connection(asyncio.Protocol):
         self.intended = self.sent = 0.0
         self.is_closed = self.is_lost = False
         self._client = client
+        self._used_at = time.perf_counter()
         self._waits = False
         self._received = b""
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+
+    def has_ended(self) -> bool:
+        """Whether the server has closed it, be it that this loop has not heard of it."""
+        if self.is_closed or time.perf_counter() - self._used_at < _FRESH_SECONDS:
+            return self.is_closed
+        look = select.poll()
+        look.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(look.poll(0))  # between requests nothing comes but the end
 
     def close(self) -> None:
         """Close without waiting for an answer."""
@@ -269,6 +282,7 @@ class _Connection(asyncio.Protocol):
         self._client.lost(self)
 
     def _end(self, status: int) -> None:
+        self._used_at = time.perf_counter()
         if self._waits:
             self._waits = False
             self._client.ended(self, status)

@@ -118,6 +118,7 @@ def _hostile(part: Mapping[str, Any]) -> list[str]:
         "",
         f"- {vanished['vanished']} vanished in flight; of {served}",
         f"- {there}: {closed}; p99 of good clients {alone} -> {beside} ms; +{slow['memory_mb']:.0f} MB",
+        f"- of {slow['good_requests']} good requests beside them {slow['unanswered']} got no answer",
         f"- crashes: {part['crashes']}",
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.serve.__main__ import with_earlier
 from benchmarks.serve.arrivals import poisson, recorded
 from benchmarks.serve.figures import Sent, percentile, ratio, summarize
 from benchmarks.serve.load import Client, Order
@@ -197,3 +199,27 @@ def _server(answer: Callable[[int], bytes]) -> Iterator[int]:
         threading.Thread(target=listen, daemon=True).start()
         yield listening.getsockname()[1]
         listening.shutdown(socket.SHUT_RDWR)
+
+
+_MEASURED = {"foreign_cores": 0.1, "rounds": 1, "at": "10:00 UTC"}
+_RESTART = {"failures": 0, "requests": 9, "restarts": 1, "workers": 2, "rate": 5.0}
+
+
+def test_a_part_in_an_older_form_is_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was measured earlier on the same day stays if it can be shown; the rest is named, and nothing fails."""
+    file = tmp_path / "serve.json"
+    older = {"hostile": {"crashes": 0}, "emulated": {"c64": 5.0}, "restart": _RESTART, "peers": {"real": {}}}
+    measured = dict.fromkeys(("hostile", "emulated", "restart", "front"), _MEASURED)
+    file.write_text(json.dumps({"data": older | {"measured": measured}}))
+    now = {
+        "front_us": {"small": 30.0},
+        "peers": {},
+        "measured": {"front": _MEASURED | {"at": "11:00 UTC"}},
+        "quick": False,
+    }
+    merged = with_earlier(now, file)
+    assert merged == now | {"restart": _RESTART, "measured": {"restart": _MEASURED, **now["measured"]}}
+    said = capsys.readouterr().err
+    assert "--only hostile" in said
+    assert "--only emulated" in said
+    assert "restart:" not in said
