@@ -32,6 +32,10 @@ class Deadlines(Generic[T]):
         for who, at_ns in self._at.items():
             self._at[who] = min(at_ns, latest_ns)
 
+    def lateness_ns(self, now_ns: int) -> int:
+        """Return how long ago the oldest deadline passed; 0 where none has."""
+        return max(0, now_ns - next(iter(self._at.values()), now_ns))
+
     def pop_passed(self, now_ns: int) -> Iterator[T]:
         """Remove and give those whose time is up, the oldest first."""
         while self._at and next(iter(self._at.values())) <= now_ns:

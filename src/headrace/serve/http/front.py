@@ -202,8 +202,9 @@ class Front:
         self._close_passed(loop)
 
     def _close_passed(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._shared.tick(self._clock.now_ns()):
-            loop.call_soon(self._close_passed, loop)
+        pause = self._shared.tick(self._clock.now_ns())
+        if pause is not None:
+            loop.call_later(pause, self._close_passed, loop)
 
     def _close_listener(self) -> None:
         if self._acceptor is not None:

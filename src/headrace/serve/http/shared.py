@@ -23,8 +23,12 @@ logger = logging.getLogger("headrace")
 PIECE_BYTES = 16 * 1024
 #: Buffers that wait for the next body.
 _KEPT_BYTES = 64 * 1024 * 1024
-#: Connections that are closed before others are served again: thousands that are idle would be so at the same time.
-CLOSED_AT_ONCE = 64
+#: Connections that are closed, for each kind of deadline, before others are served again: thousands that are idle would be
+#: so at the same time.
+CLOSED_AT_ONCE = 16
+#: Between two such portions the front's thread sleeps, so that other threads get at the interpreter: while one is busy without
+#: a pause, each of the others waits 5 ms for every turn. Where connections are later than this there is no time for that.
+_PAUSE_SECONDS, _LATE_SECONDS = 0.001, 0.4
 
 
 class Connected(Protocol):
@@ -119,11 +123,14 @@ class Shared:
         for deadlines in (self.idle, self.reading, self.sending):
             deadlines.drop(connection)
 
-    def tick(self, now_ns: int) -> bool:
-        """Close connections whose time is up; return whether there may be others, which go in a later turn of the loop."""
+    def tick(self, now_ns: int) -> float | None:
+        """Close connections whose time is up; return after how many seconds to go on with others, None where there are none."""
         self.date = f"Date: {formatdate(self.clock.unix_seconds(), usegmt=True)}\r\n"
-        nums = [self._close(kind, getattr(self, kind), now_ns) for kind in ("idle", "reading", "sending")]
-        return max(nums) == CLOSED_AT_ONCE
+        lines = {"idle": self.idle, "reading": self.reading, "sending": self.sending}
+        late_ns = max(line.lateness_ns(now_ns) for line in lines.values())
+        if max(self._close(kind, line, now_ns) for kind, line in lines.items()) < CLOSED_AT_ONCE:
+            return None
+        return 0.0 if late_ns > _LATE_SECONDS * 1e9 else _PAUSE_SECONDS
 
     def _close(self, kind: str, deadlines: Deadlines[Connected], now_ns: int) -> int:
         num = 0

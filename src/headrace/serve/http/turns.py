@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 #: idle while a turn lasts; with 16 turns cost more than they bring. More for the oldest would cost answers, as refusals take
 #: time, too; less would let them wait for longer than the seconds that they wait now.
 MOST, OLDEST = 32, 4
+#: Of what is ready at most so much is asked for at once: room for all of 10,000 connections would be mapped anew in every turn.
+_MOST_HEARD = 4096
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _Ready = list[tuple[selectors.SelectorKey, int]]
 
@@ -106,7 +108,7 @@ class TurnSelector(selectors.EpollSelector):
     def select(self, timeout: float | None = None) -> _Ready:
         """Wait until something is there."""
         seconds = -1.0 if timeout is None else max(0.0, math.ceil(timeout * 1e3) * 1e-3)  # as the class rounds it
-        events = self._epoll.poll(0.0 if self._waiting else seconds, max(1, len(self._keys)))
+        events = self._epoll.poll(0.0 if self._waiting else seconds, min(max(1, len(self._keys)), _MOST_HEARD))
         if len(events) > MOST or self._waiting:
             events = self._choose(events)
         else:

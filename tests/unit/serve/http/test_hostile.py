@@ -183,7 +183,7 @@ def before_tick(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
     calls: list[Callable[[], object]] = []
     tick = shared.Shared.tick
 
-    def call_and_tick(self: shared.Shared, _now_ns: int) -> bool:
+    def call_and_tick(self: shared.Shared, _now_ns: int) -> float | None:
         while calls:
             calls.pop()()
         return tick(self, self.clock.now_ns())
@@ -208,6 +208,7 @@ def test_a_request_that_has_come_when_its_connection_would_be_closed_as_idle_is_
     before_tick.append(send_in_the_last_moment)
     assert client.read().status == 200
     assert front.counts["spared.idle"] == 1
+    assert connect(front).send(GET + b"\r\n").read().status == 200  # the front is done with all of the above
     clock.advance(11)
     assert client.is_closed()
 
@@ -239,11 +240,11 @@ def test_thousands_of_idle_connections_are_closed_little_by_little(
     closed_in: list[int] = []
     tick = shared.Shared.tick
 
-    def note(self: shared.Shared, now_ns: int) -> bool:
+    def note(self: shared.Shared, now_ns: int) -> float | None:
         before = self.counts["cut_off.idle"]
-        is_more = tick(self, now_ns)
+        pause = tick(self, now_ns)
         closed_in.append(self.counts["cut_off.idle"] - before)
-        return is_more
+        return pause
 
     monkeypatch.setattr(shared.Shared, "tick", note)
     clock = FakeClock()
@@ -253,6 +254,30 @@ def test_thousands_of_idle_connections_are_closed_little_by_little(
     clock.advance(11)
     assert all(one.is_closed() for one in idle)
     assert max(closed_in) == 1
+
+
+class Idle:
+    """A connection without a request."""
+
+    is_idle, has_unread, is_over = True, False, False
+
+    def time_out(self, kind: str) -> None:
+        """Close."""
+
+
+@pytest.mark.parametrize(("late_ns", "has_pause"), [(10**8, True), (10**9, False)])
+def test_other_threads_run_between_closings_unless_these_are_late(
+    routes: Any, monkeypatch: pytest.MonkeyPatch, late_ns: int, has_pause: bool
+) -> None:
+    """One is closed at a time; after the last nothing is due."""
+    monkeypatch.setattr(shared, "CLOSED_AT_ONCE", 1)
+    of_front = shared.Shared(routes, Limits(idle_seconds=10), FakeClock(), None, lambda: None)
+    of_front.idle.put(Idle(), 0)
+    now_ns = 10 * 10**9 + late_ns
+    pause = of_front.tick(now_ns)
+    assert pause is not None
+    assert (pause > 0) == has_pause
+    assert of_front.tick(now_ns) is None
 
 
 def test_a_client_that_does_not_read_is_cut_off(routes: Any, serve: Any, connect: Any) -> None:
