@@ -47,6 +47,8 @@ REVIEWED = Path(__file__).resolve().parents[1] / "tests" / "unit" / "serve" / "h
 _BYTES, _LINES = 65_536, 100
 _LIMITS = Limits(header_bytes=_BYTES, header_lines=_LINES, body_bytes=1_000_000)
 
+#: Of cases over sockets: so often a good request is sent, too.
+GOOD_EACH = 100
 _HEAD = b"Host: example.org\r\nUser-Agent: a/1.0\r\nAccept: */*\r\n"
 SEEDS = (
     b"GET / HTTP/1.1\r\n" + _HEAD + b"\r\n",
@@ -269,7 +271,7 @@ def send(numbers: range) -> dict[str, int]:
     try:
         for number in numbers:
             exchange(front.address, damaged(number))
-            if number % 100 == 0:
+            if number % GOOD_EACH == 0:
                 answer = exchange(front.address, SEEDS[0])
                 if not answer.startswith(b"HTTP/1.1 200 "):
                     raise RuntimeError(f"after case {number} a good request got {answer!r:.100}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
-from benchmarks.serve import environments, overload, report, restart, strangers, workloads
+from benchmarks.serve import environments, mutated, overload, report, restart, strangers, workloads
 from benchmarks.serve.contestants import OURS, PEERS, Contestant, Knobs
 from benchmarks.serve.speed import Rounds, as_rows, ratio_record, run_rounds
 from benchmarks.serve.tuning import best_settings
@@ -26,7 +26,7 @@ OPEN_SHARE = 0.8
 _KEYS = {"front": "front_us"}
 #: Parts in which other servers take part.
 _COMPARED = ("emulated", "real")
-PARTS = ("front", "emulated", "real", "overload", "hostile", "canary", "restart")
+PARTS = ("front", "emulated", "real", "overload", "hostile", "mutated", "canary", "restart")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,8 @@ class Size:
     idle: int
     dripping: int
     slow_seconds: float
+    mutated: int
+    """Damaged requests; a tenth as many are sent over sockets."""
     restart_requests: int
     """While workers are replaced again and again."""
     peers: tuple[str, ...]
@@ -62,6 +64,7 @@ FULL = Size(
     idle=10_000,
     dripping=1_000,
     slow_seconds=10.0,
+    mutated=1_000_000,
     restart_requests=100_000,
     peers=tuple(peer.program for peer in PEERS),
 )
@@ -76,6 +79,7 @@ QUICK = Size(
     idle=200,
     dripping=50,
     slow_seconds=1.0,
+    mutated=2_000,
     restart_requests=2_000,
     peers=("mosec",),
     is_quick=True,
@@ -103,6 +107,7 @@ class Bench:
             "real": self._real,
             "overload": self._overload,
             "hostile": self._hostile,
+            "mutated": lambda: mutated.measure_mutated(self.size.mutated, self.size.mutated // 10, _say),
             "canary": self._canary,
             "restart": lambda: restart.measure_restarts(self.size.restart_requests, self.folder, _say),
         }
@@ -182,8 +187,9 @@ class Bench:
         slow = strangers.linger(
             workload, self.size.idle, self.size.dripping, self.size.slow_seconds, self.environments, _say
         )
-        sums = {key: vanished[key] + slow[key] for key in ("crashes", "unanswered")}
-        return {**sums, "vanished": vanished, "slow": slow}
+        flood = strangers.flood(workload, self.size.slow_seconds, self.environments, _say)
+        sums = {key: vanished[key] + slow[key] + flood[key] for key in ("crashes", "unanswered")}
+        return {**sums, "vanished": vanished, "slow": slow, "flood": flood}
 
     def _canary(self) -> dict[str, Any]:
         from benchmarks import canary

@@ -35,6 +35,8 @@ def as_text(result: Mapping[str, Any]) -> str:
         lines += ["", *_overload(result["overload"]), "", *_overload(result["overload"]["slow_device"])]
     if "hostile" in result:
         lines += ["", *_hostile(result["hostile"])]
+    if "mutated" in result:
+        lines += ["", *_mutated(result["mutated"])]
     if result.get("canary", {}).get("runs"):
         lines += [
             "",
@@ -108,18 +110,32 @@ def _overload(part: Mapping[str, Any]) -> list[str]:
 
 
 def _hostile(part: Mapping[str, Any]) -> list[str]:
-    vanished, slow = part["vanished"], part["slow"]
+    vanished, slow, flood = part["vanished"], part["slow"], part["flood"]
     alone, beside = (_number(p99) for p99 in slow["good_p99_ms"])
     there = f"{slow['idle']} idle and {slow['dripping']} dripping connections"
     closed = f"closed after {_number(slow['closed_after_s'])} s, {slow['still_open']} still open"
     served = f"{vanished['good_requests']} good requests afterwards {vanished['unanswered']} got no answer"
+    then = f"of {flood['good_requests']} good requests afterwards {flood['unanswered']} got no answer"
     return [
         "## Clients that behave badly",
         "",
         f"- {vanished['vanished']} vanished in flight; of {served}",
         f"- {there}: {closed}; p99 of good clients {alone} -> {beside} ms; +{slow['memory_mb']:.0f} MB",
         f"- of {slow['good_requests']} good requests beside them {slow['unanswered']} got no answer",
+        f"- {flood['sent_mb']:.1f} MB of requests taken from one who reads no answer: +{flood['memory_mb']:.1f} MB; {then}",
         f"- crashes: {part['crashes']}",
+    ]
+
+
+def _mutated(part: Mapping[str, Any]) -> list[str]:
+    kinds = ", ".join(f"{kind} ({number})" for kind, number in part["unreviewed"].items()) or "none"
+    return [
+        (
+            f"{part['cases']:,} damaged requests, read beside aiohttp's strict parser: {part['differences']:,} differences of "
+            f"{part['kinds']} kinds, of which not in the reviewed list: {kinds}. {part['over_sockets']:,} of them were "
+            f"sent, each over a connection of its own: {part['internal_errors']} answered 5xx, and {part['good_between']:,} "
+            "good requests between them were all answered."
+        )
     ]
 
 

@@ -23,6 +23,8 @@ _LONGEST_STAY = 0.024
 #: Seconds after which this service cuts off whoever is slow, and how much later it may be at most.
 LIMIT_SECONDS, GRACE_SECONDS = 4.0, 1.0
 _GOOD = {"connections": 8, "rate": 200.0, "warm_seconds": 0.4}
+#: Small requests, one behind the other.
+_PIPELINED = b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n" * 2_000
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -38,7 +40,7 @@ def vanish(workload: Workload, times: int, folder: Path, say: Callable[[str], ob
             "vanished": times * _CLIENTS,
             "crashes": int(not server.is_alive()),
             "good_requests": after["requests"],
-            "unanswered": after["requests"] - after["statuses"].get("200", 0) + (not after["requests"]),
+            "unanswered": _unanswered(after),
         }
     say(f"clients that vanish: {found}")
     return found
@@ -73,12 +75,43 @@ def linger(
             "still_open": slow.num_open,
             "good_p99_ms": [alone["p99_ms"], beside["p99_ms"]],
             "good_requests": beside["requests"],
-            "unanswered": beside["requests"] - beside["statuses"].get("200", 0),
+            "unanswered": _unanswered(beside),
             "memory_mb": grown / 1e6,
             "crashes": int(not server.is_alive()),
         }
     say(f"idle and dripping connections: {found}")
     return found
+
+
+def flood(workload: Workload, seconds: float, folder: Path, say: Callable[[str], object]) -> dict[str, Any]:
+    """Send requests one behind the other without reading an answer; return what was taken, and how the service grew."""
+    with Server(OURS, workload, {}, folder) as server:
+        server.offered(connections=_CLIENTS, seconds=2.0, warm_seconds=0.0)
+        memory, taken, ends = resident_bytes(server.pid), 0, time.monotonic() + seconds
+        most = memory
+        with socket.create_connection(("127.0.0.1", server.port)) as one:
+            one.setblocking(False)
+            while time.monotonic() < ends:
+                with contextlib.suppress(BlockingIOError):
+                    taken += one.send(_PIPELINED)
+                    continue
+                most = max(most, resident_bytes(server.pid))
+                time.sleep(0.01)
+        after = server.offered(connections=8, seconds=1.0, warm_seconds=0.0)
+        found = {
+            "sent_mb": taken / 1e6,
+            "memory_mb": (most - memory) / 1e6,
+            "crashes": int(not server.is_alive()),
+            "good_requests": after["requests"],
+            "unanswered": _unanswered(after),
+        }
+    say(f"a pipelining flood: {found}")
+    return found
+
+
+def _unanswered(figures: dict[str, Any]) -> int:
+    """Return how many good requests got no answer; one if there was none to get any."""
+    return figures["requests"] - figures["statuses"].get("200", 0) + (not figures["requests"])
 
 
 class _Slow:
