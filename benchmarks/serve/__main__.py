@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measure
-from benchmarks.serve import environments, mutated, overload, report, restart, strangers, workloads
+from benchmarks.serve import crosscheck, environments, mutated, overload, report, restart, strangers, workloads
 from benchmarks.serve.contestants import OURS, PEERS, Contestant, Knobs
 from benchmarks.serve.speed import Rounds, as_rows, ratio_record, run_rounds
 from benchmarks.serve.tuning import best_settings
@@ -26,7 +26,7 @@ OPEN_SHARE = 0.8
 _KEYS = {"front": "front_us"}
 #: Parts in which other servers take part.
 _COMPARED = ("emulated", "real")
-PARTS = ("front", "emulated", "real", "overload", "hostile", "mutated", "canary", "restart")
+PARTS = ("front", "emulated", "real", "overload", "hostile", "mutated", "crosscheck", "canary", "restart")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +93,13 @@ class Bench:
     Attributes:
         folder: For files of this run.
         environments: Of the peers.
+        perf_analyzer: Command that runs it; None: it is not here.
     """
 
     size: Size
     folder: Path
     environments: Path
+    perf_analyzer: str | None = None
 
     def measure(self, part: str) -> dict[str, Any]:
         """Run one of PARTS and return its object."""
@@ -108,6 +110,7 @@ class Bench:
             "overload": self._overload,
             "hostile": self._hostile,
             "mutated": lambda: mutated.measure_mutated(self.size.mutated, self.size.mutated // 10, _say),
+            "crosscheck": self._crosscheck,
             "canary": self._canary,
             "restart": lambda: restart.measure_restarts(self.size.restart_requests, self.folder, _say),
         }
@@ -191,6 +194,10 @@ class Bench:
         sums = {key: vanished[key] + slow[key] + flood[key] for key in ("crashes", "unanswered")}
         return {**sums, "vanished": vanished, "slow": slow, "flood": flood}
 
+    def _crosscheck(self) -> dict[str, Any]:
+        workload, seconds = workloads.emulated(self.folder), self.size.emulated_seconds
+        return crosscheck.crosscheck(workload, self.perf_analyzer, seconds, self.environments, _say)
+
     def _canary(self) -> dict[str, Any]:
         from benchmarks import canary
 
@@ -257,12 +264,12 @@ def _details(found: Rounds, contestants: Mapping[Contestant, Knobs], skipped: Ma
     }
 
 
-def measure_all(size: Size, parts: list[str], peers_folder: Path) -> dict[str, Any]:
+def measure_all(size: Size, parts: list[str], peers_folder: Path, perf_analyzer: str | None) -> dict[str, Any]:
     """Run the parts and return the benchmark's object."""
     found: dict[str, Any] = {}
     measured = {}
     with tempfile.TemporaryDirectory(prefix="serve-") as folder:
-        bench = Bench(size, Path(folder), peers_folder)
+        bench = Bench(size, Path(folder), peers_folder, perf_analyzer)
         for part in parts:
             with measure.Window() as window:
                 found[_KEYS.get(part, part)] = bench.measure(part)
@@ -279,7 +286,9 @@ def with_earlier(result: dict[str, Any], file: Path) -> dict[str, Any]:
     """
     earlier = json.loads(file.read_text())["data"] if file.exists() else {}
     merged = result
-    for part in sorted(earlier.get("measured", {}).keys() - result["measured"].keys()):
+    for part in reversed(PARTS):
+        if part in result["measured"] or part not in earlier.get("measured", {}):
+            continue
         try:
             alone = _part_alone(earlier, part)
             report.as_text(alone)
@@ -324,6 +333,7 @@ def main() -> int:
         help="write a dated result to benchmarks/results; parts measured earlier that day stay",
     )
     parser.add_argument("--only", action="append", choices=PARTS, help="only this part; repeatable")
+    parser.add_argument("--perf-analyzer", metavar="COMMAND", help="runs perf_analyzer, for the part crosscheck")
     shorter = parser.add_argument_group("a shorter full run, which says so in its result")
     shorter.add_argument("--rounds", type=int, metavar="N", help=f"rounds in turn (default {FULL.rounds})")
     shorter.add_argument("--overload-seconds", type=float, metavar="S", help="of each overload (default 60)")
@@ -331,7 +341,7 @@ def main() -> int:
     environments.add_folder_argument(parser)
     arguments = parser.parse_args()
     size = _size(arguments)
-    result = measure_all(size, arguments.only or list(PARTS), arguments.environments)
+    result = measure_all(size, arguments.only or list(PARTS), arguments.environments, arguments.perf_analyzer)
     print(json.dumps(result) if arguments.json else report.as_text(result))
     if arguments.write:
         result = with_earlier(result, measure.result_path("serve").with_suffix(".json"))

@@ -37,6 +37,8 @@ def as_text(result: Mapping[str, Any]) -> str:
         lines += ["", *_hostile(result["hostile"])]
     if "mutated" in result:
         lines += ["", *_mutated(result["mutated"])]
+    if rows := result.get("crosscheck", {}).get("rows"):
+        lines += ["", *_crosschecked(rows)]
     if result.get("canary", {}).get("runs"):
         lines += [
             "",
@@ -125,6 +127,19 @@ def _hostile(part: Mapping[str, Any]) -> list[str]:
         f"- {flood['sent_mb']:.1f} MB of requests taken from one who reads no answer: +{flood['memory_mb']:.1f} MB; {then}",
         f"- crashes: {part['crashes']}",
     ]
+
+
+def _crosschecked(rows: Mapping[str, Any]) -> list[str]:
+    lines = [
+        "## The emulated device by perf_analyzer, and by our client with the same requests",
+        "",
+        "| load | answers/s | p50, ms | p99, ms |",
+        "|---|---|---|---|",
+    ]
+    for name, row in rows.items():
+        cells = [f"{row['theirs'][key]:.1f}, ours x{row['ratios'][key]:.2f}" for key in ("rate", "p50_ms", "p99_ms")]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
 
 
 def _mutated(part: Mapping[str, Any]) -> list[str]:

@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks.serve.__main__ import with_earlier
 from benchmarks.serve.arrivals import poisson, recorded
+from benchmarks.serve.crosscheck import read_figures
 from benchmarks.serve.figures import Sent, percentile, ratio, summarize
 from benchmarks.serve.load import Client, Order
 from benchmarks.serve.usage import resident_bytes, usage
@@ -223,3 +224,9 @@ def test_a_part_in_an_older_form_is_left_out_and_said(tmp_path: Path, capsys: py
     assert "--only hostile" in said
     assert "--only emulated" in said
     assert "restart:" not in said
+
+
+def test_perf_analyzers_figures_are_in_our_units() -> None:
+    """Its file has microseconds."""
+    text = "Concurrency,Inferences/Second,Client Send,p50 latency,p90 latency,p99 latency\n8,1200.5,9,6400,7,9100\n"
+    assert read_figures(text) == {"rate": 1200.5, "p50_ms": 6.4, "p99_ms": 9.1}
