@@ -11,6 +11,7 @@ is five times as much. Failures pass the split one by one; what lies between the
 
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,8 @@ from headrace.base.policies.canary import CanaryPolicy, Seen, judge
 from headrace.base.policies.canary_watch import CanaryWatch
 from headrace.base.policies.keyed_outcomes import KeyedOutcomes
 
+#: More than most machines have cores, so that they have work to the end though canaries end at different times.
+_PROCESSES = 4
 LOOK_SECONDS = 10.0
 NUM_KEYS = 200
 #: Noise of one call's time: standard deviation of its logarithm.
@@ -187,39 +190,66 @@ def measure_split(num_jobs: int) -> float:
     return max(abs(count / num_jobs - 0.1) for count in counts) * 100
 
 
-def _times(world: World, runs: int, seed: int) -> dict[str, Any]:
-    ends = [Canary(world, seed + run, AT_TENTH).live(steps=False) for run in range(runs)]
-    found = sorted(seconds for kind, seconds, _ in ends if kind == "rolled back")
-    return {
-        "runs": runs,
-        "rolled_back": len(found),
-        "median_seconds": float(np.median(found)) if found else None,
-        "p90_seconds": float(np.quantile(found, 0.9)) if found else None,
-        "example": next((why for kind, _, why in ends if kind == "rolled back"), ""),
-    }
+def live_out(world: World, seed: int, step: int, steps: bool) -> tuple[str, float, str]:
+    """Return what becomes of one canary; see `Canary.live`."""
+    return Canary(world, seed, step).live(steps=steps)
+
+
+class Crowd:
+    """Simulates canaries in several processes; each of them depends on its seed alone.
+
+    Args:
+        pool: Of the processes.
+    """
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def live(self, world: World, runs: int, seed: int, step: int, *, steps: bool) -> list[tuple[str, float, str]]:
+        """Return what becomes of so many canaries."""
+        return list(self._pool.map(live_out, [world] * runs, range(seed, seed + runs), [step] * runs, [steps] * runs))
+
+    def times(self, world: World, runs: int, seed: int) -> dict[str, Any]:
+        """Return how many with a tenth of the jobs are rolled back, and when."""
+        ends = self.live(world, runs, seed, AT_TENTH, steps=False)
+        found = sorted(seconds for kind, seconds, _ in ends if kind == "rolled back")
+        return {
+            "runs": runs,
+            "rolled_back": len(found),
+            "median_seconds": float(np.median(found)) if found else None,
+            "p90_seconds": float(np.quantile(found, 0.9)) if found else None,
+            "example": next((why for kind, _, why in ends if kind == "rolled back"), ""),
+        }
+
+    def keyed(self, world: World, runs: int, seed: int) -> list[float | None]:
+        """Return when those with a tenth of the keys are rolled back."""
+        return list(self._pool.map(simulate_keyed, [world] * runs, range(seed, seed + runs)))
 
 
 def measure_all(quick: bool) -> dict[str, Any]:
     """Run everything and return the benchmark's object."""
+    with ProcessPoolExecutor(_PROCESSES) as pool:
+        return _measure(Crowd(pool), quick)
+
+
+def _measure(crowd: Crowd, quick: bool) -> dict[str, Any]:
     runs, few, hours = (10, 10, 1.0) if quick else (200, 50, 6.0)
     same, calm = World(hours=hours), World(hours=3.0, bursts=False, clustering=0.05)
     _say(f"{runs} identical canaries of {hours:g} h")
-    identical = _times(same, runs, 1000)
-    _say("canaries that are worse")
+    identical = crowd.times(same, runs, 1000)
+    _say(f"{identical['rolled_back']} rolled back; canaries that are worse")
     worse = {
-        "x2": _times(replace(calm, times=2.0), few, 2000),
-        "x5": _times(replace(calm, times=5.0), few, 3000),
-        "x5_bursts": _times(replace(same, times=5.0, hours=1.0), few, 3500),
-        "slow": _times(replace(calm, slowdown=1.0), few // 5, 4000),
-        "wrong": _times(replace(calm, changed=0.1), few // 5, 5000),
+        "x2": crowd.times(replace(calm, times=2.0), few, 2000),
+        "x5": crowd.times(replace(calm, times=5.0), few, 3000),
+        "x5_bursts": crowd.times(replace(same, times=5.0, hours=1.0), few, 3500),
+        "slow": crowd.times(replace(calm, slowdown=1.0), few // 5, 4000),
+        "wrong": crowd.times(replace(calm, changed=0.1), few // 5, 5000),
     }
     _say("whole ways")
-    ways = [Canary(same, 6000 + run, 0).live(steps=True) for run in range(few)]
+    ways = crowd.live(same, few, 6000, 0, steps=True)
     promoted = [seconds for kind, seconds, _ in ways if kind == "promoted"]
     _say("keys instead of jobs")
-    keyed = {
-        times: [simulate_keyed(replace(same, times=times), 7000 + run) for run in range(few)] for times in (1.0, 5.0)
-    }
+    keyed = {times: crowd.keyed(replace(same, times=times), few, 7000) for times in (1.0, 5.0)}
     found = [seconds for seconds in keyed[5.0] if seconds is not None]
     return {
         "canary": {"false_rollbacks": identical["rolled_back"], "runs": runs},
