@@ -79,6 +79,7 @@ class Front:
         self._thread: threading.Thread | None = None
         self._acceptor: Acceptor | None = None
         self._turned_ns = 0
+        self._is_closing = False
         self._is_serving = threading.Event()
 
     def start(self) -> None:
@@ -199,11 +200,14 @@ class Front:
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.call_later(_TICK_SECONDS, self._tick, loop)
         self._turned_ns = self._clock.now_ns()
-        self._close_passed(loop)
+        if not self._is_closing:
+            self._close_passed(loop)
 
     def _close_passed(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_closing = False  # should the next line fail
         pause = self._shared.tick(self._clock.now_ns())
         if pause is not None:
+            self._is_closing = True
             loop.call_later(pause, self._close_passed, loop)
 
     def _close_listener(self) -> None:

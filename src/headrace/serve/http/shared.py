@@ -28,7 +28,7 @@ _KEPT_BYTES = 64 * 1024 * 1024
 CLOSED_AT_ONCE = 16
 #: Between two such portions the front's thread sleeps, so that other threads get at the interpreter: while one is busy without
 #: a pause, each of the others waits 5 ms for every turn. Where connections are later than this there is no time for that.
-_PAUSE_SECONDS, _LATE_SECONDS = 0.001, 0.4
+_PAUSE_SECONDS, _LATE_SECONDS = 0.001, 0.3
 
 
 class Connected(Protocol):
