@@ -69,6 +69,13 @@ EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
 
 
+def answer_status(*, interrupted: bool, is_found: bool) -> int:
+    """Return the exit status of a command that looked for something, and printed what it found until then."""
+    if interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_DONE if is_found else EXIT_NEGATIVE
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     with contextlib.ExitStack() as log:

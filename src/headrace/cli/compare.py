@@ -63,18 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metric", choices=("throughput", "latency", "cpu"), default="throughput", help="what is compared"
     )
-    parser.add_argument(
-        "--margin", type=share, metavar="SHARE", help="differences below it count as none (default 2%%)"
-    )
-    parser.add_argument("--budget", type=share, metavar="SHARE", help="the largest loss that is accepted, such as 3%%")
-    parser.add_argument("--blocks", type=int, metavar="N", help="pairs of blocks (default 24)")
+    add_length_arguments(parser, blocks="pairs of blocks (default 24)", time_limit="10min")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--seconds", type=seconds, metavar="TIME", help="length of a block (default 1s)")
     length.add_argument(
         "--items", type=int, dest="num_items", metavar="N", help="items of a block, instead of its length"
     )
-    parser.add_argument("--until-sure", action="store_true", help="add pairs until it is decided or the time is over")
-    parser.add_argument("--time-limit", type=seconds, metavar="TIME", help="the time for --until-sure (default 10min)")
     parser.add_argument(
         "--deliver", action="store_true", help="deliver the results of every block; else they are dropped"
     )
@@ -91,14 +85,58 @@ def run(args: argparse.Namespace) -> int:
     check_output(args.output, force=args.force)
     with stdout_kept(args.json):
         document = compare_sides(args)
+    return report(args, document, per="per item")
+
+
+def report(args: argparse.Namespace, document: ComparisonDocument, *, per: str) -> int:
+    """Write and print what a comparison came to, and return the exit status.
+
+    Args:
+        args: `output` and `json`.
+        document: The comparison.
+        per: Of what the times of stages are, in words.
+    """
     encoded = as_json(document, indented=True)
     if args.output:
         write_output(Path(args.output), encoded)
     if args.json:
         write_machine_readable(encoded)
     else:
-        _print(document)
+        _print(document, per)
     return exit_status(document)
+
+
+def add_length_arguments(parser: argparse.ArgumentParser, *, blocks: str, time_limit: str) -> None:
+    """Declare what is wanted of a comparison, and how long it may go on.
+
+    Args:
+        parser: Of a command that compares in turn.
+        blocks: What `--blocks` counts, and its default.
+        time_limit: The default of `--time-limit`.
+    """
+    parser.add_argument(
+        "--margin", type=share, metavar="SHARE", help="differences below it count as none (default 2%%)"
+    )
+    parser.add_argument("--budget", type=share, metavar="SHARE", help="the largest loss that is accepted, such as 3%%")
+    parser.add_argument("--blocks", type=int, metavar="N", help=blocks)
+    parser.add_argument("--until-sure", action="store_true", help="add pairs until it is decided or the time is over")
+    parser.add_argument(
+        "--time-limit", type=seconds, metavar="TIME", help=f"the time for --until-sure (default {time_limit})"
+    )
+
+
+def given_length(args: argparse.Namespace) -> dict[str, Any]:
+    """Return `until_sure`, and the other lengths that were given.
+
+    Raises:
+        SettingsError: If a time limit is given that nothing would heed.
+    """
+    from headrace.base.errors import SettingsError
+
+    if args.time_limit is not None and not args.until_sure:
+        raise SettingsError("--time-limit goes with --until-sure; --blocks says how much is measured otherwise")
+    given = {"pairs": args.blocks, "time_limit_seconds": args.time_limit}
+    return {"until_sure": args.until_sure} | {key: value for key, value in given.items() if value is not None}
 
 
 def exit_status(document: ComparisonDocument) -> int:
@@ -154,19 +192,11 @@ def _is_plan(text: str) -> bool:
 
 
 def _blocks(args: argparse.Namespace) -> Blocks:
-    from headrace.base.errors import SettingsError
     from headrace.compare.contenders import Blocks
 
-    if args.time_limit is not None and not args.until_sure:
-        raise SettingsError("--time-limit goes with --until-sure; --blocks says how much is measured otherwise")
-    given: dict[str, Any] = {
-        "pairs": args.blocks,
-        "seconds": args.seconds,
-        "items": args.num_items,
-        "time_limit_seconds": args.time_limit,
-    }
+    given = {"seconds": args.seconds, "items": args.num_items}
     known = {key: value for key, value in given.items() if value is not None}
-    return Blocks(deliver=args.deliver, until_sure=args.until_sure, **known)
+    return Blocks(deliver=args.deliver, **known, **given_length(args))
 
 
 def _contender(text: str, recorded: Run | None, pipeline: str | None) -> Contender:
@@ -219,7 +249,7 @@ def _load_recorded_plan(recorded: Run) -> Any:
     return Plan.from_table(plans[0])
 
 
-def _print(document: ComparisonDocument) -> None:
+def _print(document: ComparisonDocument, per: str) -> None:
     from rich.table import Table
 
     from headrace.base.formatting import wrap_lines
@@ -231,10 +261,11 @@ def _print(document: ComparisonDocument) -> None:
         table.add_column(heading, justify="right" if heading else "left")
     sides = (document.a, document.b)
     table.add_row("", *(side.name for side in sides))
-    table.add_row("plan", *("\n".join(side.plan_ids) for side in sides))
+    if any(any(side.plan_ids) for side in sides):  # a training has no Plan
+        table.add_row("plan", *("\n".join(side.plan_ids) for side in sides))
     table.add_row(f"{document.metric}, median, {document.unit}", *(_number(side.median) for side in sides))
     for stage in dict.fromkeys((*document.a.stages, *document.b.stages)):
-        table.add_row(f"{stage}, per item", *(format_duration(side.stages.get(stage)) for side in sides))
+        table.add_row(f"{stage}, {per}", *(format_duration(side.stages.get(stage)) for side in sides))
     console.print(table)
     for line in wrap_lines([*document.says, *(f"warning: {warning}" for warning in document.warnings)]):
         console.print(line, soft_wrap=True)

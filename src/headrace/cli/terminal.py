@@ -54,6 +54,14 @@ def write_json(document: Any, *, indented: bool = False) -> None:
     write_machine_readable(as_json(document, indented=indented))
 
 
+def write_answer(document: Any, as_text: Callable[[Any], str], *, as_json: bool) -> None:
+    """Print what a command found: for people, or as JSON."""
+    if as_json:
+        write_json(document, indented=True)
+    else:
+        write(as_text(document), end="")
+
+
 def as_json(document: Any, *, indented: bool = False) -> str:
     """Return a document as one line of JSON, or over several lines, with the line's end."""
     from headrace.base.documents import encode_document

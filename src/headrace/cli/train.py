@@ -13,7 +13,8 @@ Recorded is each step from the request for its first batch to the next: waiting 
 and all between, for plain PyTorch loops and for what is built on them. Recording takes about 0.1 ms of a step.
 Steps that differ (first of an epoch, compiled again) and validation are kept apart.
 
-Ctrl-C reaches the script as usual; what was measured is kept. What headrace says goes to stderr. The exit status is the
+Ctrl-C reaches the script as usual; what was measured is kept. A second Ctrl-C ends a script that goes on. If headrace itself
+is killed, the script gets SIGTERM. What headrace says goes to stderr. The exit status is the
 script's own, or 1 if it ended well and no step was seen.
 """
 
@@ -35,10 +36,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.usage = (
-        "headrace train [-o RUN] [--force] [--torch-profiler SCHEDULE] [--ranges nvtx|itt] [--json] (SCRIPT.py "
+        "headrace train [-o RUN] [--force] [--torch-profiler SCHEDULE] [--ranges nvtx|itt] [--json] (SCRIPT.py | "
+        "-m MODULE | PROGRAM) [ARGUMENT]..."
     )
-    "| -m MODULE | "
-    "PROGRAM) [ARGUMENT]..."
     parser.add_argument(
         "-o", "--output", metavar="RUN", help="the run folder to write (default: runs/NAME-DATE-TIME, a new one)"
     )
@@ -111,13 +111,18 @@ def _report(folder: Path, name: str, ending: Ending, *, as_json: bool) -> int:
     from headrace.runs.reader import read_run
 
     ranks = read_steps(read_run(folder))
-    if ending.reason:
+    if ending.reason and ranks:
         say(f"headrace train: {name}: {ending.reason}; what was recorded until then is in {folder}")
     if as_json:
         write_json(_document(folder, ending, ranks))
     elif ranks and not is_quiet():
         say(f"\n{as_text(folder)}\nrun folder: {folder}\nwhat limits it: headrace diagnose {quote_arg(folder)}")
-    if not ranks:
+    if not ranks and ending.reason:
+        say(
+            f"headrace train: {name}: {ending.reason}, and no training step is in {folder}: steps are written every two "
+            "seconds and at the end of a process, and what it printed above may say how it ended"
+        )
+    elif not ranks:
         say(
             f"headrace train: no training step was seen in {name}. Recorded are Pythons that import PyTorch and call an "
             "optimizer (torch.optim) or backward(); not those started with -I, -E or -S, by another user, or on another "

@@ -13,15 +13,11 @@ Exit status: 0 a size was found; 1 not even one sample fits; 130 interrupted, wi
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
-from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
+from headrace.cli import answer_status
 from headrace.cli.pipeline_arguments import points, positive, seconds
-from headrace.cli.terminal import speaker, write, write_json
+from headrace.cli.terminal import speaker, write_answer
 from headrace.cli.train_accept import accept, add_accept_arguments, check_file
-
-if TYPE_CHECKING:
-    from headrace.runs.formats.batch_search import BatchSearchDocument
 
 _say = speaker("train batch")
 
@@ -103,17 +99,8 @@ def run_word(args: argparse.Namespace) -> int:
         on_trial=lambda trial: _say(trial_line(trial)),
         on_comparison=lambda loss: _say(loss_line(loss)),
     )
-    if args.json:
-        write_json(document, indented=True)
-    else:
-        write(as_text(document), end="")
+    write_answer(document, as_text, as_json=args.json)
     if args.accept is not None and document.batch_size is not None and not document.interrupted:
         why = f"headrace train batch {args.recipe}: {document.present_batch_size} -> {document.batch_size}"
         _say(accept(args.accept, "batch_size", document.batch_size, why=why, ledger=args.ledger))
-    return _status(document)
-
-
-def _status(document: BatchSearchDocument) -> int:
-    if document.interrupted:
-        return EXIT_INTERRUPTED
-    return EXIT_DONE if document.batch_size is not None else EXIT_NEGATIVE
+    return answer_status(interrupted=document.interrupted, is_found=document.batch_size is not None)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from headrace.cli import EXIT_DONE, EXIT_NEGATIVE
 from headrace.cli.pipeline_arguments import positive
-from headrace.cli.terminal import speaker, write, write_json
+from headrace.cli.terminal import speaker, write_answer
 from headrace.cli.train_accept import accept, add_accept_arguments, check_file
 
 if TYPE_CHECKING:
@@ -72,10 +72,7 @@ def run_word(args: argparse.Namespace) -> int:
         with_ddp=args.ddp,
         seed=args.seed,
     )
-    if args.json:
-        write_json(document, indented=True)
-    else:
-        write(as_text(document), end="")
+    write_answer(document, as_text, as_json=args.json)
     checkpointing = document.checkpointing
     if args.accept is not None and checkpointing is not None and checkpointing.proposed:
         why = f"headrace train check {args.recipe}: these parts are worth a checkpoint"

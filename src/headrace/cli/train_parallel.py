@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 from headrace.base.formatting import align_columns, escape_controls, wrap_lines
 from headrace.base.units import format_duration, format_number
-from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
+from headrace.cli import EXIT_NEGATIVE, answer_status
 from headrace.cli.pipeline_arguments import positive, seconds
-from headrace.cli.terminal import say, write, write_json
+from headrace.cli.terminal import say, write_answer
 
 if TYPE_CHECKING:
     from headrace.runs.formats.parallel import MeasuredWay, ParallelDocument
@@ -73,11 +73,8 @@ def run_word(args: argparse.Namespace) -> int:
     except RanksFailed as error:
         say(f"headrace: {escape_controls(str(error))}")
         return EXIT_NEGATIVE
-    if args.json:
-        write_json(document, indented=True)
-    else:
-        write(as_text(document), end="")
-    return EXIT_INTERRUPTED if document.interrupted else EXIT_DONE
+    write_answer(document, as_text, as_json=args.json)
+    return answer_status(interrupted=document.interrupted, is_found=True)
 
 
 def as_text(document: ParallelDocument) -> str:

@@ -24,14 +24,10 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
+from headrace.cli import answer_status
 from headrace.cli.pipeline_arguments import positive, seconds, sizes
-from headrace.cli.terminal import say, speaker, write, write_json
-
-if TYPE_CHECKING:
-    from headrace.runs.formats.scaling import ScalingDocument
+from headrace.cli.terminal import say, speaker, write_answer
 
 _say = speaker("train scale")
 
@@ -96,15 +92,14 @@ def run_word(args: argparse.Namespace) -> int:
         force=args.force,
     )
     document = Ladder(settings, _say).measure()
-    if args.json:
-        write_json(document, indented=True)
-    elif document.rungs:
-        write(as_text(document), end="")
+    if args.json or document.rungs:
+        write_answer(document, as_text, as_json=args.json)
     for failure in document.failures:
         say(f"headrace train scale: {failure}")
     if not document.rungs and not document.failures:
         say("headrace train scale: interrupted before one rank had trained: nothing was measured")
-    return _status(document)
+    is_found = bool(document.rungs) and not document.failures
+    return answer_status(interrupted=document.interrupted, is_found=is_found)
 
 
 def _argv(args: argparse.Namespace) -> tuple[str, ...]:
@@ -122,9 +117,3 @@ def _argv(args: argparse.Namespace) -> tuple[str, ...]:
         hint = "; name the script alone, ranks are started here" if Path(given[0]).name == "torchrun" else ""
         raise SettingsError(f"script {given[0]!r} does not exist; the working folder is {Path.cwd()}{hint}")
     return tuple(given)
-
-
-def _status(document: ScalingDocument) -> int:
-    if document.interrupted:
-        return EXIT_INTERRUPTED
-    return EXIT_NEGATIVE if document.failures or not document.rungs else EXIT_DONE
