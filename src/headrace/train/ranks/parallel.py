@@ -27,6 +27,8 @@ from headrace.train.ranks.parallel_child import Answer, Found, Request, Step
 
 #: A bubble that was predicted so many points off is worth a warning.
 _FAR_OFF = 0.05
+#: Ranks that have no core for this share of their time say more of the machine than of the ways.
+_NO_CORE = 0.05
 #: Losses of the same training may differ by this share: sums of float32 in another order.
 _ALIKE = 1e-3
 
@@ -120,7 +122,7 @@ def describe(settings: ParallelSettings, answer: Answer, *, is_interrupted: bool
         num_cores=cores,
         batch_size=answer.batch_size,
         ways=tuple(ways),
-        warnings=tuple(_warn(ways, settings, cores, answer.left_out)),
+        warnings=tuple(_warn(ways, settings, cores, answer)),
         interrupted=is_interrupted,
     )
 
@@ -181,9 +183,29 @@ def _last_loss(ranks: Sequence[Step]) -> float:
     return statistics.mean(one.loss for one in ranks if one.loss is not None)
 
 
-def _warn(ways: Sequence[MeasuredWay], settings: ParallelSettings, cores: int, left_out: str) -> list[str]:
+def _share_without_core(found: Found) -> float:
+    """Return the share of the ranks' time in which they could compute and had no core."""
+    steps = [step for rank in found.steps for step in rank]
+    seconds = sum(step.ended - step.began for step in steps)
+    return sum(step.core_wait for step in steps) / seconds if seconds else 0.0
+
+
+def _warn(ways: Sequence[MeasuredWay], settings: ParallelSettings, cores: int, answer: Answer) -> list[str]:
+    left_out = answer.left_out
     warnings = [f"only one rank and data parallelism were measured: {left_out}"] if left_out else []
-    if settings.ranks * settings.threads > cores:
+    if answer.batch_size != answer.asked_size:
+        warnings.append(
+            f"a batch of {answer.asked_size} cannot be shared by {settings.ranks} ranks and cut into {settings.micro_batches} "
+            f"micro-batches evenly: {answer.batch_size} samples of it were trained, in every way"
+        )
+    without_core = max(map(_share_without_core, answer.found))
+    is_crowded = settings.ranks * settings.threads > cores
+    if without_core >= _NO_CORE and not is_crowded:
+        warnings.append(
+            f"ranks could compute and had no core for {without_core:.0%} of the time: other programs had it; stop them, and "
+            "measure again"
+        )
+    if is_crowded:
         warnings.append(
             f"{settings.ranks} ranks of {settings.threads} thread(s) share {cores} core(s): each takes them from the others, "
             "so these figures say more of this machine than of the ways"
@@ -197,8 +219,9 @@ def _warn(ways: Sequence[MeasuredWay], settings: ParallelSettings, cores: int, l
             )
         bubble = way.bubble
         if bubble is not None and abs(bubble.measured - bubble.predicted) > _FAR_OFF:
+            why = "stages were without a core" if without_core >= _NO_CORE else "stages take another time than alone"
             warnings.append(
                 f"{way.way}: a bubble of {bubble.predicted:.0%} was predicted and {bubble.measured:.0%} measured: while all "
-                "ranks compute, stages take another time than alone"
+                f"ranks compute, {why}"
             )
     return warnings

@@ -27,6 +27,7 @@ from headrace.base.errors import HeadraceError, SettingsError
 from headrace.base.parent_death import die_with_parent
 from headrace.diagnose.training.pipeline_bubble import find_cuts
 from headrace.runs.formats.parallel import StageTimes, Way
+from headrace.train.search.own_time import read_clocks
 from headrace.train.search.recipe import Recipe, load_maker, make_recipe
 
 #: Passes of a stage, or messages, before those that are timed, and those.
@@ -58,6 +59,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     kept: int
     loss: float | None
     """None: another rank knows it."""
+    core_wait: float = 0.0
+    """Seconds of them in which this rank could compute and had no core."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +76,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What rank 0 writes."""
 
     batch_size: int
+    asked_size: int
+    """That of the recipe, or all samples if there are fewer."""
     found: list[Found]
     left_out: str
     """Why parts of the model are not on ranks of their own; empty: they are."""
@@ -276,13 +281,17 @@ def batch_size(recipe: Recipe, request: Request) -> int:
     least = next(
         number for number in range(max(ranks, count), ranks * count + 1) if not (number % ranks or number % count)
     )
-    found = min(recipe.batch_size, len(recipe.data)) // least * least
+    found = _asked_size(recipe) // least * least
     if not found:
         raise SettingsError(
-            f"a batch of {min(recipe.batch_size, len(recipe.data))} cannot be shared by {ranks} ranks and cut into {count} "
+            f"a batch of {_asked_size(recipe)} cannot be shared by {ranks} ranks and cut into {count} "
             f"micro-batches; expected {least} samples or more: raise `batch_size` of the recipe, or ask for fewer micro-batches"
         )
     return found
+
+
+def _asked_size(recipe: Recipe) -> int:
+    return min(recipe.batch_size, len(recipe.data))
 
 
 def find_obstacle(model: Any, ranks: int) -> str:
@@ -376,11 +385,18 @@ def _train(trained: _Trained, steps: int) -> None:
     """Train steps that all ranks begin together; the first one of all is not kept, in which buffers are made."""
     for _ in range(steps if trained.is_warm else steps + 1):
         dist.barrier()
-        step = None if trained.training is None else trained.training.step()
+        step = None if trained.training is None else _step(trained.training)
         if step is not None and trained.is_warm:
             trained.steps.append(step)
         trained.is_warm = True
     dist.barrier()
+
+
+def _step(training: _Whole | _Pipelined) -> Step:
+    """Train a step, and say how long this rank had no core meanwhile."""
+    before = read_clocks()[1]
+    step = training.step()
+    return msgspec.structs.replace(step, core_wait=read_clocks()[1] - before)
 
 
 def main(request_file: str, answer_file: str) -> None:
@@ -405,7 +421,9 @@ def main(request_file: str, answer_file: str) -> None:
             for trained in all_ways
         ]
         if dist.get_rank() == 0:
-            answer = Answer(batch_size=batch_size(recipe, request), found=found, left_out=left_out)
+            answer = Answer(
+                batch_size=batch_size(recipe, request), asked_size=_asked_size(recipe), found=found, left_out=left_out
+            )
             Path(f"{answer_file}.partial").write_bytes(encode_document(answer))
             os.replace(f"{answer_file}.partial", answer_file)
     _leave()

@@ -78,6 +78,22 @@ def test_what_no_schedule_can_do_is_refused() -> None:
         ParallelSettings(recipe="shared.py", micro_batches=1)
 
 
+def _answer(found: list[Found], *, asked_size: int = 8, left_out: str = "") -> Answer:
+    return Answer(batch_size=8, asked_size=asked_size, found=found, left_out=left_out)
+
+
+def test_a_batch_that_was_cut_and_cores_that_were_missing_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten samples for two ranks and four micro-batches are eight; a tenth of the time without a core is the machine's."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    step = Step(began=0.0, computed=1.0, ended=2.0, busy=1.0, kept=1, loss=0.5, core_wait=0.2)
+    found = [Found(way=Way.ONE, steps=[[step]], stages=[])]
+    warnings = describe(ParallelSettings(recipe="shared.py"), _answer(found, asked_size=10)).warnings
+    assert warnings[0].startswith(
+        "a batch of 10 cannot be shared by 2 ranks and cut into 4 micro-batches evenly: 8 samples"
+    )
+    assert warnings[1].startswith("ranks could compute and had no core for 10% of the time: other programs had it")
+
+
 def test_a_loss_that_differs_is_said() -> None:
     """The same batch and weights, another loss: another training. What is left out is said too."""
 
@@ -88,9 +104,8 @@ def test_a_loss_that_differs_is_said() -> None:
         Found(way=Way.ONE, steps=[step(0.5)], stages=[]),
         Found(way=Way.DATA, steps=[step(0.5), step(0.7)], stages=[]),
     ]
-    document = describe(
-        ParallelSettings(recipe="shared.py"), Answer(batch_size=8, found=found, left_out="it has one layer")
-    )
+    document = describe(ParallelSettings(recipe="shared.py"), _answer(found, left_out="it has one layer"))
+    assert not any("cannot be shared" in warning or "no core" in warning for warning in document.warnings)
     assert any("it has one layer" in warning for warning in document.warnings)
     assert any("the loss of the last step is 0.6, with one rank 0.5" in warning for warning in document.warnings)
     assert [way.samples_per_second for way in document.ways] == [4.0, 4.0]
