@@ -9,11 +9,13 @@ two batches the data set is what the user made.
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import sys
 import threading
 import types
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +35,8 @@ _TOKENISER_METHODS = ("__call__", "encode", "encode_plus", "batch_encode_plus", 
 #: Methods of `tokenizers.Tokenizer`, which is used without `transformers` too.
 _RUST_METHODS = ("encode", "encode_batch", "encode_batch_fast")
 _TRANSFORMS = ("transform", "transforms", "target_transform", "augment")
+#: Instructions that load what `is` compares.
+_OPERANDS = 4
 #: Data sets within data sets are followed so far.
 _MOST_LEVELS = 5
 
@@ -141,7 +145,10 @@ def _timed_load(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _TimedFunction:
-    """A function in its place in a data set, timed; where the data set is copied or pickled, it calls that function alone."""
+    """A function in its place in a data set, timed; where the data set is copied or pickled, it calls that function alone.
+
+    It equals that function and has its class. It is not that object, so where the data set asks with `is`, it is not used.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.__wrapped__ = function
@@ -154,6 +161,16 @@ class _TimedFunction:
         if name == "__wrapped__":  # a copy in the making
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:  # for `isinstance`
+        return type(self.__wrapped__)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.__wrapped__ == other)
+
+    def __hash__(self) -> int:
+        return hash(self.__wrapped__)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return functools.partial, (self.__wrapped__,)
@@ -192,6 +209,8 @@ class TransformWatch:
         if value is None:
             self._watch_class(type(holder), holder, name)
         elif not kind.__flags__ & _HEAP_TYPE or not isinstance(call, types.FunctionType):
+            if _asks_who(type(holder)):  # type: ignore[arg-type]  # a class can be hashed
+                return  # what it costs is part of the items
             self._swap(vars(holder), name, _TimedFunction(value))
         else:
             self._watch_class(kind, value, "__call__")
@@ -234,6 +253,33 @@ class TransformWatch:
 
 #: `Py_TPFLAGS_HEAPTYPE`: a class made in Python, whose attributes can be set.
 _HEAP_TYPE = 1 << 9
+
+
+@functools.cache
+def _asks_who(kind: type) -> bool:
+    """Return whether methods of a data set ask if its transform *is* another object than None, True or False."""
+    methods = [
+        value for owner in kind.__mro__ for value in vars(owner).values() if isinstance(value, types.FunctionType)
+    ]
+    return any(_compares_transform(one) for one in methods if set(_TRANSFORMS) & set(one.__code__.co_names))
+
+
+def _compares_transform(method: types.FunctionType) -> bool:
+    names, recent = set(_TRANSFORMS), deque[dis.Instruction](maxlen=_OPERANDS)
+    for one in dis.get_instructions(method):
+        loaded = {name for before in recent for name in _names_in(before)}
+        if one.opname == "IS_OP" and recent[-1].opname != "LOAD_CONST" and names & loaded:
+            return True
+        if one.opname.startswith("STORE_FAST") and recent and names & _names_in(recent[-1]):
+            names |= _names_in(one)  # a variable for the transform
+        recent.append(one)
+    return False
+
+
+def _names_in(one: dis.Instruction) -> set[str]:
+    """Return the names that an instruction is about; some of Python 3.13 are about two."""
+    values = one.argval if isinstance(one.argval, tuple) else (one.argval,)
+    return {value for value in values if isinstance(value, str)}
 
 
 def _find_holders(dataset: Any) -> list[Any]:

@@ -177,6 +177,22 @@ def test_augmenting_is_told_apart(transform: str, workers: int, tmp_path: Path) 
     assert (work[LoaderWork.AUGMENT].wall <= work[LoaderWork.ITEMS].wall).all()
 
 
+class Asking(Augmented):
+    """Asks which function its transform is, and does something else for another one."""
+
+    def __getitem__(self, index: int) -> Any:
+        transform = self.transform
+        value = torch.tensor([index])
+        return transform(value) if transform is _compute and _compute is self.transform else -value
+
+
+def test_a_transform_is_the_object_that_it_was(tmp_path: Path) -> None:
+    """Where a data set asks for that, it is left alone, and what it costs is part of the items."""
+    work = _record(DataLoader(Asking(_compute), 4), tmp_path / "run").work
+    assert LoaderWork.AUGMENT not in work
+    assert (work[LoaderWork.ITEMS].cpu >= 4 * _CPU_SECONDS).all()
+
+
 def test_what_is_decoded_in_a_transform_is_decoding(tmp_path: Path) -> None:
     """Parts do not overlap: together they are no more than the items."""
     dataset = Augmented(lambda value: torch.tensor([_compute(DECODERS["opencv"]()).shape[0] + value.item()]))
