@@ -80,9 +80,9 @@ def run(quick: bool) -> dict[str, Any]:
     """Return what was said of each fault, and how often a healthy training was accused.
 
     Args:
-        quick: One run of each fault at one dose, and two healthy ones.
+        quick: One run of each fault at one dose, and 20 healthy ones.
     """
-    doses, rounds, healthy = ((2.0,), 1, 2) if quick else ((1.2, 2.0, 5.0), 7, 200)
+    doses, rounds, healthy = ((2.0,), 1, 20) if quick else ((1.2, 2.0, 5.0), 7, 200)
     steps = 60 if quick else 120
     outcomes: dict[str, Counter[str]] = {}
     said: list[dict[str, Any]] = []

@@ -58,11 +58,13 @@ class _State:
     Attributes:
         session: Once it trains.
         is_over: It was closed, or cannot be made: nothing more is recorded.
+        forked_from: The process that trained already when this one was forked from it; None: none did.
         disarm: Remove the triggers.
     """
 
     session: Session | None = None
     is_over = False
+    forked_from: int | None = None
     disarm: ClassVar[list[Callable[[], None]]] = []
 
 
@@ -110,7 +112,7 @@ def _make_session() -> Session | None:
     try:
         from headrace.train.session import Session
 
-        session = Session(Path(os.environ[FOLDER]), script=os.environ.get(SCRIPT, ""))
+        session = Session(Path(os.environ[FOLDER]), script=os.environ.get(SCRIPT, ""), forked_from=_State.forked_from)
     except Exception as error:  # The program goes on, whatever it is.
         print(
             f"headrace train: process {os.getpid()} cannot be recorded: {type(error).__name__}: {error}; "
@@ -200,7 +202,8 @@ def _watch_exit() -> None:
     @functools.wraps(leave)
     def exit_recorded(status: int) -> Any:
         if _State.session is not None:
-            closing = threading.Thread(target=close, kwargs={"failed": status != 0}, daemon=True)
+            # As after `sys.exit`: a status that is not 0 is no exception within the step in progress.
+            closing = threading.Thread(target=close, kwargs={"failed": False}, daemon=True)
             closing.start()
             closing.join(_EXIT_SECONDS)
         leave(status)
@@ -214,5 +217,6 @@ def _begin_again() -> None:
     _lock = threading.Lock()
     session, _State.session = _State.session, None
     if session is not None:
+        _State.forked_from = session.process
         session.hooks.detach()
         _set_triggers()

@@ -2,8 +2,8 @@
 
 How this works: the caller's thread blocks the signals that end or inform programs, spawns the program with the mask as it was,
 and takes signals one by one until the program has ended. The terminal sends Ctrl-C to all of its foreground processes, so the
-program has that already; what somebody sent to this process alone is sent on. Nothing is lost if this process is killed: the
-program goes on.
+program has that already; what somebody sent to this process alone is sent on. If this process is killed, the kernel sends the
+program SIGTERM: it would train on, and nobody would know. A second Ctrl-C is for a program that does not end: it is killed.
 
 Other threads of this process (NumPy's) do not block these signals, and may be given one while the caller's thread does not wait
 for it. So each has a handler meanwhile: it would end this process otherwise. What such a handler saw is passed on within a
@@ -14,12 +14,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+import subprocess
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import SettingsError
+from headrace.base.parent_death import die_with_parent
 
 #: Passed on, or seen by both. SIGKILL and SIGSTOP cannot be; SIGTSTP and SIGCONT do to both what they are for.
 _TAKEN = (
@@ -32,8 +36,8 @@ _OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
 _SI_KERNEL = 0x80
 #: Seconds between two looks at the program, should its SIGCHLD be lost.
 _LOOK_SECONDS = 1.0
-#: Python ignores these; a program expects them as they are by default.
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+#: Seconds that a program has to end by itself after a second Ctrl-C.
+_GRACE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,17 +82,9 @@ def run_program(argv: Sequence[str], environment: Mapping[str, str], *, stdout: 
     handlers = _handle(elsewhere)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
     try:
-        actions = [(os.POSIX_SPAWN_DUP2, stdout, 1)] if stdout != 1 else []
-        try:
-            process = os.posix_spawnp(
-                argv[0], list(argv), environment, file_actions=actions, setsigmask=before, setsigdef=_IGNORED_BY_PYTHON
-            )
-        except OSError as error:
-            raise SettingsError(
-                f"{argv[0]!r} cannot be started: {error.strerror}; expected a Python script (`train.py`), "
-                "`-m MODULE`, or a program on PATH"
-            ) from error
-        code, was_asked = _attend(process, elsewhere)
+        process = _start(argv, environment, stdout, _beginning(os.getpid(), before))
+        code, was_asked = _attend(process.pid, elsewhere)
+        process.returncode = code  # it was waited for here
         _drop_pending()
     finally:
         for number, handler in handlers.items():
@@ -96,6 +92,39 @@ def run_program(argv: Sequence[str], environment: Mapping[str, str], *, stdout: 
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     name = name_signal(-code) if code < 0 else ""
     return Ending(exit_status=128 - code if code < 0 else code, signal=name, was_asked=was_asked)
+
+
+def _start(
+    argv: Sequence[str], environment: Mapping[str, str], stdout: int, begin: Callable[[], None]
+) -> subprocess.Popen[bytes]:
+    try:
+        with warnings.catch_warnings():
+            # Python 3.12 warns of NumPy's threads: `begin` needs no lock that one of them could hold.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return subprocess.Popen(
+                list(argv),
+                env=environment,
+                stdout=None if stdout == 1 else stdout,
+                close_fds=False,
+                preexec_fn=begin,
+            )
+    except OSError as error:
+        raise SettingsError(
+            f"{argv[0]!r} cannot be started: {error.strerror}; expected a Python script (`train.py`), "
+            "`-m MODULE`, or a program on PATH"
+        ) from error
+
+
+def _beginning(parent: int, mask: Any) -> Callable[[], None]:
+    """Return what the new process does before it becomes the program."""
+
+    def begin() -> None:
+        # SIGTERM: a launcher ends its ranks then, and a script may save its state.
+        if not die_with_parent(parent, signal.SIGTERM):
+            os._exit(1)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    return begin
 
 
 def armed_environment(folder: Path, script: str) -> dict[str, str]:
@@ -141,21 +170,30 @@ def _attend(process: int, elsewhere: list[int]) -> tuple[int, bool]:
         elsewhere: Signals that another thread of this process was given; taken from here.
     """
     was_asked = False
+    interrupts, deadline = 0, float("inf")
+
+    def pass_on(number: int, *, has_it: bool) -> None:
+        nonlocal was_asked, interrupts, deadline
+        was_asked |= number in (signal.SIGINT, signal.SIGTERM)
+        interrupts += number == signal.SIGINT
+        if interrupts == 2:
+            deadline = min(deadline, time.monotonic() + _GRACE_SECONDS)
+        if not has_it:
+            os.kill(process, number)
+
     while True:
         while elsewhere:
             number = elsewhere.pop(0)
-            was_asked |= number in (signal.SIGINT, signal.SIGTERM)
-            if number not in _OF_TERMINALS:
-                os.kill(process, number)
+            pass_on(number, has_it=number in _OF_TERMINALS)
+        if time.monotonic() >= deadline:
+            deadline = float("inf")
+            os.kill(process, signal.SIGKILL)
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status), was_asked
-        came = signal.sigtimedwait(_TAKEN, _LOOK_SECONDS)
-        if came is None or came.si_signo == signal.SIGCHLD:
-            continue
-        was_asked |= came.si_signo in (signal.SIGINT, signal.SIGTERM)
-        if came.si_code != _SI_KERNEL:
-            os.kill(process, came.si_signo)
+        came = signal.sigtimedwait(_TAKEN, max(0.0, min(_LOOK_SECONDS, deadline - time.monotonic())))
+        if came is not None and came.si_signo != signal.SIGCHLD:
+            pass_on(came.si_signo, has_it=came.si_code == _SI_KERNEL)
 
 
 def _drop_pending() -> None:

@@ -114,6 +114,41 @@ def _difference(ended: int | None, begun: int | None) -> int | None:
     return None if ended is None or begun is None else max(ended - begun, 0)
 
 
+class OwnTime:
+    """What recording takes of the training thread, counted while it goes on.
+
+    A stretch is ended, and the cost of a batch noted, while the thread waits for a batch: that is measured each time. Of the
+    other marks the one behind each batch is, and stands for them. What PyTorch takes to call a hook is not in it.
+
+    Attributes:
+        wait_ns: Within waits for batches.
+        num_batches: That came.
+        mark_ns: Of the marks that were timed, one for each batch.
+        num_marks: All.
+    """
+
+    __slots__ = ("mark_ns", "num_batches", "num_marks", "wait_ns")
+
+    def __init__(self) -> None:
+        self.wait_ns = self.num_batches = self.mark_ns = self.num_marks = 0
+
+    def note_batch(self, noted_ns: int, mark_ns: int) -> None:
+        """A batch came: what noting its cost took, and the mark behind it."""
+        self.num_batches += 1
+        self.wait_ns += noted_ns
+        self.mark_ns += mark_ns
+
+    def describe(self) -> dict[str, float]:
+        """Return seconds of the training thread: in all, and within each wait for a batch."""
+        if not self.num_batches:
+            return {}
+        marks_ns = self.mark_ns * self.num_marks / self.num_batches
+        return {
+            "thread_seconds": (self.wait_ns + marks_ns) / 1e9,
+            "wait_seconds": self.wait_ns / self.num_batches / 1e9,
+        }
+
+
 #: Batches learnt from without any update ever seen: whoever accumulates more has an optimizer that nobody can see.
 MOST_ACCUMULATED = 256
 #: Backward passes without a forward pass before them, until it is said that forward passes are not measured.
@@ -151,6 +186,7 @@ class Recorder:
         search: Called where modules may be called that nobody watches: a new epoch, a backward pass without a forward pass.
         step_ended: Called behind each step, when the next stretch has begun.
         not_measured: {what: why}, learnt while recording.
+        own: What recording itself took of the training thread.
     """
 
     # Of the stretch in progress; `_begin` sets them.
@@ -192,6 +228,7 @@ class Recorder:
         self.search: Callable[[], None] = _do_nothing
         self.step_ended: Callable[[], None] = _do_nothing
         self.not_measured: dict[str, str] = {}
+        self.own = OwnTime()
         self._write = write
         self._meter = ThreadMeter(_now)
         self._read: Callable[[], Reading] = self._meter.read
@@ -263,6 +300,7 @@ class Recorder:
         self._num_wanted += 1
         self._is_epoch_start |= self._is_new_epoch
         self._is_new_epoch = False
+        self.own.wait_ns += _now() - self._marks[-1][2][0]
 
     def batch_came(self, samples: int, load: LoadedBatch | None = None) -> None:
         """The loader gave a batch of so many samples; 0: not known.
@@ -276,6 +314,8 @@ class Recorder:
             if load is not None:
                 self._loads[self._microbatch] = load
             self._switch(_PREPARE)
+            came = self._marks[-1][2][0]
+            self.own.note_batch(0 if load is None else came - load.taken, _now() - came)
         elif load is not None:
             self._write_load(load, None)
 
@@ -571,6 +611,7 @@ class Recorder:
             at = len(self._marks)
             self._switch(_OUTSIDE)
         marks, self._marks = self._marks[: at + 1], self._marks[at:]
+        self.own.num_marks += at
         if len(marks) > 1:
             stretch = self._stretch()
             self._write(

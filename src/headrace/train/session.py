@@ -22,6 +22,7 @@ import torch
 
 from headrace.base.documents import encode_document
 from headrace.base.formatting import encodable
+from headrace.base.metering import thread_cpu_seconds
 from headrace.base.records import Span
 from headrace.runs.file_names import SPANS_FOLDER
 from headrace.runs.formats.training import LoaderInfo, TrainingProcess, process_file
@@ -33,6 +34,7 @@ from headrace.train.fingerprints import LoaderPrints, PrintedLoader
 from headrace.train.line_sampler import LineSampler
 from headrace.train.loader_source import LoaderSources
 from headrace.train.loader_watch import Tally, WatchedLoader
+from headrace.train.machine_use import MachineUse
 from headrace.train.memory_owned import describe_memory
 from headrace.train.memory_sampler import MemorySampler
 from headrace.train.profiler_schedule import VARIABLE, parse_schedule
@@ -52,18 +54,23 @@ class Session:
         recorder: Is told of the events of the loop.
         hooks: Tell it what PyTorch does.
         loaders: What was wrapped, for `training/HOST-PID.json`.
+        process: Whose it is.
     """
 
-    def __init__(self, folder: Path, *, script: str = "", framework: str = "torch") -> None:
+    def __init__(
+        self, folder: Path, *, script: str = "", framework: str = "torch", forked_from: int | None = None
+    ) -> None:
         """Begin.
 
         Args:
             folder: The run folder; exists.
             script: What runs.
             framework: Whose loop it is.
+            forked_from: The process that trained already when this one was forked from it; None: none did.
         """
         self._folder, self._script, self.framework = folder, encodable(script), framework
-        self._process = os.getpid()
+        self._forked_from = forked_from
+        self.process = os.getpid()
         (folder / SPANS_FOLDER).mkdir(parents=True, exist_ok=True)
         self._writer = SpanWriter(folder / SPANS_FOLDER, rotate_seconds=2.0)
         self.recorder, self._why_no_ranges = make_recorder(self._write, rank=find_rank()[0])
@@ -75,6 +82,9 @@ class Session:
         self._tallies: list[Tally] = []
         self._sources = LoaderSources()
         self._describing: threading.Thread | None = None
+        self._helper_seconds = 0.0
+        self._machine: MachineUse | None = None
+        self._use: dict[str, float] = {}
         self._lines: LineSampler | None = None
         self._memory: MemorySampler | None = None
         self._profiler = self._make_profiler(os.environ.get(VARIABLE, ""))
@@ -103,13 +113,15 @@ class Session:
         Args:
             failed: An exception ended the training.
         """
-        if os.getpid() != self._process:
+        if os.getpid() != self.process:
             return
         if self._profiler is not None:
             self._profiler.close()
         call_undisturbed(lambda: self._close(failed=failed))
 
     def _close(self, *, failed: bool) -> None:
+        self._helper_seconds = _measure_helpers()
+        self._use = {} if self._machine is None else self._machine.describe()
         if self._lines is not None:
             self._lines.close()
         if self._memory is not None:
@@ -124,7 +136,7 @@ class Session:
 
     def _write_description(self) -> None:
         try:
-            file = process_file(self._folder, socket.gethostname(), self._process)
+            file = process_file(self._folder, socket.gethostname(), self.process)
             file.parent.mkdir(exist_ok=True)
             replace_file(file, encode_document(self._describe(), indent=True) + b"\n")
         except OSError as error:
@@ -133,16 +145,22 @@ class Session:
             )
 
     def _write(self, spans: Sequence[Span]) -> None:
-        if os.getpid() != self._process:
+        if os.getpid() != self.process:
             return
         self._writer.stage_finished(spans)
         if self._lines is None and self.recorder.steps:
             self._lines = LineSampler(lambda: self.recorder.phase, threading.get_ident())
+            self._machine = MachineUse()
             self._memory = MemorySampler(lambda: (self.recorder.steps, self.recorder.phase))
         if self._describing is None and self.recorder.steps:
             # Early, for a process that is killed; beside the thread that trains, which must not wait for a disk.
             self._describing = threading.Thread(target=self._describe_early, name="headrace-describe", daemon=True)
             self._describing.start()
+
+    def _describe_recording(self) -> dict[str, float]:
+        """Return what recording took; empty where no loader was seen."""
+        own = self.recorder.own.describe()
+        return own | {"helper_seconds": self._helper_seconds} if own else own
 
     def _why_no_trace(self) -> dict[str, str]:
         why = "" if self._profiler is None else self._profiler.why_not
@@ -159,7 +177,7 @@ class Session:
         parameters = {id(one): one for module in self.hooks.modules for one in module.parameters()}.values()
         return TrainingProcess(
             host=socket.gethostname(),
-            process=self._process,
+            process=self.process,
             rank=rank,
             world_size=world_size,
             script=self._script,
@@ -191,6 +209,9 @@ class Session:
                 "torch_profiler": None if self._profiler is None else self._profiler.describe(),
                 "gradients": describe_gradients(self.hooks.modules),
                 "memory": None if self._memory is None else describe_memory(self._memory, self.hooks),
+                "forked_from": self._forked_from,
+                "recording": self._describe_recording(),
+                "cores": self._use,
             },
         )
 
@@ -233,6 +254,12 @@ def profile(loader: Any, *, output: str | Path, force: bool = False) -> Iterator
             session.close(failed=failed)
         finally:
             call_undisturbed(lambda: folder.finish("failed" if failed else "finished"))
+
+
+def _measure_helpers() -> float:
+    """Return the CPU time of the threads that headrace has started here: they take the interpreter from the one that trains."""
+    helpers = [one.native_id for one in threading.enumerate() if one.name.startswith("headrace-")]
+    return sum(thread_cpu_seconds(one) or 0.0 for one in helpers if one is not None)
 
 
 def find_rank() -> tuple[int, int]:

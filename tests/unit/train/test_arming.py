@@ -110,6 +110,25 @@ if __name__ == "__main__":
     assert len(list((tmp_path / "run" / "training").iterdir())) == 2
 
 
+@pytest.mark.parametrize("leave", ["os._exit(3)", "sys.exit(3)"])
+def test_a_script_that_leaves_in_a_step_had_no_error_there(leave: str, tmp_path: Path) -> None:
+    """However it leaves: the end of that step was not seen."""
+    done = train(
+        tmp_path, f"import os, sys\nfor batch in loader:\n    model(batch[0]).mean().backward()\n    {leave}\n"
+    )
+    assert done.returncode == 3
+    (step,) = wholes(read_run(tmp_path / "run"))
+    assert (step["outcome"], step["release_reason"]) == ("ok", "cut")
+
+
+def test_a_script_that_is_killed_early_is_said_to_be(tmp_path: Path) -> None:
+    """Not that it does not train."""
+    done = train(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    assert done.returncode == 137
+    assert "script.py: ended by SIGKILL, and no training step is in" in done.stderr
+    assert "no training step was seen" not in done.stderr
+
+
 def test_ranks_write_into_one_folder(tmp_path: Path) -> None:
     """Two processes of `mp.spawn` that exchange gradients over gloo know their ranks, and their steps are apart."""
     script = """

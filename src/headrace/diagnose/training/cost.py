@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from headrace.base.units import format_duration
+from headrace.diagnose.training.own_recording import Recording, read_recording
 from headrace.diagnose.training.selection import Selection, select
 from headrace.diagnose.training.steps import Array, RankSteps, Stretches
 from headrace.runs.formats.diagnosis import Confidence, EvidenceLine, Finding, Remedy, VerdictClass
@@ -19,6 +20,8 @@ from headrace.runs.training_phases import Phase
 
 #: What costs less of the training's time than this is not worth work.
 WORTH_WORK = 0.05
+#: Blocks of steps whose means are compared, and Student's t of them: 95 %, one side, 9 degrees of freedom.
+_BLOCKS, _ONE_SIDED = 10, 1.833
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,10 @@ class Cost:
     rule: str
     share: float
     """Of the training's time, 0 to 1, that would be saved without it: at most, for something else may limit then."""
+    least: float | None = None
+    """The share that it has at least, in 19 of 20 such runs; None: the same."""
+    worth: float = WORTH_WORK
+    """From this share on it is worth work."""
     evidence: tuple[EvidenceLine, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     is_bounded: bool = True
@@ -131,6 +138,25 @@ class View:
         """Return the share of the training that so many seconds of each plain step are."""
         return self.num_plain * step_seconds / self.seconds if self.seconds else 0.0
 
+    def least_share(self, phase: Phase, less: float = 0.0) -> float:
+        """Return the share of the training that a phase has at least, in 19 of 20 such runs.
+
+        Steps that follow each other are alike, so means of blocks of them are compared and not steps.
+
+        Args:
+            phase: Of the plain steps.
+            less: Seconds of each step that do not count.
+        """
+        blocks = np.array_split(self.rank.steps.phases[phase].wall[self.plain] - less, min(_BLOCKS, self.num_plain))
+        means = np.array([block.mean() for block in blocks])
+        error = float(means.std(ddof=1)) / np.sqrt(len(means)) if len(means) > 1 else 0.0
+        return self.share_of(max(float(means.mean()) - _ONE_SIDED * error, 0.0))
+
+    @cached_property
+    def recording(self) -> Recording:
+        """What recording itself took."""
+        return read_recording(self.profile)
+
     def lasting_seconds(self, phase: Phase) -> float:
         """Return the sum of a phase over all that lasts, steps and what is between them."""
         total = 0.0
@@ -167,4 +193,5 @@ class View:
 
 def costs_worth(costs: Sequence[Cost | None]) -> list[Cost]:
     """Return those that are worth work, the largest first."""
-    return sorted((one for one in costs if one is not None and one.share >= WORTH_WORK), key=lambda one: -one.share)
+    worth = [one for one in costs if one is not None and (one.share if one.least is None else one.least) >= one.worth]
+    return sorted(worth, key=lambda one: -one.share)

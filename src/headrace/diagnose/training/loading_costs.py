@@ -14,6 +14,8 @@ from headrace.runs.training_phases import LoaderWork, Phase
 
 #: The field's red flags: shares of the step that waits for data.
 RED_FLAG, VERY_RED_FLAG = 0.2, 0.3
+#: Cause of waits for batches that are ready: what bringing them from a worker takes.
+HAND_OVER = "hand-over"
 #: Workers that load for this share of the time have no room for what varies.
 BUSY = 0.8
 #: Waits are bunched if a tenth of the steps have this share of them.
@@ -24,6 +26,8 @@ _UNEVEN = 1.5
 _COLD, _FEW_BATCHES = 2.0, 8
 #: Work that takes this share of a batch is named.
 _NAMED = 0.4
+#: Waits are for the hand-over if batches were ready for this share of them.
+_READY = 0.5
 
 
 def waiting(view: View) -> Cost | None:
@@ -33,15 +37,20 @@ def waiting(view: View) -> Cost | None:
         return None
     loading = view.profile.loading
     cause, why = _cause(view, loading)
+    is_handed_over = cause == HAND_OVER
+    own = _own_seconds(view)
     return Cost(
         verdict=VerdictClass.LOADING,
-        stage=_work(loading) if loading is not None else None,
+        stage=_work(loading) if loading is not None and not is_handed_over else None,
         cause=cause,
         says=f"{format_duration(wait.seconds)} of a step of {format_duration(view.step_seconds)} ({wait.share:.0%}) wait for "
         f"data{why}{view.lines(Phase.WAIT)}",
-        rule=f"waiting for batches takes at least {WORTH_WORK:.0%} of the training's time; workers, where there are some, are "
-        f"too few or their work is too dear if they are busy {BUSY:.0%} of it",
-        share=view.share_of(wait.seconds),
+        rule=f"waiting for batches takes at least {WORTH_WORK:.0%} of the training's time, beyond chance and recording "
+        f"({RED_FLAG:.0%} where batches are ready and are handed over); workers, where there are some, are too few or their "
+        f"work is too dear if they are busy {BUSY:.0%} of it",
+        share=view.share_of(max(wait.seconds - own, 0.0)),
+        least=view.least_share(Phase.WAIT, own),
+        worth=RED_FLAG if is_handed_over else WORTH_WORK,
         evidence=(
             fact("wait", f"share of the step that waits for data: {wait.share:.0%} (red flag of the field: from "
                  f"{RED_FLAG:.0%}, urgent from {VERY_RED_FLAG:.0%})", wait.share, RED_FLAG),
@@ -64,11 +73,38 @@ def _cause(view: View, loading: LoadingProfile | None) -> tuple[str, str]:
     if loading.busy_share < BUSY and _is_bunched(view) and loading.p95_seconds >= _UNEVEN * loading.median_seconds:
         slow = f"one batch in twenty takes {loading.p95_seconds / loading.median_seconds:.1f} times the median"
         return "head of line", f": {slow}, and those that are ready wait behind it"
+    if loading.busy_share < BUSY and _share_ready(view) >= _READY:
+        return HAND_OVER, f", though {busy}, and most batches are ready: they are handed over from process to process"
     if loading.busy_share < BUSY:
         return "", f", though {busy}"
     if _has_room(view, loading):
         return "too few workers", f": {busy}"
     return "work", f": {busy}, and no core is free for more of them"
+
+
+def _own_seconds(view: View) -> float:
+    """Return what recording took of a step's waits."""
+    loading = view.profile.loading
+    return view.recording.wait_seconds * (1.0 if loading is None else loading.batches_per_step)
+
+
+def _share_ready(view: View) -> float:
+    """Return the share of the waits for a worker's batch in which that batch was collated already."""
+    passage = view.rank.batches.passage
+    if passage is None:
+        return 0.0
+    used = (passage.worker >= 0) & np.isin(view.rank.batches.step, view.rank.steps.number[view.plain])
+    asked, ready, taken = passage.asked[used], passage.ready[used], passage.taken[used]
+    waits = float((taken - asked).sum())
+    return float(np.maximum(taken - np.maximum(asked, ready), 0.0).sum()) / waits if waits else 0.0
+
+
+def note_of_hand_over(view: View) -> str | None:
+    """Return a sentence on waits that are no fault of the loader's, and too short for a verdict; None otherwise."""
+    found = waiting(view)
+    if found is None or found.cause != HAND_OVER or not WORTH_WORK <= found.share < RED_FLAG:
+        return None
+    return f"{found.says}; below {RED_FLAG:.0%} that is not worth work: larger batches, or fewer and smaller tensors, lessen it"
 
 
 def _num_workers(view: View) -> int | None:
@@ -142,6 +178,8 @@ def _remedies(view: View, cause: str, loading: LoadingProfile | None) -> tuple[R
             ),
             *cheaper,
         )
+    if cause == HAND_OVER:
+        return (Remedy(says="hand over less: uint8 in place of float32, one tensor in place of many, larger batches"),)
     if cause in ("no workers", "too few workers") or workers is None:
         return (more, *cheaper)
     return (*cheaper, more) if cheaper else (more,)
@@ -216,7 +254,8 @@ def preparing(view: View) -> Cost | None:
         return None
     about = view.profile.about
     says = f"{format_duration(prepare.seconds)} of a step of {format_duration(view.step_seconds)} ({prepare.share:.0%})"
-    share, evidence = view.share_of(prepare.seconds), (fact("parts", view.parts(Phase.PREPARE), prepare.seconds),)
+    share, least = view.share_of(prepare.seconds), view.least_share(Phase.PREPARE)
+    evidence = (fact("parts", view.parts(Phase.PREPARE), prepare.seconds),)
     if about is not None and about.device not in ("", "cpu"):
         return Cost(
             verdict=VerdictClass.TRANSFER,
@@ -224,6 +263,7 @@ def preparing(view: View) -> Cost | None:
             says=f"{says} bring the batch to {about.device}{view.lines(Phase.PREPARE)}",
             rule=f"on a device, what is between the batch and the model takes at least {WORTH_WORK:.0%} of the training's time",
             share=share,
+            least=least,
             evidence=evidence,
             remedies=(
                 Remedy(
@@ -239,6 +279,7 @@ def preparing(view: View) -> Cost | None:
         says=f"{says} work on the batch before the model is called{view.lines(Phase.PREPARE)}",
         rule=f"on the CPU, what is between the batch and the model takes at least {WORTH_WORK:.0%} of the training's time",
         share=share,
+        least=least,
         evidence=evidence,
         remedies=(Remedy(says="do it in the loader's workers: in the data set's transform or in collate_fn"),),
     )

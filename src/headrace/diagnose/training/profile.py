@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from headrace.base.documents import decode_document
+from headrace.base.formatting import pluralize
 from headrace.diagnose.training.course import course_of, epochs_of
 from headrace.diagnose.training.loading import loading_profile
 from headrace.diagnose.training.memory import memory_profile
@@ -24,7 +27,7 @@ from headrace.runs.reader import Run
 from headrace.runs.run_folder import headrace_version
 from headrace.runs.training_phases import Phase
 
-__all__ = ["describe_training", "mean_of", "read_process", "training_document"]
+__all__ = ["describe_training", "mean_of", "read_process", "set_forks_apart", "training_document"]
 
 
 def training_document(run: Run) -> TrainingDocument:
@@ -33,13 +36,43 @@ def training_document(run: Run) -> TrainingDocument:
     Args:
         run: Whose `info.unit` is `step`. Without any recorded step the document has no ranks.
     """
-    return describe_training(run, read_steps(run))
+    return describe_training(run, *set_forks_apart(run, read_steps(run)))
 
 
-def describe_training(run: Run, ranks: list[RankSteps]) -> TrainingDocument:
-    """Return the same where the steps were read already."""
+def set_forks_apart(run: Run, ranks: list[RankSteps]) -> tuple[list[RankSteps], list[RankSteps]]:
+    """Return the processes that train together, and those that were forked from one of them and train for themselves.
+
+    A child of a process that trains has that one's rank, unless it joined a group of its own.
+    """
+    about: dict[tuple[str, Any], TrainingProcess | None]
+    about = {(one.host, one.process): read_process(run.path, one.host, one.process) for one in ranks}
+
+    def is_fork(one: RankSteps) -> bool:
+        own = about[one.host, one.process]
+        parent = None if own is None else about.get((one.host, own.details.get("forked_from")))
+        if own is None or parent is None:
+            return False
+        return (own.rank, own.world_size) == (parent.rank, parent.world_size)
+
+    forks = [one for one in ranks if is_fork(one)]
+    return [one for one in ranks if not any(one is fork for fork in forks)], forks
+
+
+def describe_training(run: Run, ranks: list[RankSteps], forks: Sequence[RankSteps] = ()) -> TrainingDocument:
+    """Return the same where the steps were read already.
+
+    Args:
+        run: The folder.
+        ranks: What it holds.
+        forks: Processes that train for themselves: in no figure, but said.
+    """
     about = [read_process(run.path, one.host, one.process) for one in ranks]
     checked = check_training(run, ranks, about)
+    apart = tuple(
+        f"process {one.process} was forked from one that trains, and trained {pluralize(len(one.steps), 'step')} for itself: "
+        "it is no rank, and in no figure"
+        for one in forks
+    )
     return TrainingDocument(
         run=run.path.resolve().name,
         headrace_version=headrace_version(),
@@ -56,7 +89,7 @@ def describe_training(run: Run, ranks: list[RankSteps]) -> TrainingDocument:
         trusted=not checked.distrust,
         distrust=checked.distrust,
         unchecked=checked.unchecked,
-        warnings=checked.warnings,
+        warnings=(*apart, *checked.warnings),
         window=run.info.window,
     )
 

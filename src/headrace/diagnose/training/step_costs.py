@@ -14,6 +14,8 @@ USUAL_SHARE = 0.10
 _DELAYED = 0.10
 #: Own threads that keep this share of the cores at work refuse one another a core.
 _OWN = 0.9
+#: Other programs are to blame if they used cores for this share of the time in which one was missing.
+_BLAMED = 0.5
 _SYNC_LESS = (
     Remedy(says="print, log and call .item() every 100 steps: if step % 100 == 0"),
     Remedy(says="keep sums as tensors (total += loss.detach()) and read them once per epoch"),
@@ -42,6 +44,7 @@ def optimizer(view: View) -> Cost | None:
         f"{format_duration(view.step_seconds)} ({found.share:.0%}){view.lines(Phase.OPTIMIZER)}",
         rule=f"it takes more than {USUAL_SHARE:.0%} of the step, and that costs {WORTH_WORK:.0%} of the training's time",
         share=view.share_of(max(excess, 0.0)),
+        least=view.least_share(Phase.OPTIMIZER, USUAL_SHARE * view.step_seconds),
         evidence=(
             fact("share", f"share of the step: {found.share:.0%} (from {USUAL_SHARE:.0%})", found.share, USUAL_SHARE),
             fact("parts", view.parts(Phase.OPTIMIZER), found.seconds),
@@ -79,6 +82,7 @@ def own_code(view: View, phase: Phase) -> Cost | None:
         rule=f"the loop's own code at one place takes at least {WORTH_WORK:.0%} of the training's time; a loss "
         f"may take {USUAL_SHARE:.0%} of the step",
         share=view.share_of(max(found.seconds - usual, 0.0)),
+        least=view.least_share(phase, usual),
         evidence=(fact("parts", view.parts(phase), found.seconds),),
         remedies=remedies,
     )
@@ -115,22 +119,28 @@ def missing_cores(view: View) -> Cost | None:
     delay = sum(known)
     own, cores = _own_cores(view), view.document.num_cores
     share = view.share_of(delay) if delay >= _DELAYED * view.step_seconds else 0.0
+    others = _other_cores(view)
     says = f"the training thread waits for a core {format_duration(delay)} of a step of {format_duration(view.step_seconds)}"
     evidence = (
         fact("run_delay", f"share of the step: {delay / view.step_seconds:.0%} (from {_DELAYED:.0%})",
              delay / view.step_seconds, _DELAYED),
         fact("own", f"this training's own threads want {own:.1f} of {cores} cores", own),
+        *([] if others is None else [fact("others", f"other programs use {others:.2f} cores", others)]),
     )  # fmt: skip
+    # Who is to blame has to have used the cores for as long as they were missing, or for most of that.
+    is_own = others is not None and others < _BLAMED * delay / view.step_seconds
     workers = view.profile.loading.workers if view.profile.loading is not None else 0
     who = "its own loader workers and threads" if workers else "the model's own threads"
-    if cores and own >= _OWN * cores:
+    if (cores and own >= _OWN * cores) or is_own:
+        used = "what other programs use is not recorded" if others is None else f"other programs use {others:.2f}"
         return Cost(
             verdict=VerdictClass.OVERSUBSCRIPTION,
             stage=None,
             cause="training",
-            says=f"{says}: {who} want {own:.1f} of {cores} cores; what other programs use is not recorded",
+            says=f"{says}: {who} want {own:.1f} of {cores} cores; {used}",
             rule=f"the training thread waits for a core at least {_DELAYED:.0%} of the step, and the training's own "
-            f"threads want at least {_OWN:.0%} of the cores",
+            f"threads want at least {_OWN:.0%} of the cores, or other programs used them for less than {_BLAMED:.0%} of that "
+            "time",
             share=share,
             is_bounded=False,  # threads that refuse one another a core also spin, and evict one another's caches
             evidence=evidence,
@@ -150,8 +160,8 @@ def missing_cores(view: View) -> Cost | None:
         verdict=VerdictClass.NEIGHBOUR,
         stage=None,
         says=f"{says}: other programs use them",
-        rule=f"the training thread waits for a core at least {_DELAYED:.0%} of the step, and its own threads "
-        f"want less than {_OWN:.0%} of the cores",
+        rule=f"the training thread waits for a core at least {_DELAYED:.0%} of the step, its own threads "
+        f"want less than {_OWN:.0%} of the cores, and other programs use some",
         share=share,
         is_bounded=False,  # threads of operators wait for one another, and only the training thread's delay was measured
         evidence=evidence,
@@ -161,6 +171,18 @@ def missing_cores(view: View) -> Cost | None:
             ),
         ),
     )
+
+
+def _other_cores(view: View) -> float | None:
+    """Return how many cores other programs used meanwhile, those of other ranks left out; None where that is not known."""
+    host = view.profile.host
+    about = [one.about for one in view.document.ranks if one.host == host and one.about is not None]
+    try:
+        uses: list[dict[str, float]] = [one.details["cores"] for one in about]
+        everybody = max(one["all_seconds"] / one["wall_seconds"] for one in uses)
+        return max(everybody - sum(one["own_seconds"] / one["wall_seconds"] for one in uses), 0.0)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):  # not measured, or a file of another program
+        return None
 
 
 def _own_cores(view: View) -> float:

@@ -11,9 +11,15 @@ from headrace.base.formatting import pluralize, quote_arg
 from headrace.base.units import format_duration
 from headrace.diagnose.training.cost import WORTH_WORK, Cost, View, costs_worth, fact
 from headrace.diagnose.training.device_costs import device_costs, healthy_device, note_of_queue
-from headrace.diagnose.training.loading_costs import epoch_starts, note_of_cold_epoch, preparing, waiting
+from headrace.diagnose.training.loading_costs import (
+    epoch_starts,
+    note_of_cold_epoch,
+    note_of_hand_over,
+    preparing,
+    waiting,
+)
 from headrace.diagnose.training.memory_costs import memory_pressure, note_of_growth
-from headrace.diagnose.training.profile import describe_training
+from headrace.diagnose.training.profile import describe_training, set_forks_apart
 from headrace.diagnose.training.rank_costs import note_of_order, same_data, waiting_for_ranks
 from headrace.diagnose.training.remedies import predict_remedies
 from headrace.diagnose.training.step_costs import checkpoints, missing_cores, optimizer, own_code
@@ -47,8 +53,9 @@ class TrainingAnalysis:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.ranks: list[RankSteps] = read_steps(run)
-        self.document: TrainingDocument = describe_training(run, self.ranks)
+        self.ranks: list[RankSteps]
+        self.ranks, forks = set_forks_apart(run, read_steps(run))
+        self.document: TrainingDocument = describe_training(run, self.ranks, forks)
 
     @property
     def slowest(self) -> int:
@@ -233,9 +240,14 @@ def _notes(analysis: TrainingAnalysis, view: View) -> tuple[str, ...]:
     if validation is not None and validation.seconds >= _MUCH_VALIDATION * view.profile.total_seconds:
         share = validation.seconds / view.profile.total_seconds
         found.append(f"validation takes {share:.0%} of the time; validate less often, or on fewer samples")
-    found += [
-        text for text in (note_of_growth(view), note_of_cold_epoch(view), note_of_queue(view)) if text is not None
-    ]
+    notes = (
+        note_of_growth(view),
+        note_of_cold_epoch(view),
+        note_of_queue(view),
+        None if view.device is not None else note_of_hand_over(view),
+        view.recording.note(view.step_seconds),
+    )
+    found += [text for text in notes if text is not None]
     if analysis.document.window and view.num_plain < FEWEST_STEPS:
         found.append(
             f"{pluralize(view.num_plain, 'step')} of a trace are few: the profiler slows the host, and a step may differ"

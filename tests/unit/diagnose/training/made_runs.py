@@ -93,14 +93,11 @@ class MadeRun:
         workers: int = 2,
         world_size: int | None = None,
         lost: int = 0,
-        lines: object = None,
-        memory: object = None,
-        gradients: object = None,
+        **details: object,
     ) -> Path:
-        """Close the files, and write what each process says of itself."""
+        """Close the files, and write what each process says of itself: `details` as they are, of None nothing."""
         self._writer.close()
-        given = {"lines": lines, "memory": memory, "gradients": gradients}
-        details = {name: one for name, one in given.items() if one is not None}
+        details = {name: one for name, one in details.items() if one is not None}
         ranks = sorted(self._now)
         for rank in ranks:
             about = _process(

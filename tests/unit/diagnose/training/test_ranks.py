@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -207,6 +208,31 @@ def test_a_small_lead_is_not_worth_a_name() -> None:
     judged = _judge(_train(_late(1, Phase.WAIT, 0.001), noise=0.0))
     assert judged.finding is Finding.BALANCED
     assert judged.rows[1].share_last == 1.0
+
+
+def test_a_lead_that_comes_in_spells_is_not_accused() -> None:
+    """Always last, and in the middle by 2.5 % of the step; but by 1 % in six steps, and 4 % in the next: it may be chance."""
+
+    def spells(rank: int, phase: Phase, _: np.random.Generator, steps: int) -> Array:
+        late = np.where(np.arange(steps) // 6 % 2, 0.0045, 0.001)
+        return late if (rank, phase) == (1, Phase.WAIT) else np.zeros(steps)
+
+    judged = _judge(_train(spells, noise=0.0001))
+    assert judged.straggler is None
+    assert judged.rows[1].share_last == 1.0
+
+
+def test_a_rank_that_comes_and_leaves_later_is_not_accused() -> None:
+    """Exchanges that end for each rank at another time: both do the same work, one always 10 ms after the other."""
+    ranks, exchanges = _train()
+    one = exchanges[1]
+    exchanges[1] = dataclasses.replace(one, began=one.began + 0.010, ended=one.ended + 0.010)
+    first = exchanges[0]
+    # The other one stays in the exchange until this one has come, so that clocks do not contradict each other.
+    exchanges[0] = dataclasses.replace(first, ended=first.ended + 0.010)
+    judged = _judge((ranks, exchanges))
+    assert judged.rows[1].share_last == 1.0
+    assert judged.straggler is None
 
 
 def test_few_steps_are_not_told_apart() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headrace.cli.diagnosis_text import as_text
 from headrace.diagnose.training.cost import WORTH_WORK
+from headrace.diagnose.training.steps import BatchPassage
 from headrace.diagnose.training.verdicts import TrainingAnalysis, diagnose_training
 from headrace.runs.formats.diagnosis import DiagnosisDocument
+from headrace.runs.formats.training import process_file
 from headrace.runs.reader import read_run
 from headrace.runs.training_phases import Kind, LoaderWork, Phase, Stretch
 from tests.unit.diagnose.training.made_runs import MadeRun, plain_steps
@@ -134,6 +138,84 @@ def test_what_costs_little_is_not_worth_work(tmp_path: Path, wait: float) -> Non
     assert found.first.verdict == "HEALTHY"
     assert "stop here" in found.first.says
     assert found.runner_up is None
+
+
+def _diagnose_handed_over(run: MadeRun, ready_ms: float) -> DiagnosisDocument:
+    """Diagnose waits of which each batch was ready so many milliseconds after it was asked for."""
+    analysis = TrainingAnalysis(read_run(run.finish()))
+    rank = analysis.ranks[0]
+    asked = np.arange(len(rank.batches)) / 100
+    zeros = np.zeros(len(asked), np.int64)
+    passage = BatchPassage(
+        worker=zeros, number=zeros, begun=asked - 0.1, ready=asked + ready_ms / 1e3, asked=asked, taken=asked + 0.001,
+        num_items=zeros, num_bytes=zeros, is_failed=zeros.astype(bool),
+    )  # fmt: skip
+    analysis.ranks[0] = dataclasses.replace(rank, batches=dataclasses.replace(rank.batches, passage=passage))
+    return diagnose_training(analysis)
+
+
+@pytest.mark.parametrize(
+    ("wait", "ready_ms", "verdict"), [(1.0, -5.0, "HEALTHY"), (1.0, 0.9, "LOADING"), (4.0, -5.0, "LOADING")]
+)
+def test_batches_that_are_ready_are_handed_over(tmp_path: Path, wait: float, ready_ms: float, verdict: str) -> None:
+    """A tenth of the step for that is said and not accused, a third is; a tenth for batches that are not ready is."""
+    run = MadeRun(tmp_path / "run")
+    _steps(run, wait=wait)
+    _batches(run, {LoaderWork.ITEMS: (2.0, 1.0)})
+    found = _diagnose_handed_over(run, ready_ms)
+    assert found.first.verdict == verdict, found.first.says
+    assert (found.first.cause == "hand-over") is (wait == 4.0)
+    assert any("handed over from process to process; below 20%" in text for text in found.warnings) is (
+        verdict == "HEALTHY"
+    )
+
+
+def test_what_recording_took_is_said_and_no_fault_of_the_loader(tmp_path: Path) -> None:
+    """Half of the wait is the recorder's, and the rest is not worth work; below 2 % of the step nothing is said."""
+    run = MadeRun(tmp_path / "run")
+    _steps(run, wait=0.8)
+    recording = {"thread_seconds": 80 * 0.0005, "helper_seconds": 80 * 0.0002, "wait_seconds": 0.0004}
+    found = diagnose(run, recording=recording)
+    assert found.first.verdict == "HEALTHY"
+    (said,) = (text for text in found.warnings if text.startswith("recording took "))
+    assert said.startswith("recording took 7% of the step: 500 us of the training thread and 200 us of helper threads")
+    quick = MadeRun(tmp_path / "quick")
+    _steps(quick)
+    warnings = diagnose(quick, recording={name: value / 10 for name, value in recording.items()}).warnings
+    assert not any("recording took" in text for text in warnings)
+
+
+def test_a_cost_that_may_be_chance_is_not_named(tmp_path: Path) -> None:
+    """Two slow steps of eighty take a twelfth of the time, and none of the other eight blocks has any."""
+    run = MadeRun(tmp_path / "run")
+    for index in range(80):
+        run.stretch(MODEL | ({Phase.AFTER: 35.0} if index in (40, 41) else {}))
+    assert diagnose(run).first.verdict == "HEALTHY"
+
+
+@pytest.mark.parametrize(("others", "verdict"), [(0.1, "OVERSUBSCRIPTION"), (1.2, "NEIGHBOUR")])
+def test_other_programs_are_blamed_if_they_had_the_cores(tmp_path: Path, others: float, verdict: str) -> None:
+    """A core that is missing for 0.6 of the time was another program's only if one used it."""
+    run = MadeRun(tmp_path / "run")
+    _neighbour(run)
+    used = {"wall_seconds": 10.0, "own_seconds": 5.0, "all_seconds": 5.0 + 10 * others}
+    assert diagnose(run, cores=used).first.verdict == verdict
+
+
+def test_a_fork_that_trains_for_itself_is_no_rank(tmp_path: Path) -> None:
+    """Of a process that trains: its steps are in no figure, and that is said."""
+    run = MadeRun(tmp_path / "run")
+    for rank in (0, 1):
+        for _ in range(40):
+            run.stretch(MODEL, rank=rank)
+    file = process_file(run.finish(world_size=1), "here", 101)
+    about = json.loads(file.read_text())
+    file.write_text(json.dumps(about | {"rank": 0, "details": {"forked_from": 100}}))
+    document = TrainingAnalysis(read_run(run.path)).document
+    assert [(rank.process, rank.steps) for rank in document.ranks] == [(100, 40)]
+    assert any(
+        "process 101 was forked from one that trains, and trained 40 steps" in text for text in document.warnings
+    )
 
 
 def test_two_costs_of_one_size_are_both_named(tmp_path: Path) -> None:
