@@ -89,11 +89,18 @@ class Transfer:
     """Of the handle."""
     is_enough: Callable[[], bool] | None = None
     """Asked once a second at least; True ends the request with `pycurl.E_ABORTED_BY_CALLBACK`. None: nothing is asked."""
+    curl_asks: bool = False
+    """Whether libcurl asks that by itself, ten times in a request; who carries the request asks instead."""
     is_first: bool = False
     """Whether the handle brings addresses that the transfers after this one are to find."""
 
     def block(self) -> None:
         """Run the request."""
+        if self.is_enough is not None and not self.curl_asks:  # it was carried before
+            import pycurl  # not needed by who only pauses
+
+            self.curl.setopt(pycurl.NOPROGRESS, 0)
+            self.curl_asks = True
         self.curl.perform()
 
 

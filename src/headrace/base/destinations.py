@@ -72,27 +72,36 @@ class Destination:
             another job.
     """
 
+    __slots__ = ("_known", "_levels_found", "_url", "last_failure")
+
     def __init__(self, known: Destinations, url: str) -> None:
         self.last_failure = ""
         self._known = known
         self._url = url
+        self._levels_found: Sequence[str] | None = None
 
     def admit(self, now: float) -> float | None:
         """Return None if it may be called, or else seconds for which it is to be left alone; see `Breaker.admit`."""
-        with self._known.lock:
-            admitted: list[_Place] = []
-            for place in self._places() if self._known.has_places else ():
-                wait = place.breaker.admit(now)
-                if wait is not None:
-                    self.last_failure = place.how
-                    for other in admitted:
-                        other.breaker.withdraw()
-                    return wait
-                admitted.append(place)
-            self._known.budget(host_of(self._url)).deposit()
-            if admitted and (address := self._known.place(self._levels[-1])) is not None:
-                address.budget.deposit()
-            return None
+        known = self._known
+        with known.lock:
+            wait = self._admit_places(now) if known.has_places else None
+            if wait is None:
+                known.budget(host_of(self._url)).deposit()
+            return wait
+
+    def _admit_places(self, now: float) -> float | None:
+        admitted: list[_Place] = []
+        for place in self._places():
+            wait = place.breaker.admit(now)
+            if wait is not None:
+                self.last_failure = place.how
+                for other in admitted:
+                    other.breaker.withdraw()
+                return wait
+            admitted.append(place)
+        if admitted and (address := self._known.place(self._levels[-1])) is not None:
+            address.budget.deposit()
+        return None
 
     def note_answer(self) -> None:
         """Note that it answered as one does that works."""
@@ -141,9 +150,11 @@ class Destination:
             own = self._known.make(self._levels[-1]).budget.withdraw()
             return None if own and self._known.budget(self._levels[0]).withdraw() else 0.0
 
-    @functools.cached_property
+    @property
     def _levels(self) -> Sequence[str]:
-        return _levels(self._url)
+        if self._levels_found is None:
+            self._levels_found = _levels(self._url)
+        return self._levels_found
 
     def _places(self) -> list[_Place]:
         places = (self._known.place(level) for level in self._levels)
@@ -196,7 +207,7 @@ class Destinations:
         if found is None:
             found = RetryBudget(self._retry_ratio)
             _remember(self._budgets, host, found)
-        else:
+        elif len(self._budgets) > MOST_REMEMBERED // 2:  # before that none is forgotten soon
             self._budgets.move_to_end(host)
         return found
 
@@ -240,7 +251,20 @@ def _host(beginning: str) -> str:
 
 def host_of(url: str) -> str:
     """Return scheme, host and port of an address in one spelling; empty if it is none."""
-    return _host("/".join(url.split("/", 3)[:3]))
+    end = url.find("/", 8)  # behind those of `https://`
+    return _host(url[:end] if end > 0 else url)
+
+
+def place_of(url: str) -> tuple[str, str]:
+    """Return the host of an address, as `host_of`, and its domain, as `domain_of`."""
+    end = url.find("/", 8)
+    return _place(url[:end] if end > 0 else url)
+
+
+@functools.lru_cache(maxsize=4096)
+def _place(beginning: str) -> tuple[str, str]:
+    host = _host(beginning)
+    return host, domain_of(host)
 
 
 @functools.lru_cache(maxsize=4096)

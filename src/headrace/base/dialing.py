@@ -61,6 +61,8 @@ class Judged:
     """An origin that may be contacted, and where."""
 
     target: Target
+    place: tuple[str, int]
+    """Host and port, by which libcurl knows addresses."""
     resolved: _Resolved
 
     def give_to(self, curl: Any) -> bool:
@@ -109,12 +111,20 @@ class Dialer:
         Raises:
             Refused: If the address is not plain.
         """
-        beginning = origin(url)
-        if beginning is None:
-            target = parse_target(url)
-            raise Refused(target if isinstance(target, Refusal) else NOT_PLAIN)
-        judged = self._judged.get(beginning)
-        if judged is None or judged.resolved.until <= now or self._current(judged.target) is not judged.resolved:
+        # An address that goes on with a slash after an origin has that origin: nothing in one contains a slash but the two
+        # before the host, which `find` passes by. So most need not be matched.
+        end = url.find("/", 8)
+        judged = self._judged.get(url[:end]) if end > 0 else None
+        if judged is None:
+            beginning = origin(url)
+            if beginning is None:
+                target = parse_target(url)
+                raise Refused(target if isinstance(target, Refusal) else NOT_PLAIN)
+            judged = self._judged.get(beginning)
+            if judged is None:
+                return None
+        resolved = judged.resolved
+        if resolved.until <= now or self._resolved.get(judged.place) is not resolved:
             return None
         return judged
 
@@ -137,8 +147,9 @@ class Dialer:
         if len(self._judged) >= _MOST_ORIGINS:
             self._judged.clear()
             self._resolved.clear()
-        self._resolved[target.host, target.port] = resolved
-        judged = self._judged[beginning] = Judged(target, resolved)
+        place = (target.host, target.port)
+        self._resolved[place] = resolved
+        judged = self._judged[beginning] = Judged(target, place, resolved)
         return judged
 
     def admits(self, judged: Judged, address: Address) -> bool:

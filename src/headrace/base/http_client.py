@@ -75,20 +75,12 @@ class HttpClient:
         return run_call(self.posting(url, body, headers))
 
     def getting(self, url: str) -> Call[Response]:
-        """Return a call that ends as `get` does; any number may be under way in one thread."""
-        exchange = self._take()
-        try:
-            return (yield from exchange.getting(url))
-        finally:
-            self._resting.append(exchange)
+        """Return a call that ends as `get` does, to be begun at once; any number may be under way in one thread."""
+        return self._take().getting(url, self._resting)
 
     def posting(self, url: str, body: bytes, headers: Mapping[str, str]) -> Call[Response]:
-        """Return a call that ends as `post` does; any number may be under way in one thread."""
-        exchange = self._take()
-        try:
-            return (yield from exchange.posting(url, body, headers))
-        finally:
-            self._resting.append(exchange)
+        """Return a call that ends as `post` does, to be begun at once; any number may be under way in one thread."""
+        return self._take().posting(url, body, headers, self._resting)
 
     def close(self) -> None:
         """Close the connections, once no request is under way."""

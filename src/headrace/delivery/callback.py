@@ -176,7 +176,11 @@ class Callback:
     def delivering(self, job: Job, result: Any) -> Call[bool]:
         """Return a call that posts one result; see `protocols.CarriesCalls`."""
         url = self._address(job)
-        body = yield from self._encoding(job, result)
+        body: bytes
+        if self._body is record_of:
+            body = encode(record_of(job, result))
+        else:  # the user's code may take its time: where one thread carries all calls, it would hold up the others
+            body = yield InThread(lambda: encode(self._body(job, result)))
         destination = self._admit(url)
         client = self._client(is_ours=not job.attributes.get("callback"))
         try:
@@ -241,13 +245,6 @@ class Callback:
             )
         return url
 
-    def _encoding(self, job: Job, result: Any) -> Call[bytes]:
-        if self._body is record_of:
-            return encode(record_of(job, result))
-        # The user's code may take its time: where one thread carries all calls, it would hold up the others.
-        body: bytes = yield InThread(lambda: encode(self._body(job, result)))
-        return body
-
     def _admit(self, url: str) -> Destination:
         destination = self._destinations.find(url)
         wait = destination.admit(self._now())
@@ -309,9 +306,11 @@ class Callback:
     def _client(self, *, is_ours: bool) -> HttpClient:
         # Two clients, so that no stranger's request uses a connection that the operator's address allowed.
         clients: dict[bool, HttpClient] = self._local.__dict__.setdefault("clients", {})
-        if is_ours not in clients:
-            clients[is_ours] = HttpClient(self._settings, self._count_connection, self._rules(is_ours=is_ours))
-        return clients[is_ours]
+        client = clients.get(is_ours)
+        if client is None:
+            rules = self._rules(is_ours=is_ours)
+            client = clients[is_ours] = HttpClient(self._settings, self._count_connection, rules)
+        return client
 
     def _rules(self, *, is_ours: bool) -> NetworkRules:
         return NetworkRules(self._network.relax_for_operator() if is_ours else self._network)

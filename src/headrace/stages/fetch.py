@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from headrace.base.calls import Call, InThread, run_call
-from headrace.base.destinations import Destinations, domain_of, host_of
+from headrace.base.destinations import Destinations, place_of
 from headrace.base.errors import FetchFailed, FetchPostponed, FetchRejected
 from headrace.base.http_answer import Response, is_permanent
 from headrace.base.http_client import HttpClient
@@ -29,6 +29,10 @@ from headrace.base.settings import build, check
 from headrace.stages.local_files import PieceReader, file_reader
 from headrace.stages.stage import Stage, StageContext
 from headrace.store.object_reader import ObjectReader
+
+#: What there is nothing to fetch of. A tuple: `bytes | np.ndarray` would be made anew for each look.
+_FETCHED = (bytes, np.ndarray)
+_HTTP = ("http://", "https://")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +79,11 @@ class FetchStage(Stage):
 
     def passes(self, value: Any) -> bool:
         """Return whether there is nothing to fetch."""
-        return isinstance(value, bytes | np.ndarray)
+        return isinstance(value, _FETCHED)
 
     def goes_to(self, job: Job, value: Any) -> tuple[str, str]:
         """Return the host of an address and its domain; for anything else this machine."""
-        if not isinstance(value, str):
-            return "", ""
-        host = host_of(value)
-        return host, domain_of(host)
+        return place_of(value) if isinstance(value, str) else ("", "")
 
     def recipe(self, plan: Plan) -> Mapping[str, Any]:
         """Return what may be fetched: a result that is kept passes by the rules."""
@@ -133,6 +134,8 @@ class _Fetcher:
 
     def carried(self, job: Job, payload: Any) -> Call[Any]:
         """Return a call that fetches; see `headrace.base.carrier.Carried`."""
+        if type(payload) is str and payload.startswith(_HTTP):  # nearly all, one generator less
+            return self._servers.downloading(payload)
         return self._fetching(payload)
 
     def __call__(self, payload: Any) -> Any:
@@ -140,7 +143,7 @@ class _Fetcher:
         return run_call(self._fetching(payload))
 
     def _fetching(self, payload: Any) -> Call[Any]:
-        if isinstance(payload, bytes | np.ndarray):
+        if isinstance(payload, _FETCHED):
             return payload
         if isinstance(payload, Path):
             return (yield InThread(functools.partial(self._read_file, payload)))

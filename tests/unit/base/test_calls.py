@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pycurl
 import pytest
 
-from headrace.base.calls import Call, LookUp, Pause, run_call
+from headrace.base.calls import Call, LookUp, Pause, Transfer, run_call
 from headrace.base.look_ups import Unresolved
 
 
@@ -64,3 +65,29 @@ def test_an_error_of_the_call_is_raised() -> None:
 
     with pytest.raises(KeyError):
         run_call(call())
+
+
+class Handle:
+    """A handle of libcurl that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int]] = []
+
+    def setopt(self, option: int, value: int) -> None:
+        """Note an option."""
+        self.told.append((option, value))
+
+    def perform(self) -> None:
+        """Note that the request is run."""
+        self.told.append((0, 0))
+
+
+@pytest.mark.parametrize("is_enough", [None, lambda: False])
+def test_a_request_that_was_carried_before_is_asked_about_again(is_enough: Any) -> None:
+    """Who carries a request has libcurl stop asking; where a thread waits for it, nobody else would."""
+    handle = Handle()
+    transfer = Transfer(handle, None, Any, is_enough=is_enough)
+    transfer.block()
+    transfer.block()
+    asks = [] if is_enough is None else [(pycurl.NOPROGRESS, 0)]
+    assert handle.told == [*asks, (0, 0), (0, 0)]

@@ -128,7 +128,8 @@ class RetryBudget:
 
     def deposit(self) -> None:
         """Note a call."""
-        self._tokens = min(self._reserve, self._tokens + self._ratio)
+        tokens = self._tokens + self._ratio
+        self._tokens = tokens if tokens < self._reserve else self._reserve  # noqa: FURB136 - min() costs three times as much
 
     def withdraw(self) -> bool:
         """Take a token for a retry; return False if there is none, and no retry should be made."""
