@@ -16,7 +16,6 @@ import select
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.aside import Aside
@@ -32,18 +31,22 @@ if TYPE_CHECKING:
     from headrace.base.transfers import Transfers
 
 
-@dataclass(slots=True)  # not frozen, which would cost three times as much, for each call
 class Ended:
-    """How one call ended."""
+    """How one call ended.
+
+    Attributes:
+        token: As given to `begin`.
+        value: What it returned; None if it raised.
+        error: What it raised.
+        ended_ns: When, on the host's monotonic clock.
+    """
+
+    __slots__ = ("ended_ns", "error", "token", "value")
 
     token: Any
-    """As given to `begin`."""
     value: Any
-    """What it returned; None if it raised."""
     error: BaseException | None
-    """What it raised."""
     ended_ns: int
-    """When, on the host's monotonic clock."""
 
 
 #: What a stage's callable offers as its attribute `carried` if one thread can carry many of its calls: returns a call that does
@@ -51,16 +54,20 @@ class Ended:
 Carried = Callable[[Job, Any], Call[Any]]
 
 
-@dataclass(slots=True, eq=False)
-class _UnderWay:
-    """One call that has begun."""
+class _UnderWay(Ended):
+    """One call that has begun, and then how it ended: one object for both."""
 
-    call: Call[Any]
-    token: Any
-    deadline_ns: int | None
-    items: Sequence[Worked]
-    payer: Any
-    wait: Wait | None = None
+    __slots__ = ("call", "deadline_ns", "items", "payer", "wait")
+
+    def __init__(
+        self, call: Call[Any], token: Any, deadline_ns: int | None, items: Sequence[Worked], payer: Any
+    ) -> None:
+        self.call = call
+        self.token = token
+        self.deadline_ns = deadline_ns
+        self.items = items
+        self.payer = payer
+        self.wait: Wait | None = None
 
 
 class Carrier:
@@ -69,14 +76,13 @@ class Carrier:
     Attributes:
         num_under_way: Calls that have begun and not ended.
         at_work: What `current_jobs` tells of the call that runs now; any thread may look.
-
-    Args:
-        charge: Called with the payer of a call when the thread begins to work for it, and with None when it waits.
+        charge: Called with the payer of a call when the thread begins to work for it, and with None when it waits; None: nobody
+            asks now what calls cost.
     """
 
-    def __init__(self, charge: Callable[[Any], object] = lambda payer: None) -> None:
+    def __init__(self) -> None:
         self.at_work: Sequence[Worked] = ()
-        self._charge = charge
+        self.charge: Callable[[Any], object] | None = None
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll = select.epoll()
         self._epoll.register(self._bell, select.EPOLLIN)
@@ -193,18 +199,24 @@ class Carrier:
     def _poll(self, seconds: float | None) -> None:
         """Wait for events, and let libcurl do what they allow."""
         moved: dict[Transfers[_UnderWay], None] = {}
-        charged: Transfers[_UnderWay] | None = None
-        alarm = self._pauses.descriptor
-        self._charge(None)
+        latest: Transfers[_UnderWay] | None = None
+        find_owner = self._sockets.owners.get
+        charge = self.charge
+        if charge is not None:
+            charge(None)
         for descriptor, events in self._epoll.poll(seconds):
-            if descriptor == self._bell:
-                os.eventfd_read(self._bell)
-            elif descriptor != alarm and (owner := self._sockets.find_owner(descriptor)) is not None:
-                if owner is not charged:  # many in a row are for the same one
-                    self._charge(owner.payer)
-                    charged = owner
+            owner = find_owner(descriptor)
+            if owner is not None:
+                if owner is not latest:  # many in a row are for the same one
+                    if charge is not None:
+                        charge(owner.payer)
+                    latest = owner
                     moved[owner] = None
                 owner.act(descriptor, events)
+            elif descriptor == self._bell:
+                os.eventfd_read(self._bell)
+            elif descriptor != self._pauses.descriptor:
+                self._sockets.drop(descriptor)
         for transfers in moved:
             self._resume_ended(transfers)
         if self._sockets.has_strays:
@@ -238,7 +250,8 @@ class Carrier:
                 self._resume(under_way, *((None, found) if isinstance(found, Exception) else (found,)))
         for transfers in list(self._transfers.values()):
             if transfers.due_at <= now:
-                self._charge(transfers.payer)
+                if self.charge is not None:
+                    self.charge(transfers.payer)
                 transfers.act_on_time(now)
                 self._resume_ended(transfers)
 
@@ -249,7 +262,8 @@ class Carrier:
     def _resume(self, under_way: _UnderWay, answer: Any, error: BaseException | None = None) -> None:
         """Run a call on to its next wait, with the answer to the last one, or with what that one failed with."""
         hands.items = self.at_work = under_way.items
-        self._charge(under_way.payer)
+        if self.charge is not None:
+            self.charge(under_way.payer)
         has_limit = under_way.deadline_ns is not None
         if has_limit:
             note_deadline(under_way.deadline_ns)
@@ -257,7 +271,11 @@ class Carrier:
             while True:
                 wait = under_way.call.send(answer) if error is None else under_way.call.throw(error)
                 try:
-                    self._await(under_way, wait)
+                    if type(wait) is Transfer and (transfers := self._transfers.get(wait.connections)) is not None:
+                        transfers.begin(under_way, wait)  # nearly always
+                        under_way.wait = wait
+                    else:
+                        self._await(under_way, wait)
                 except Exception as failed:
                     error = failed
                 else:
@@ -295,7 +313,10 @@ class Carrier:
 
     def _end(self, under_way: _UnderWay, value: Any, error: BaseException | None) -> None:
         del self._calls[under_way.token]
-        self._ended.append(Ended(under_way.token, value, error, time.monotonic_ns()))
+        under_way.value = value
+        under_way.error = error
+        under_way.ended_ns = time.monotonic_ns()
+        self._ended.append(under_way)
 
     def _forget(self, under_way: _UnderWay) -> None:
         """Let nothing resume a call any more."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import errno
 import select
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 
 class Owner(Protocol):
@@ -29,6 +30,7 @@ class Sockets(Generic[T]):
     """Which descriptors are watched, and on whose behalf; one thread.
 
     Attributes:
+        owners: On whose behalf descriptors are watched whose events are wanted now.
         has_strays: Whether the epoll may hold a socket that cannot be taken out. A child process that was forked meanwhile
             keeps a socket in there that was closed here; its events would come without end. Another epoll is the way out.
 
@@ -41,39 +43,47 @@ class Sockets(Generic[T]):
         self._epoll = epoll
         self._watched: dict[int, int] = {}
         self._opened: set[int] = set()
-        self._owners: dict[int, T] = {}
+        self.owners: dict[int, T] = {}
 
     def note_opened(self, descriptor: int) -> None:
         """Note that a number stands for a new socket from now on."""
         self._watched.pop(descriptor, None)
         self._opened.add(descriptor)
 
-    def want(self, descriptor: int, events: int, owner: T) -> None:
-        """Watch for events on behalf of an owner."""
-        self._owners[descriptor] = owner
-        if self._watched.get(descriptor) != events or descriptor not in self._opened:
-            self._watch(descriptor, events)
+    def watcher(self, owner: T, events_of: Mapping[int, int]) -> Callable[[int, int, Any, Any], None]:
+        """Return what libcurl calls to say what it wants of a descriptor on behalf of an owner.
 
-    def want_no_more(self, descriptor: int) -> None:
-        """Note that nobody wants events of a descriptor now."""
-        self._owners.pop(descriptor, None)
-        if self._watched.get(descriptor, select.EPOLLIN) != select.EPOLLIN:
-            self._drop(descriptor)
+        Four times in an item that is downloaded and called back about: so it is one function, without another call.
 
-    def find_owner(self, descriptor: int) -> T | None:
-        """Return on whose behalf a descriptor with an event is watched; None if nobody wants it, and it is dropped."""
-        owner = self._owners.get(descriptor)
-        if owner is None:
-            self._drop(descriptor)
-        return owner
+        Args:
+            owner: Who has the descriptors.
+            events_of: What libcurl wants -> events; what is not in there means that it wants none any more.
+        """
+        owners, watched, opened, find_events, only_in = (
+            self.owners, self._watched, self._opened, events_of.get, select.EPOLLIN
+        )  # fmt: skip
+
+        def watch(what: int, descriptor: int, multi: Any, data: Any) -> None:
+            events = find_events(what)
+            if events is None:
+                owners.pop(descriptor, None)
+                if watched.get(descriptor, only_in) != only_in:
+                    self.drop(descriptor)
+            else:
+                owners[descriptor] = owner
+                if watched.get(descriptor) != events or descriptor not in opened:
+                    self._watch(descriptor, events)
+
+        return watch
 
     def move(self, epoll: select.epoll) -> None:
         """Watch by another epoll, without strays."""
         self._epoll = epoll
         self.has_strays = False
-        before, self._watched = self._watched, {}
+        before = dict(self._watched)
+        self._watched.clear()
         for descriptor, events in before.items():
-            if descriptor in self._owners:
+            if descriptor in self.owners:
                 self._watch(descriptor, events)
 
     def _watch(self, descriptor: int, events: int) -> None:
@@ -87,11 +97,12 @@ class Sockets(Generic[T]):
                 self._epoll.register(descriptor, events)
         except OSError as error:
             self._watched.pop(descriptor, None)
-            self._owners.pop(descriptor).refuse(descriptor, _as_shortage(error))
+            self.owners.pop(descriptor).refuse(descriptor, _as_shortage(error))
         else:
             self._watched[descriptor] = events
 
-    def _drop(self, descriptor: int) -> None:
+    def drop(self, descriptor: int) -> None:
+        """Watch a descriptor no more."""
         self._opened.discard(descriptor)
         self._watched.pop(descriptor, None)
         try:

@@ -19,6 +19,7 @@ from headrace.base.sockets import Sockets
 
 W = TypeVar("W")
 
+#: What libcurl wants of a descriptor -> events; nothing for what it wants no more.
 _EVENTS = {
     pycurl.POLL_IN: select.EPOLLIN,
     pycurl.POLL_OUT: select.EPOLLOUT,
@@ -49,18 +50,18 @@ class Transfers(Generic[W]):
 
     def __init__(self, sockets: Sockets[Transfers[W]], payer: Any) -> None:
         self.payer = payer
-        self._sockets = sockets
+        self._note_opened = sockets.note_opened
         self._under_way: dict[Any, tuple[W, Transfer]] = {}
         self._most = 0
-        self._num_asked = 0
-        self._stopped: list[tuple[W, Exception]] = []
+        self._stopped: list[tuple[W, Exception | None]] = []
         self._refused: list[tuple[int, OSError]] = []
         self._pulse_at = math.inf
         self.due_at = math.inf
         self._multi = multi = _make_multi()
         # Several requests in one connection (HTTP/2) would wait for one another, and break off together.
         multi.setopt(pycurl.M_PIPELINING, 0)
-        multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
+        multi.setopt(pycurl.M_SOCKETFUNCTION, sockets.watcher(self, _EVENTS))
+        self._act = multi.socket_action
         # No M_TIMERFUNCTION: libcurl would call it twice for each request, and whoever calls back waits for the GIL.
 
     def begin(self, who: W, transfer: Transfer) -> None:
@@ -69,23 +70,24 @@ class Transfers(Generic[W]):
         Raises:
             pycurl.error: If there is no memory for it.
         """
-        transfer.opener.on_open = self._sockets.note_opened
-        if transfer.is_enough is not None:
-            # libcurl would ask ten times in a request, each time with the GIL.
-            transfer.curl.setopt(pycurl.NOPROGRESS, 1)
-        if len(self._under_way) >= self._most:
-            self._most = len(self._under_way) + 1
+        curl, under_way = transfer.curl, self._under_way
+        transfer.opener.on_open = self._note_opened
+        if transfer.curl_asks:
+            curl.setopt(pycurl.NOPROGRESS, 1)  # each time it would take the GIL
+            transfer.curl_asks = False
+        if len(under_way) >= self._most:
+            self._most = len(under_way) + 1
             self._multi.setopt(pycurl.M_MAXCONNECTS, max(_KEPT_PER_TRANSFER * self._most, _LEAST_KEPT))
         try:
-            self._multi.add_handle(transfer.curl)
+            self._multi.add_handle(curl)
         except pycurl.error as error:
             raise _as_easy(error) from None
-        self._under_way[transfer.curl] = (who, transfer)
-        if transfer.is_enough is not None:
-            self._count_asked(1)
+        under_way[curl] = (who, transfer)
+        if self._pulse_at == math.inf and transfer.is_enough is not None:
+            self._pulse_at = time.monotonic() + _PULSE_SECONDS
         if transfer.is_first:
             # Those that follow are to find the addresses that libcurl takes over from this one as it begins.
-            self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+            self._act(pycurl.SOCKET_TIMEOUT, 0)
         self.due_at = 0.0  # it is to be begun, or has perhaps ended already
 
     def cancel(self, transfer: Transfer) -> None:
@@ -99,7 +101,7 @@ class Transfers(Generic[W]):
         else:  # an end and an error are found by reading
             mask = pycurl.CSELECT_IN * bool(events & ~select.EPOLLOUT)
             mask |= pycurl.CSELECT_OUT * bool(events & select.EPOLLOUT)
-        self._multi.socket_action(descriptor, mask)
+        self._act(descriptor, mask)
 
     def find_due(self, now: float) -> float:
         """Find out, and return, when something is to be done if no socket has an event; infinite if nothing is."""
@@ -109,10 +111,9 @@ class Transfers(Generic[W]):
 
     def act_on_time(self, now: float) -> None:
         """Do what is due."""
-        self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+        self._act(pycurl.SOCKET_TIMEOUT, 0)
         if self._pulse_at <= now:
-            self._pulse_at = now + _PULSE_SECONDS
-            self._stop_enough()
+            self._pulse_at = now + _PULSE_SECONDS if self._stop_enough() else math.inf
         self.due_at = math.inf  # until it is found out
 
     def refuse(self, descriptor: int, error: OSError) -> None:
@@ -124,13 +125,14 @@ class Transfers(Generic[W]):
         """Return who waits no longer, with the error of a transfer that failed."""
         while self._refused:
             self._stop_with(*self._refused.pop())
-        ended: list[tuple[W, Exception | None]] = [*self._stopped]
-        self._stopped.clear()
+        ended, self._stopped = self._stopped, []
         num_left = 1
         while num_left:
             num_left, succeeded, failed = self._multi.info_read()
-            ended += [(self._remove(curl), None) for curl in succeeded]
-            ended += [(self._remove(curl), pycurl.error(code, message)) for curl, code, message in failed]
+            for curl in succeeded:
+                ended.append((self._remove(curl), None))
+            for curl, code, message in failed:
+                ended.append((self._remove(curl), pycurl.error(code, message)))
         return ended
 
     def close(self) -> None:
@@ -139,17 +141,21 @@ class Transfers(Generic[W]):
 
     def _remove(self, curl: Any) -> W:
         """Let go of a handle, and return whose it was."""
-        who, transfer = self._under_way.pop(curl)
+        who, _ = self._under_way.pop(curl)
         self._multi.remove_handle(curl)
-        if transfer.is_enough is not None:
-            self._count_asked(-1)
         return who
 
-    def _stop_enough(self) -> None:
+    def _stop_enough(self) -> bool:
+        """End the transfers of which there is enough; return whether there are others to ask about again."""
+        has_asked = False
         for who, transfer in [*self._under_way.values()]:
-            if transfer.is_enough is not None and transfer.is_enough():
+            if transfer.is_enough is None:
+                continue
+            has_asked = True
+            if transfer.is_enough():
                 self._remove(transfer.curl)
                 self._stopped.append((who, pycurl.error(pycurl.E_ABORTED_BY_CALLBACK, "there is enough of it")))
+        return has_asked
 
     def _stop_with(self, descriptor: int, error: OSError) -> None:
         for who, transfer in [*self._under_way.values()]:
@@ -157,19 +163,6 @@ class Transfers(Generic[W]):
             if descriptor == (transfer.opener.opened if used < 0 else used):
                 self._remove(transfer.curl)
                 self._stopped.append((who, error))
-
-    def _count_asked(self, change: int) -> None:
-        self._num_asked += change
-        if not self._num_asked:
-            self._pulse_at = math.inf
-        elif self._pulse_at == math.inf:
-            self._pulse_at = time.monotonic() + _PULSE_SECONDS
-
-    def _watch(self, what: int, descriptor: int, multi: Any, data: Any) -> None:
-        if what == pycurl.POLL_REMOVE:
-            self._sockets.want_no_more(descriptor)
-        else:
-            self._sockets.want(descriptor, _EVENTS[what], self)
 
 
 def _make_multi() -> Any:

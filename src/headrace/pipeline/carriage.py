@@ -38,7 +38,7 @@ class Carriage:
         Raises:
             OSError: If the system gives no file handle for it.
         """
-        carrier = Carrier(self._charges.charge)
+        carrier = Carrier()
         try:
             for carrying in self._carryings:
                 carrying.join_in(carrier)
@@ -56,14 +56,17 @@ class Carriage:
         for carrying in due:
             carrying.is_due = False  # first: who has it look again meanwhile is heard in the next round
             carrying.free_places(carrier)
-        if not self._charges.begin():
+        carrier.charge = charge = self._charges.charge if self._charges.begin() else None
+        if charge is None:
             for carrying in self._carryings:
                 carrying.cost.forget()
         for carrying in due:
-            self._charges.charge(carrying.cost)
+            if charge is not None:
+                charge(carrying.cost)
             carrying.begin(carrier)
         carrier.advance()
-        self._charges.charge(self._own)
+        if charge is not None:
+            charge(self._own)
         for carrying in due:
             carrying.hand_on()
         return any(carrying.is_alive() for carrying in self._carryings)
@@ -77,6 +80,7 @@ class Carriage:
             by_carrying.setdefault(one.token.carrying, []).append(one)
         left = len(ended)
         for carrying, own in by_carrying.items():
-            carrying.cost.take(self._charges.common, len(own), left)
-            left -= len(own)
-            carrying.note_ended(own)
+            if carrier.charge is not None:
+                carrying.cost.take(self._charges.common, len(own), left)
+                left -= len(own)
+            carrying.note_ended(own, has_cost=carrier.charge is not None)

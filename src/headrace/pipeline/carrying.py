@@ -14,11 +14,11 @@ import os
 import threading
 from collections import deque
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headrace.base.carrier import Carried, Carrier, Ended
 from headrace.base.clock import Clock
+from headrace.base.current_job import hands
 from headrace.base.errors import ItemRejected, as_item_error
 from headrace.base.parking import Bell
 from headrace.base.policies.shares import Call
@@ -101,16 +101,23 @@ class Carries(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
 class _Passage:
-    """One item in its place, from the queue to the next one."""
+    """One item in its place, from the queue to the next one.
 
-    carrying: Carrying
-    place: Place
-    item: Item
-    arrival: tuple[Item, int, int]
-    began: int
-    """When it was taken and its call begun, ns."""
+    Args:
+        began: When it was taken and its call begun, ns.
+    """
+
+    __slots__ = ("arrival", "began", "carrying", "item", "place")
+
+    def __init__(
+        self, carrying: Carrying, place: Place, item: Item, arrival: tuple[Item, int, int], began: int
+    ) -> None:
+        self.carrying = carrying
+        self.place = place
+        self.item = item
+        self.arrival = arrival
+        self.began = began
 
 
 class Carrying:
@@ -215,9 +222,10 @@ class Carrying:
         """Hand on what left its places; leave once no more can come."""
         ready, self._ready = self._ready, []
         if ready:
+            note, process = self._station.note, self._process
             timings, stamps = self._station.hand_on([passage.item for passage in ready], has_room=True)
             for passage, own, left in zip(ready, timings, stamps, strict=True):
-                self._station.note(passage.place.name, self._process, passage.began, [passage.arrival], [own], [left])
+                note(passage.place.name, process, passage.began, [passage.arrival], [own], [left])
         if not (self._under_way or self._done) and self._station.queue.is_over:
             self.leave()
 
@@ -232,18 +240,33 @@ class Carrying:
         if not taken:
             return False
         now = self._clock.now_ns()
-        calls = {id(item): call for item, call in taken}
         wanted = station.keep_wanted([item for item, _ in taken], now)
-        for item, arrival in zip(wanted, station.begin_tries(wanted, now), strict=True):
-            place = self._free.pop()
+        num_unwanted = len(taken) - len(wanted)
+        if num_unwanted:
+            kept = set(map(id, wanted))
+            self._over.extend(call for item, call in taken if call is not None and id(item) not in kept)
+            taken = [pair for pair in taken if id(pair[0]) in kept]
+        free, under_way, cost = self._free, self._under_way, self.cost
+        for (item, call), arrival in zip(taken, station.begin_tries(wanted, now), strict=True):
+            place = free.pop()
+            in_hand = [item]
             place.busy_since = now
-            place.hand = (now, [item])
-            place.call = calls.pop(id(item))
+            place.hand = (now, in_hand)
+            place.call = call
             passage = _Passage(self, place, item, arrival, now)
-            self._under_way.add(passage)
-            carrier.begin(_begin(self._carried, item), passage, item.job.deadline_ns, (item,), self.cost)
-        self._over.extend(call for call in calls.values() if call is not None)
-        return len(wanted) < len(taken)
+            under_way.add(passage)
+            hands.items = carrier.at_work = in_hand
+            carrier.begin(self._call(item), passage, item.job.deadline_ns, in_hand, cost)
+        return num_unwanted > 0
+
+    def _call(self, item: Item) -> Generator[Any, Any, Any]:
+        """Return the call for an item; what a user's function raises before it gives one is raised by the call."""
+        if item.job.deadline_ns is not None:
+            return _begin(self._carried, item)  # the deadline is to be noted first
+        try:
+            return self._carried(item.job, item.value)
+        except BaseException as error:
+            return _raise(error)
 
     def _num_open(self) -> int:
         """Return how many calls may begin now."""
@@ -252,36 +275,37 @@ class Carrying:
             most = self._num_places - self._station.lever.num_spare
         return max(0, min(len(self._free), most - (self._num_places - len(self._free))))
 
-    def note_ended(self, ended: Sequence[Ended]) -> None:
-        """Note how calls ended, and what they cost."""
+    def note_ended(self, ended: Sequence[Ended], *, has_cost: bool) -> None:
+        """Note how calls ended, and what they cost if that was read."""
         self.is_due = True
-        ended = [one for one in ended if one.token in self._under_way]
-        for left, one in zip(range(len(ended), 0, -1), ended, strict=True):
+        under_way = self._under_way
+        ended = [one for one in ended if one.token in under_way]
+        left = len(ended)
+        for one in ended:
             passage: _Passage = one.token
-            self._under_way.remove(passage)
+            under_way.remove(passage)
             self._done.append(passage)
-            item, place = passage.item, passage.place
+            item, place, error, ended_ns = passage.item, passage.place, one.error, one.ended_ns
             place.busy_since = 0
             place.hand = None
-            bytes_in, bytes_out, shape_key = item.num_bytes, 0, None
-            if one.error is None:
+            bytes_in = item.num_bytes
+            if error is None:
+                outcome = "ok"
                 bytes_out, shape_key = measure(one.value)
                 item.value, item.num_bytes, item.shape_key = one.value, bytes_out, shape_key
             else:
-                raise_if_of_the_run(one.error)
-                item.error = as_item_error(one.error).locate(self._station.stages[0].name, item.id)
-            if place.call is not None:
-                place.call.is_answered = one.error is None
-                place.call.ended = one.ended_ns / 1e9
-            outcome = _outcome(one.error)
-            cpu, run_delay = self.cost.share(left, one.ended_ns - passage.began)
-            item.timings.append(
-                StageTiming(
-                    *(0, passage.began, one.ended_ns, bytes_in, bytes_out, shape_key, outcome),
-                    cpu=cpu,
-                    run_delay=run_delay,
-                )
-            )
+                raise_if_of_the_run(error)
+                outcome, bytes_out, shape_key = "rejected" if isinstance(error, ItemRejected) else "failed", 0, None
+                item.error = as_item_error(error).locate(self._station.stages[0].name, item.id)
+            call = place.call
+            if call is not None:
+                call.is_answered = error is None
+                call.ended = ended_ns / 1e9
+            timing = StageTiming(0, passage.began, ended_ns, bytes_in, bytes_out, shape_key, outcome)
+            if has_cost:
+                timing.cpu, timing.run_delay = self.cost.share(left, ended_ns - passage.began)
+                left -= 1
+            item.timings.append(timing)
 
     def _drop_cancelled(self, carrier: Carrier) -> None:
         if not (self._hung or self._is_given_up):
@@ -304,9 +328,9 @@ class Carrying:
 
 
 def _begin(carried: Carried, item: Item) -> Generator[Any, Any, Any]:
-    # A generator around the stage's own: what a user's function raises before it gives one ends the item and not the run.
     return (yield from carried(item.job, item.value))
 
 
-def _outcome(error: BaseException | None) -> str:
-    return "ok" if error is None else "rejected" if isinstance(error, ItemRejected) else "failed"
+def _raise(error: BaseException) -> Generator[Any, Any, Any]:
+    yield from ()  # which makes it a call
+    raise error

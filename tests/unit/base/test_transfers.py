@@ -603,7 +603,7 @@ def test_a_kept_connection_that_cannot_be_watched_fails_alone(
         carrier.begin(client.getting(server.url("together/2")), number)
     assert_whole(wait_for(carrier, 2))
     for descriptor in client_sockets(server.port):
-        carrier._sockets._drop(descriptor)
+        carrier._sockets.drop(descriptor)
     refusing.refuses = True
     for number in range(2):
         carrier.begin(client.getting(server.url("ok")), number)
