@@ -33,12 +33,13 @@ class _Lanes:
 
     def __init__(self) -> None:
         self.by_name: OrderedDict[str, deque[tuple[str, Item]] | TwoLines[tuple[str, Item]]] = OrderedDict()
-        self._num = 0
+        self.num = 0
+        """Items in all lanes."""
         self._num_before = 0
         """Lanes that were put before the others since one had its turn for what is not urgent."""
 
     def __len__(self) -> int:
-        return self._num
+        return self.num
 
     def add(self, lane: str, key: str, item: Item) -> None:
         """Add an item at the end of its lane."""
@@ -50,7 +51,7 @@ class _Lanes:
                 self._num_before += 1
                 self.by_name.move_to_end(lane, last=False)
         waiting.append((key, item))
-        self._num += 1
+        self.num += 1
 
     def pop_from(self, lane: str, limit: int) -> tuple[str, list[Item]]:
         """Take the first items of a lane that have one key; its next turn comes after the others'."""
@@ -65,23 +66,37 @@ class _Lanes:
             self.by_name.move_to_end(lane)
         else:
             del self.by_name[lane]
-        self._num -= len(items)
+        self.num -= len(items)
         return key, items
+
+    def pop_first(self, lane: str) -> tuple[str, Item]:
+        """Take the first item of a lane, with its key; see `pop_from`."""
+        by_name = self.by_name
+        waiting = by_name[lane]
+        first = waiting.popleft()
+        if first[1].job.priority:
+            self._num_before = 0
+        if not waiting:
+            del by_name[lane]
+        elif len(by_name) > 1:
+            by_name.move_to_end(lane)
+        self.num -= 1
+        return first
 
     def popleft(self) -> Item:
         """Take any item."""
-        return self.pop_from(next(iter(self.by_name)), 1)[1][0]
+        return self.pop_first(next(iter(self.by_name)))[1]
 
     def newest(self) -> list[Item]:
         """Return all items, the newest first."""
         waiting = [item for lane in self.by_name.values() for _, item in lane]
-        return sorted(waiting, key=lambda item: item.arrived, reverse=True)
+        return sorted(waiting, key=_arrival, reverse=True)
 
     def remove(self, gone: Collection[Item]) -> None:
         """Take out these."""
         for lane, waiting in list(self.by_name.items()):
             kept = deque(entry for entry in waiting if entry[1] not in gone)
-            self._num -= len(waiting) - len(kept)
+            self.num -= len(waiting) - len(kept)
             if kept:
                 self.by_name[lane] = kept
             else:
@@ -126,31 +141,35 @@ class LanedQueue(BoundedQueue):
         stamps: list[int] = []
         num_new = 0
         turned_away: list[tuple[Item, float]] = []
-        addressed = [(item, *self._goes_to(item)) for item in items]
+        goes_to, shares, lanes = self._goes_to, self._shares, self._lanes
+        addressed = [(item, goes_to(item)) for item in items]
         with self._lock:
-            for item, key, group in addressed:
-                now = self._now_ns() / 1e9
-                lane = self._shares.lane(key, group)
-                self._shares.note_arrival(lane, now)
+            stamp = self._now_ns()
+            for item, (key, group) in addressed:
+                lane = shares.lane(key, group)
+                shares.note_arrival(lane, stamp / 1e9)
+                is_refused = False
                 while not (force or self._closed):
-                    seconds = self._refused_for(lane, item, now)
+                    seconds = None if shares.slow_since(lane) is None else self._refused_for(lane, item, stamp / 1e9)
                     if seconds is not None:
                         turned_away.append((item, seconds))
+                        is_refused = True
                         break
-                    if has_room or not self._is_full(item):
+                    if has_room or self._has_room(lanes.num, item.num_bytes):
                         break
+                    self._peak = max(self._peak, lanes.num)
                     self._wait_for_room(num_new)
                     num_new = 0
-                    now = self._now_ns() / 1e9
-                item.arrived = stamp = self._now_ns()
+                    stamp = self._now_ns()
+                item.arrived = stamp
                 stamps.append(stamp)
-                if turned_away and turned_away[-1][0] is item:
+                if is_refused:
                     continue
-                item.queue_depth = len(self._lanes)
-                self._lanes.add(lane, key, item)
+                item.queue_depth = lanes.num
+                lanes.add(lane, key, item)
                 self._bytes += item.num_bytes
-                self._peak = max(self._peak, len(self._lanes))
                 num_new += 1
+            self._peak = max(self._peak, lanes.num)
             self._call_consumers(num_new)
         for item, seconds in turned_away:
             self._turn_away(item, seconds)
@@ -170,6 +189,7 @@ class LanedQueue(BoundedQueue):
                 self._shares.end(before, self._now_ns() / 1e9)
             while True:
                 now = self._now_ns() / 1e9
+                self._shares.look(now)
                 lane = self._next_lane(now)
                 if lane is not None:
                     fair = -(-len(self._lanes) // self._num_workers)
@@ -191,15 +211,19 @@ class LanedQueue(BoundedQueue):
             bell: Rung once more may begin, or the queue is closed.
         """
         with self._lock:
+            shares, lanes = self._shares, self._lanes
             self._consumers.come(bell)
             now = self._now_ns() / 1e9
             for call in over:
-                self._shares.end(call, now)
+                shares.end(call, now)
+            shares.look(now)
             begun: list[tuple[Item, Call]] = []
             while len(begun) < limit and (lane := self._next_lane(now)) is not None:
-                key, items = self._lanes.pop_from(lane, 1)
-                begun.append((items[0], self._shares.begin(lane, key, now)))
-            self._note_taken([item for item, _ in begun])
+                key, item = lanes.pop_first(lane)
+                begun.append((item, shares.begin(lane, key, now)))
+                self._bytes -= item.num_bytes
+            if self._producers.parked:
+                self._make_room()
             if len(begun) < limit:
                 self._consumers.leave(bell)
             return begun
@@ -252,6 +276,9 @@ class LanedQueue(BoundedQueue):
         with self._lock:
             return self._parked()
 
+    def _has_room(self, depth: int, num_bytes: int) -> bool:
+        return not depth or (depth < self._capacity and self._bytes + num_bytes <= self._capacity_bytes)
+
     def _parked(self) -> int:
         return sum(len(self._lanes.by_name[lane]) for lane in self._slow_lanes())
 
@@ -267,7 +294,7 @@ class LanedQueue(BoundedQueue):
         if too_many <= 0 or self._shares.is_alone(now):
             return []
         waiting = [(item, lane) for lane in self._slow_lanes() for _, item in self._lanes.by_name[lane]]
-        waiting.sort(key=lambda entry: entry[0].arrived, reverse=True)
+        waiting.sort(key=lambda entry: _arrival(entry[0]), reverse=True)
         away = [entry for entry in waiting if self._may_turn_away(entry[0])][:too_many]
         return [(item, self._pause_of(lane, now)) for item, lane in away]
 
@@ -277,13 +304,12 @@ class LanedQueue(BoundedQueue):
 
     def _make_room(self) -> None:
         # What is parked stays for long: producers wait until half of what it leaves is free, or they would wait as long.
-        if len(self._producers):
-            parked, num_parked_bytes = self._parked(), self._parked_bytes()
-            if (
-                len(self._lanes) - parked <= (self._capacity - parked) // 2
-                and self._bytes - num_parked_bytes <= (self._capacity_bytes - num_parked_bytes) // 2
-            ):
-                self._producers.call_all()
+        parked, num_parked_bytes = self._parked(), self._parked_bytes()
+        if (
+            len(self._lanes) - parked <= (self._capacity - parked) // 2
+            and self._bytes - num_parked_bytes <= (self._capacity_bytes - num_parked_bytes) // 2
+        ):
+            self._producers.call_all()
 
     def _refused_for(self, lane: str, item: Item, now: float) -> float | None:
         """Return for how long an item is turned away; None: it is not."""
@@ -319,6 +345,11 @@ def _ask(function: Callable[[Any, Any], tuple[str, str]], item: Item) -> tuple[s
         raise_if_of_the_run(error)
         return "", ""
     return (key, group) if isinstance(key, str) and isinstance(group, str) else ("", "")
+
+
+def _arrival(item: Item) -> tuple[int, int]:
+    """Return what tells the order of arrival; those that were put together have one time."""
+    return item.arrived, item.queue_depth
 
 
 def _is_urgent(entry: tuple[str, Item]) -> bool:

@@ -184,6 +184,15 @@ def test_the_newest_are_given_back_whatever_their_lane() -> None:
     assert taken == ["a 1", "b 1", "b 2"]
 
 
+def test_of_those_put_together_the_last_is_the_newest() -> None:
+    """They have one time of arrival, and still an order."""
+    bench = Bench()
+    jobs = [Job(name, b"x") for name in ("a 1", "a 2", "b 3")]
+    bench.queue.put([Item(job, job.payload, ()) for job in jobs])
+    gone = bench.queue.remove_newest(2, lambda item: True)
+    assert [item.id for item in gone] == ["b 3", "a 2"]
+
+
 def test_a_closed_queue_gives_everything_out() -> None:
     """At the end nothing is kept back for anybody."""
     bench = Bench(workers=1)

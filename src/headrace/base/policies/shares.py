@@ -32,6 +32,7 @@ _PENALTY = 4
 MOST_REMEMBERED = 10_000
 #: The usual time of a call follows the median: by so much up for each longer one, down for each shorter one.
 _STEP = 1.05
+_LEAST_USUAL_SECONDS = 1e-6
 
 
 class Turn(Enum):
@@ -116,8 +117,7 @@ class Shares:
         return self._slow_since.get(lane)
 
     def turn(self, lane: str, now: float) -> Turn:
-        """Return whether a call of a lane may begin."""
-        self.look(now)
+        """Return whether a call of a lane may begin; call `look` first."""
         in_flight = self._in_flight
         if lane in self._slow_since and not self.is_alone(now):
             if in_flight.num_slow >= self.num_slow_places:
@@ -130,14 +130,15 @@ class Shares:
 
     def begin(self, lane: str, key: str, now: float) -> Call:
         """Give a call a place; `turn` has let it."""
-        call = Call(lane, key, now)
+        call, in_flight = Call(lane, key, now), self._in_flight
         if lane in self._slow_since and not self.is_alone(now):
             call.is_prompt_place = False
-            self._in_flight.num_slow += 1
-            self._in_flight.of_slow_lanes[lane] += 1
+            in_flight.num_slow += 1
+            in_flight.of_slow_lanes[lane] += 1
         else:
-            self._in_flight.prompt[call] = None
-            self._in_flight.new += self._credit.get(lane, 0) <= 0
+            in_flight.prompt[call] = None
+            if self._credit.get(lane, 0) <= 0:
+                in_flight.new += 1
         return call
 
     def end(self, call: Call, now: float) -> None:
@@ -157,27 +158,41 @@ class Shares:
             in_flight.of_slow_lanes[call.lane] -= 1
             if not in_flight.of_slow_lanes[call.lane]:
                 del in_flight.of_slow_lanes[call.lane]
+        key, lane = call.key, call.lane
         seconds = (now if call.ended is None else call.ended) - call.since
         if call.is_answered:
-            self._usual_seconds *= _STEP if seconds > self._usual_seconds else 1 / _STEP
-            self._usual_seconds = max(self._usual_seconds, 1e-6)
-            self._slow_after = min(_SLOWEST_SECONDS, max(SLOW_SECONDS, _TIMES_USUAL * self._usual_seconds))
+            self._learn_usual(seconds)
         if seconds >= self._slow_after:
-            if call.is_prompt_place:
-                self._debit(call.lane, now)  # there was no slow place left
-            if call.key != call.lane:
-                self._debit(call.key, now)
+            self._blame(call, now)
         elif call.is_answered:
-            self._add(call.key)
-            if call.key != call.lane:
-                self._add(call.lane)
+            if self._credit.get(key) != _MOST_CREDIT:  # nearly all that are called have it
+                self._add(key)
+            if key != lane and self._credit.get(lane) != _MOST_CREDIT:
+                self._add(lane)
+
+    def _blame(self, call: Call, now: float) -> None:
+        if call.is_prompt_place:
+            self._debit(call.lane, now)  # there was no slow place left
+        if call.key != call.lane:
+            self._debit(call.key, now)
+
+    def _learn_usual(self, seconds: float) -> None:
+        usual = self._usual_seconds
+        usual = usual * _STEP if seconds > usual else usual / _STEP
+        if usual <= SLOW_SECONDS / _TIMES_USUAL:  # of nearly all
+            self._slow_after = SLOW_SECONDS
+        else:
+            self._slow_after = min(_SLOWEST_SECONDS, _TIMES_USUAL * usual)
+        self._usual_seconds = usual if usual > _LEAST_USUAL_SECONDS else _LEAST_USUAL_SECONDS  # noqa: FURB136 - in C slower
 
     def look(self, now: float) -> None:
         """Move calls that turn out to be slow; as late as this is called, as late another may begin in their stead."""
         in_flight = self._in_flight
         slow_after = self._slow_after
+        if self.is_alone(now):
+            return
         oldest = next(iter(in_flight.prompt), None)
-        if oldest is None or now - oldest.since < slow_after or self.is_alone(now):
+        if oldest is None or now - oldest.since < slow_after:
             return
         for call in list(in_flight.prompt):
             if now - call.since < slow_after or in_flight.num_slow >= self.num_slow_places:
@@ -193,10 +208,7 @@ class Shares:
         in_flight.new = sum(self._credit.get(call.lane, 0) <= 0 for call in in_flight.prompt)
 
     def _add(self, lane: str) -> None:
-        credit = self._credit.get(lane)
-        if credit == _MOST_CREDIT:
-            return
-        self._remember(lane, (credit or 0) + 1)
+        self._remember(lane, self._credit.get(lane, 0) + 1)
         self._slow_since.pop(lane, None)
 
     def _debit(self, lane: str, now: float) -> None:

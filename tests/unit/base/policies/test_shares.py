@@ -16,10 +16,16 @@ def answer(shares: Shares, key: str, now: float, seconds: float = 0.01, group: s
         shares.end(call, now + seconds)
 
 
+def turn(shares: Shares, lane: str, now: float) -> Turn:
+    """Return whether a call of a lane may begin, once those that turn out to be slow have moved."""
+    shares.look(now)
+    return shares.turn(lane, now)
+
+
 def hang(shares: Shares, lane: str, now: float, most: int = 100) -> list[Call]:
     """Let calls of a lane begin as long as they may, with nobody else waiting; none is ever answered."""
     calls: list[Call] = []
-    while len(calls) < most and shares.turn(lane, now) is not Turn.NO:
+    while len(calls) < most and turn(shares, lane, now) is not Turn.NO:
         shares.note_arrival(lane, now)
         calls.append(shares.begin(lane, lane, now))
     return calls
@@ -38,7 +44,7 @@ def test_one_lane_alone_has_all_workers() -> None:
     shares = Shares(8)
     calls = hang(shares, "only", 0.0)
     assert len(calls) == 8
-    assert shares.turn("only", 1000.0) is Turn.NO
+    assert turn(shares, "only", 1000.0) is Turn.NO
     assert shares.num_slow == 0
 
 
@@ -46,8 +52,8 @@ def test_calls_that_hang_leave_their_places_to_others() -> None:
     """Within a second all workers may be taken; after it each has another beside it, and the others go on."""
     shares = known()
     assert len(hang(shares, "bad", 1.0)) == 8
-    assert shares.turn("good", 1.5) is Turn.NO
-    assert shares.turn("good", 2.0) is Turn.NOW
+    assert turn(shares, "good", 1.5) is Turn.NO
+    assert turn(shares, "good", 2.0) is Turn.NOW
     assert shares.num_slow == shares.num_moved == 8
 
 
@@ -55,7 +61,7 @@ def test_a_lane_that_hangs_begins_in_slow_places_only() -> None:
     """However many of its items come, the workers of the others are never taken again."""
     shares = known()
     hang(shares, "bad", 1.0)
-    assert shares.turn("bad", 2.0) is Turn.NO
+    assert turn(shares, "bad", 2.0) is Turn.NO
     assert shares.slow_since("bad") == 2.0
     assert len(hang(shares, "good", 2.0)) == 8
 
@@ -69,10 +75,10 @@ def test_two_that_hang_share_the_slow_places() -> None:
             shares.look(2.0)
             shares.end(call, 2.0)
     for _ in range(4):
-        assert shares.turn("bad", 3.0) is Turn.NOW
+        assert turn(shares, "bad", 3.0) is Turn.NOW
         shares.begin("bad", "bad", 3.0)
-    assert shares.turn("bad", 3.0) is Turn.LAST
-    assert shares.turn("worse", 3.0) is Turn.NOW
+    assert turn(shares, "bad", 3.0) is Turn.LAST
+    assert turn(shares, "worse", 3.0) is Turn.NOW
 
 
 def test_a_prompt_answer_makes_good() -> None:
@@ -111,11 +117,11 @@ def test_strangers_come_after_those_that_are_known() -> None:
     """They have half of the workers, and more only while nobody else waits."""
     shares = known()
     for _ in range(4):
-        assert shares.turn("new", 1.0) is Turn.NOW
+        assert turn(shares, "new", 1.0) is Turn.NOW
         shares.note_arrival("new", 1.0)
         shares.begin("new", "new", 1.0)
-    assert shares.turn("new", 1.0) is Turn.LAST
-    assert shares.turn("good", 1.0) is Turn.NOW
+    assert turn(shares, "new", 1.0) is Turn.LAST
+    assert turn(shares, "good", 1.0) is Turn.NOW
 
 
 def test_what_takes_long_is_measured_by_what_is_usual() -> None:
@@ -151,7 +157,7 @@ def test_a_place_is_given_back_once() -> None:
     shares.end(first, 1.0)
     shares.begin("a", "a", 1.0)
     shares.end(first, 2.0)
-    assert shares.turn("a", 2.0) is Turn.NO
+    assert turn(shares, "a", 2.0) is Turn.NO
 
 
 def test_who_is_left_over_has_everything_again() -> None:
