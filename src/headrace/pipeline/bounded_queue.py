@@ -77,9 +77,14 @@ class BoundedQueue:
             has_room: Do not wait either: `find_room` found room for them, which others may have taken since.
         """
         with self._lock:
+            num = len(items)
+            if force or has_room or self._closed or self._count_fitting(items) == num:  # nearly always
+                stamp = self._add(items)
+                self._call_consumers(num)
+                return [stamp] * num
             stamps: list[int] = []
             while True:
-                num = len(items) if force or has_room or self._closed else self._count_fitting(items)
+                num = len(items) if self._closed else self._count_fitting(items)
                 stamps += [self._add(items[:num])] * num
                 items = items[num:]
                 if not items:
@@ -193,8 +198,7 @@ class BoundedQueue:
                 item = self._items.pop()
                 (gone if may_go(item) else kept).append(item)
             self._items.extend(reversed(kept))
-            self._bytes -= sum(item.num_bytes for item in gone)
-            self._make_room()
+            self._note_taken(gone)
         return gone
 
     def remove_all(self) -> list[Item]:
@@ -251,24 +255,27 @@ class BoundedQueue:
 
     def _count_fitting(self, items: Sequence[Item]) -> int:
         """Return how many of the first items there is room for."""
-        depth, num_bytes = len(self._items), self._bytes
-        for count, item in enumerate(items):
+        depth, num_bytes, count = len(self._items), self._bytes, 0
+        capacity, capacity_bytes = self._capacity, self._capacity_bytes
+        for item in items:
             num_bytes += item.num_bytes
-            if depth >= self._capacity or (depth and num_bytes > self._capacity_bytes):
-                return count
+            if depth >= capacity or (depth and num_bytes > capacity_bytes):
+                break
             depth += 1
-        return len(items)
+            count += 1
+        return count
 
     def _add(self, items: Sequence[Item]) -> int:
         """Add items without a look at the bounds, and return when (ns)."""
-        stamp, depth = self._now_ns(), len(self._items)
+        stamp, depth, num_bytes = self._now_ns(), len(self._items), self._bytes
         for item in items:
             item.arrived = stamp
             item.queue_depth = depth
             depth += 1
-            self._bytes += item.num_bytes
+            num_bytes += item.num_bytes
             if not item.job.priority and isinstance(self._items, deque):
                 self._items = TwoLines(self._items, _is_urgent)
+        self._bytes = num_bytes
         self._items.extend(items)
         if depth > self._peak:
             self._peak = depth
@@ -291,7 +298,8 @@ class BoundedQueue:
         return Waiting(count, first.arrived, closed_by_shape, self._closed or is_draining())
 
     def _pop(self, count: int) -> list[Item]:
-        items = [self._items.popleft() for _ in range(count)]
+        take = self._items.popleft
+        items = [take()] if count == 1 else [take() for _ in range(count)]
         self._note_taken(items)
         return items
 
@@ -315,12 +323,12 @@ class BoundedQueue:
     def _note_taken(self, items: Sequence[Item]) -> None:
         for item in items:
             self._bytes -= item.num_bytes
-        self._make_room()
+        if self._producers.parked:
+            self._make_room()
 
     def _make_room(self) -> None:
-        if self._producers.parked and (
-            len(self._items) <= self._capacity // 2 and self._bytes <= self._capacity_bytes // 2
-        ):
+        """Call the producers, of whom there are some, once there is room enough."""
+        if len(self._items) <= self._capacity // 2 and self._bytes <= self._capacity_bytes // 2:
             self._producers.call_all()
 
     def _wait_for_room(self, num_new: int) -> None:

@@ -460,12 +460,13 @@ class Station:
         """Return the items that are still wanted at a time (ns); the jobs of the others have ended."""
         wanted = []
         for item in items:
-            deadline = item.job.deadline_ns
+            job = item.job
+            deadline = job.deadline_ns
             if (item if item.parent is None else item.root).settled:
                 continue  # a sibling failed, or the run was abandoned
-            if item.job.lost and not self.only_delivers:
+            if job.lost and not self.only_delivers:
                 self._links.drop_lost(item)
-            elif item.job.cancelled:
+            elif job.cancelled:
                 self._links.fail(item, ClientGone("client.gone: nobody waits for the answer any more"), self.name)
             elif deadline is not None and now > deadline:
                 self._links.fail(item, late(deadline, now), self.name)
@@ -475,10 +476,12 @@ class Station:
 
     def begin_tries(self, items: Sequence[Item], now: int) -> Arrivals:
         """Note that items begin at a time (ns)."""
-        self._tell_started(items)
-        _note_work(items, 1)
+        if self._context.observers.wants["stage_started"]:
+            self._context.observers.notify("stage_started", self.name, [item.id for item in items])
         arrivals = []
         for item in items:
+            if item.job.on_work is not None:
+                item.job.on_work(1)
             item.error = None
             item.entry = (item.value, item.num_bytes, item.shape_key, item.flight)
             if not item.tries:
@@ -498,14 +501,17 @@ class Station:
             items: That went through the stages.
             has_room: Do not wait: `find_room` has found room for them.
         """
-        _note_work(items, -1)
         if (passed := self.lever.passed) is not None:
             passed(items)
         # Taken before the items move on: after that the next worker may already be changing them.
-        timings = [item.timings for item in items]
+        timings = []
         for item in items:
-            if item.job.passages is not None:
-                item.job.passages += self._passages(item)
+            job = item.job
+            if job.on_work is not None:
+                job.on_work(-1)
+            if job.passages is not None:
+                job.passages += self._passages(item)
+            timings.append(item.timings)
             item.timings = []
         return timings, self._links.hand_on(items, self, has_room)
 
@@ -514,7 +520,9 @@ class Station:
 
     def drop(self, items: Sequence[Item]) -> None:
         """Note that no more is done with items, whose jobs others have ended."""
-        _note_work(items, -1)
+        for item in items:
+            if item.job.on_work is not None:
+                item.job.on_work(-1)
 
     def note(
         self,
@@ -639,7 +647,7 @@ class Station:
 
     def _learn_pace(self, nanoseconds: float) -> None:
         # Racing writers lose an update of an estimate, which costs nothing; a lock per item would.
-        seconds = max(nanoseconds / 1e9, 1e-7)
+        seconds = nanoseconds / 1e9 + 1e-7
         self._seconds_per_item += 0.2 * (seconds - self._seconds_per_item)
 
     def _warm_up(self, worker: Worker, item: Item) -> None:
@@ -650,10 +658,6 @@ class Station:
             if curve is not None and (curve.seconds or self.settings.executor == "process"):
                 self._context.cost_curves.append(curve)
             self._is_warm = True
-
-    def _tell_started(self, items: Sequence[Item]) -> None:
-        if self._context.observers.wants["stage_started"]:
-            self._context.observers.notify("stage_started", self.name, [item.id for item in items])
 
     def _tell_batch(self, items: Sequence[Item], reason: ReleaseReason | None, waited_ns: int) -> None:
         batched = (timing for item in items for timing in item.timings if timing.batch_id is not None)
@@ -667,13 +671,6 @@ class Station:
                 waited_ns / 1e9,
             )
             self._context.observers.notify("batch_formed", formed)
-
-
-def _note_work(items: Sequence[Item], change: int) -> None:
-    for item in items:
-        on_work = item.job.on_work
-        if on_work is not None:
-            on_work(change)
 
 
 def pause(seconds: float) -> None:

@@ -378,30 +378,32 @@ class Summary(Observer):
         stage.release_reasons[reason] = stage.release_reasons.get(reason, 0) + 1
 
     def _read_note(self, note: WorkNote) -> None:
+        dequeued, arrivals, passed, lefts = note.dequeued, note.arrivals, note.timings, note.left
         stages = self._groups.get(note.stages[0].name) or self._group(note)
         num_passages = 0
-        for (_, arrived, _), timings in zip(note.arrivals, note.timings, strict=True):
-            wait_ns = note.dequeued - arrived
+        for (_, arrived, _), timings in zip(arrivals, passed, strict=True):
+            wait_ns = dequeued - arrived
             for timing in timings:
-                stage = stages[timing.stage]
-                stage.starts.append(timing.started)
-                stage.ends.append(timing.ended)
+                stage, started, ended = stages[timing.stage], timing.started, timing.ended
+                stage.starts.append(started)
+                stage.ends.append(ended)
                 stage.waits.append(wait_ns)
                 wait_ns = 0  # an inline stage has no queue
                 if timing.batch_size is not None:
-                    stage.count_share(timing.ended - timing.started, timing.batch_size)
+                    stage.count_share(ended - started, timing.batch_size)
                 if timing.outcome != "ok":
                     stage.failed += 1
-                num_passages += 1
+            num_passages += len(timings)
         self.num_passages += num_passages
-        left = note.left[0] if len(note.left) == 1 else max(note.left)
+        left = lefts[0] if len(lefts) == 1 else max(lefts)
         if left > self._last_ns:
             self._last_ns = left
-        if self._first_ns is None or note.arrivals[0][1] < self._first_ns:
-            self._first_ns = note.arrivals[0][1]
+        first = arrivals[0][1]
+        if self._first_ns is None or first < self._first_ns:
+            self._first_ns = first
         if num_passages:
-            last = note.timings[-1][-1]
-            stages[last.stage].count_blocked(note.worker, note.timings[0][0].started, last.ended, left)
+            last = passed[-1][-1]
+            stages[last.stage].count_blocked(note.worker, passed[0][0].started, last.ended, left)
         for stage in stages:
             if len(stage.starts) >= SLICE_SIZE:
                 stage.sort_in()
