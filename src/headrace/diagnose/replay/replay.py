@@ -103,7 +103,7 @@ class Simulated:
     """What a simulation came to; nothing of it is calibrated."""
 
     throughput: float
-    """Jobs per second of the steady part."""
+    """Jobs per second of the steady part; of the whole where the ends come in a burst."""
     latencies: Array
     """(jobs,) float64 seconds."""
     utilization: Mapping[str, float]
@@ -245,13 +245,14 @@ class Replay:
     ) -> float:
         """Return the simulated throughput of a change over that of the recorded run, or of another change of it.
 
-        Both do the same jobs, as many as either needs; see `simulate` for the arguments and for what it raises.
+        Both do the same jobs, as many as either needs; see `simulate` for the arguments and for what it raises. Where the ends
+        of one come in a burst, the rates of both are those of the whole.
         """
         base = base or Change()
         count = num_jobs or max(self._num_jobs(self.change_plan(one)) for one in (base, change))
-        before, after = (
-            self.simulate(one, seed=seed, num_jobs=count, resampled=resampled).throughput for one in (base, change)
-        )
+        traces = [self.simulate(one, seed=seed, num_jobs=count, resampled=resampled).trace for one in (base, change)]
+        in_burst = any(trace.comes_in_a_burst for trace in traces)
+        before, after = (trace.whole_rate if in_burst else trace.throughput for trace in traces)
         if not (before > 0 and np.isfinite(after / before)):
             raise CannotReplay("nothing that takes time is left of the run, so its throughput has no limit to predict")
         return after / before
@@ -721,7 +722,7 @@ def _summary(scenario: Scenario, system: System) -> Simulated:
         if name.startswith(("device:", "uses "))
     }
     return Simulated(
-        throughput=trace.throughput,
+        throughput=trace.whole_rate if trace.comes_in_a_burst else trace.throughput,
         latencies=trace.latencies,
         utilization={
             "cores": trace.cpu_seconds / (trace.elapsed * system.cores),

@@ -11,6 +11,9 @@ from headrace.diagnose.simulator.entrance import ANSWERED
 
 #: Share of the first jobs whose ends are left out of the rate: filling.
 _FILLING = 0.1
+#: Most that the rate in the middle of a steady run may be above the rate of the whole, as a ratio; and the share of the last
+#: jobs that the whole is counted without: stragglers.
+_BURST, _STRAGGLERS = 1.25, 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,22 @@ class Trace:
     def throughput(self) -> float:
         """Jobs per second of the steady part."""
         return steady_rate(self.done[self.outcome == ANSWERED])
+
+    @property
+    def whole_rate(self) -> float:
+        """Jobs per second from the first end on, but for the last stragglers."""
+        ends = np.sort(self.done[self.outcome == ANSWERED])
+        ends = ends[: len(ends) - int(len(ends) * _STRAGGLERS)]
+        return float((len(ends) - 1) / (ends[-1] - ends[0])) if len(ends) > 1 and ends[-1] > ends[0] else 0.0
+
+    @property
+    def comes_in_a_burst(self) -> bool:
+        """Whether nearly all ends came late and then at once, so that their middle tells no rate.
+
+        Where a queue holds most of the jobs that are simulated, and those who fill it take the cores from those who empty it,
+        the rate of the middle is that of emptying it: many times what two cores can do.
+        """
+        return self.throughput > _BURST * self.whole_rate > 0
 
     @property
     def latencies(self) -> np.ndarray:

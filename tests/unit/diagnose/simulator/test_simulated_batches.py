@@ -189,3 +189,23 @@ def test_batches_grow_while_another_has_the_device() -> None:
 
     assert trace.batch_mean["second"] == 4
     np.testing.assert_allclose(trace.done, [0.1, 0.2, 0.2, 0.2, 0.2], atol=1e-6)
+
+
+def test_ends_in_a_burst_are_counted_over_the_whole():
+    """Eight decoders leave a device on two cores a ninth of them, until all is queued: the end tells no rate.
+
+    An item takes 5 + 2 ms of CPU, so that two cores do 286 a second at most.
+    """
+    decode = Station(name="decode", workers=8, capacity=16, programs=[((CPU, 0.005),)] * 300)
+    policy = BatchingPolicy(max_size=32, max_wait_ns=5_000_000)
+    process = Station(
+        name="device", workers=1, capacity=UNBOUNDED, batching=policy,
+        batch_program=lambda size, first: ((CPU, 0.002 * size),),
+    )  # fmt: skip
+    trace = simulate(System(stations=[decode, process], num_jobs=300, cores=2.0))
+
+    assert trace.throughput > 1.25 * 286
+    assert trace.comes_in_a_burst
+    assert trace.whole_rate == pytest.approx(286, rel=0.15)
+    longer = simulate(System(stations=[decode], num_jobs=300, cores=2.0))
+    assert not longer.comes_in_a_burst
