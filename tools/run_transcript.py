@@ -4,7 +4,8 @@ Run from the repository's root, on a quiet machine: `python tools/run_transcript
 
 A command is the first line of a fenced block, behind `$ `; what follows is replaced by what it writes to stdout. A block that
 ends with `...` keeps as many paragraphs as it had, or lines if it had one. Commands run in a new folder with the examples
-beside them. Look at the page afterwards: its prose may speak of what was printed before.
+beside them; `--only 'samples|scenes'` runs those that match, and `--folder DIR` in a folder that is kept. Look at the page
+afterwards: its prose may speak of what was printed before.
 """
 
 from __future__ import annotations
@@ -25,17 +26,27 @@ def main() -> int:
     """Run the commands of each page that is named."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE")
+    parser.add_argument(
+        "--only", type=re.compile, default=re.compile(""), metavar="REGEX", help="of the commands to run"
+    )
+    parser.add_argument("--folder", type=Path, help="a new folder to run in, which is kept; only with one page")
     given = parser.parse_args()
+    if given.folder and len(given.pages) > 1:
+        parser.error("--folder is for one page")
     for page in given.pages:
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "examples").symlink_to(ROOT / "examples")
-            _run(page, Path(folder))
+        with tempfile.TemporaryDirectory() as made:
+            folder = given.folder or Path(made)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "examples").symlink_to(ROOT / "examples")
+            _run(page, folder, given.only)
     return 0
 
 
-def _run(page: Path, folder: Path) -> None:
+def _run(page: Path, folder: Path, only: re.Pattern[str]) -> None:
     for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
         command, before = found["command"], found["output"]
+        if not only.search(command):
+            continue
         print(f"$ {command}", flush=True)
         printed = _printed(command, folder)
         block = f"```\n$ {command}\n{_cut(printed, before)}```\n"

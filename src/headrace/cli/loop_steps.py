@@ -27,6 +27,8 @@ _PROFILE_SECONDS, _LONGER_SECONDS = 8.0, 24.0
 _MANY_JOBS = 1200
 #: The last comparison adds pairs of blocks until it is sure, for so long.
 _COMPARE_SECONDS = 60.0
+#: Of the time that a comparison may take, what its pairs get.
+_ROUNDS_SHARE = 0.75
 #: In less time a search measures one Plan only: two, against the base, take a round half as long again.
 _SHORT_SEARCH_SECONDS = 240.0
 #: Jobs that come at a rate are done at that rate, less what a short run cannot tell.
@@ -54,9 +56,9 @@ class LoopSteps:
             return self._tune(document, chosen.seconds, chosen.keep)
         if chosen.kind == "optimize":
             return self._optimize(document, chosen.seconds)
-        steps = {
-            "profile": self._profile, "diagnose": self._diagnose, "validate": self._validate, "compare": self._compare,
-        }  # fmt: skip
+        if chosen.kind == "compare":
+            return self._compare(document, chosen.seconds)
+        steps = {"profile": self._profile, "diagnose": self._diagnose, "validate": self._validate}
         return steps[chosen.kind](document)
 
     # --- profile and diagnose
@@ -139,6 +141,8 @@ class LoopSteps:
         if asked.slo:
             words += ["--for", "latency", "--slo", asked.slo]
             words += ["--rate", f"{asked.rate:g}/s"] if asked.rate else []
+        elif asked.rate:
+            words += ["--enough", f"{asked.rate:g}/s"]
         words += [word for key in keep for word in ("--keep", key)]
         words += ["--seconds", f"{asked.block_seconds:g}s"] if asked.block_seconds != 1 else []
         if most_seconds is not None:
@@ -186,8 +190,7 @@ class LoopSteps:
             return None, 0.0
         tried = self._folder.path / "without.toml"
         tried.write_text(without.as_toml(), encoding="utf-8")
-        limit = _COMPARE_SECONDS if most_seconds is None else min(_COMPARE_SECONDS, most_seconds)
-        step = self._compare_plans(document, self._folder.plan, tried, limit)
+        step = self._compare_plans(document, self._folder.plan, tried, _limit_comparison(most_seconds))
         took = time.monotonic() - began
         if step.outcome == "interrupted":
             raise KeyboardInterrupt
@@ -258,8 +261,9 @@ class LoopSteps:
             raise KeyboardInterrupt
         return dict(kept.results)
 
-    def _compare(self, document: LoopDocument) -> LoopStep:
-        return self._compare_plans(document, self._folder.before, self._folder.plan, _COMPARE_SECONDS)
+    def _compare(self, document: LoopDocument, most_seconds: float | None) -> LoopStep:
+        limit = _limit_comparison(most_seconds)
+        return self._compare_plans(document, self._folder.before, self._folder.plan, limit)
 
     def _compare_plans(self, document: LoopDocument, a: Path, b: Path, seconds: float) -> LoopStep:
         from headrace.cli.compare import compare_sides
@@ -278,6 +282,11 @@ class LoopSteps:
 
     def _source(self, document: LoopDocument) -> list[str]:
         return ["--source", document.asked.source] if document.asked.source else []
+
+
+def _limit_comparison(most_seconds: float | None) -> float:
+    """Return how long a comparison may add pairs; its pilots come before, and the last pair is ended."""
+    return _COMPARE_SECONDS if most_seconds is None else max(1.0, min(_COMPARE_SECONDS, _ROUNDS_SHARE * most_seconds))
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:

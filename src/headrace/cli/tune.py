@@ -76,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="jobs that must be kept up, such as 100/s or 3M/h; with --for latency, and --for cost --slo: that come so",
     )
     parser.add_argument(
+        "--enough",
+        metavar="RATE",
+        help="stop as soon as a measured Plan surely does so many jobs, such as 120/s; for throughput",
+    )
+    parser.add_argument(
         "-o",
         "--output",
         metavar="FILE",
@@ -84,7 +89,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="replace FILE")
     parser.add_argument("--plans", type=positive, default=3, metavar="N", help="Plans to measure, at most (default 3)")
-    parser.add_argument("--budget-seconds", type=seconds, metavar="N", help="no new round of measuring begins after it")
+    parser.add_argument(
+        "--budget-seconds",
+        type=seconds,
+        metavar="N",
+        help="no new round of measuring begins that would not end by then",
+    )
     parser.add_argument("--seconds", type=seconds, metavar="TIME", help="length of a block (default 1s)")
     parser.add_argument(
         "--keep",
@@ -186,15 +196,32 @@ def _settings(args: argparse.Namespace) -> TuneSettings:
     from headrace.tune.rounds import Effort
     from headrace.tune.tuning import TuneSettings
 
+    enough = _parse_enough(args)
     effort = Effort(block_seconds=args.seconds or 1.0, deliver=args.deliver)
     return TuneSettings(
         plans=args.plans,
         budget_seconds=args.budget_seconds,
         largest_batch=args.largest_batch,
         keep=frozenset(args.keep),
+        enough=enough,
         effort=effort,
         seed=args.seed,
     )
+
+
+def _parse_enough(args: argparse.Namespace) -> float | None:
+    """Return the rate of `--enough`; raises SettingsError where it says nothing."""
+    from headrace.base.errors import SettingsError
+    from headrace.base.goals import parse_rate
+
+    if args.enough is None:
+        return None
+    if args.objective != "throughput":
+        raise SettingsError(f"--enough {args.enough} is for throughput, not for --for {args.objective}; leave it out")
+    try:
+        return parse_rate(args.enough)
+    except ValueError as error:
+        raise SettingsError(f"--enough {args.enough}: {error}") from None
 
 
 def _write(args: argparse.Namespace, tuned: Tuned) -> tuple[TuningDocument, Exception | None]:

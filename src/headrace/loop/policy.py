@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from headrace.base.units import format_duration
 from headrace.runs.formats.diagnosis import VerdictClass
 from headrace.runs.formats.loop import LoopAsked, LoopStep, StepKind, Stop
 
@@ -19,8 +20,10 @@ USUAL_SECONDS: dict[StepKind, float] = {
 #: A search takes what it is given. What it finds is worth nothing until it was looked at and proved.
 _SEARCHES: tuple[StepKind, ...] = ("tune", "optimize")
 _AFTER_SEARCH: tuple[StepKind, ...] = ("profile", "diagnose", "compare")
-#: Less than this share of its usual time makes a step pointless.
-_LEAST_SHARE = 0.25
+#: A search with less than this share of its usual time finds nothing; a comparison with less tells nothing.
+_LEAST_SHARE: dict[StepKind, float] = {"tune": 0.5, "optimize": 0.5, "compare": 0.5}
+#: A diagnosis takes no new run: that of a profile is always made.
+_ALWAYS: tuple[StepKind | None, ...] = (None, "diagnose")
 #: What a diagnosis may say of a run that was too short or too disturbed: one more run may tell.
 _DOUBTFUL = (VerdictClass.UNTRUSTED, VerdictClass.INCONCLUSIVE)
 
@@ -37,7 +40,8 @@ class Next:
     keep: tuple[str, ...] = ()
     """Of a tuning: settings that stay as they are."""
     seconds: float | None = None
-    """What a search may take, so that what it finds can still be looked at and proved; None: no limit, or no search."""
+    """What a search may take, so that what it finds can still be looked at and proved, and what the last comparison may take;
+    None: no limit, or another step."""
 
 
 def choose_next(asked: LoopAsked, steps: Sequence[LoopStep], left_seconds: float | None) -> Next:
@@ -49,19 +53,50 @@ def choose_next(asked: LoopAsked, steps: Sequence[LoopStep], left_seconds: float
         left_seconds: Of the budget; None without one.
     """
     chosen = _choose(asked, steps)
-    if chosen.kind in (None, "diagnose") or left_seconds is None:
+    if chosen.kind in _ALWAYS or left_seconds is None:
         return chosen
-    reserve = USUAL_SECONDS["compare"] if has_changed(steps) and chosen.kind != "compare" else 0.0
-    least = _LEAST_SHARE * USUAL_SECONDS[chosen.kind]
-    if left_seconds < reserve + least:
+    assert chosen.kind is not None
+    after = _list_after(chosen.kind, steps)
+    least = _LEAST_SHARE.get(chosen.kind, 1.0) * expect_seconds(chosen.kind, steps)
+    reserve = sum(expect_seconds(kind, steps) for kind in after)
+    if left_seconds < least + reserve:
+        then = f", and what must follow ({', '.join(after)}) {format_duration(reserve)}" if after else ""
         return Next(
             kind=None,
             stop="budget",
-            why=f"the budget does not suffice for {'another' if steps else 'a'} step ({chosen.kind})",
+            why=f"the budget does not suffice for {'another' if steps else 'a'} step: {chosen.kind} takes at least "
+            f"{format_duration(least)}{then}; {format_duration(max(0.0, left_seconds))} are left",
         )
-    if chosen.kind not in _SEARCHES:
-        return chosen
-    return replace(chosen, seconds=max(least, left_seconds - sum(USUAL_SECONDS[kind] for kind in _AFTER_SEARCH)))
+    return replace(chosen, seconds=left_seconds - reserve) if chosen.kind in _SEARCHES else chosen
+
+
+def choose_proof(steps: Sequence[LoopStep], left_seconds: float | None) -> Next:
+    """Return the last step, which measures the last Plan against the first; or why it is not taken."""
+    least = _LEAST_SHARE["compare"] * expect_seconds("compare", steps)
+    if left_seconds is not None and left_seconds < least:
+        why = (
+            f"the last Plan was not compared with the first: that takes at least {format_duration(least)}, and "
+            f"{format_duration(max(0.0, left_seconds))} are left"
+        )
+        return Next(kind=None, stop="budget", why=why)
+    return Next(kind="compare", why="to prove what was gained", seconds=left_seconds)
+
+
+def expect_seconds(kind: StepKind, steps: Sequence[LoopStep]) -> float:
+    """Return about how long a step will take: as long as the last of its kind here, before one was taken the usual.
+
+    A search takes what it is given, so that its last says nothing.
+    """
+    known = [one.seconds for one in steps if one.kind == kind and kind not in _SEARCHES]
+    return known[-1] if known else USUAL_SECONDS[kind]
+
+
+def _list_after(kind: StepKind, steps: Sequence[LoopStep]) -> tuple[StepKind, ...]:
+    """Return the steps without which one would be in vain, or would leave what was changed unproved."""
+    if kind in _SEARCHES:
+        return _AFTER_SEARCH
+    looks: tuple[StepKind, ...] = ("diagnose",) if kind == "profile" else ()
+    return (*looks, "compare") if has_changed(steps) and kind != "compare" else looks
 
 
 def has_changed(steps: Sequence[LoopStep]) -> bool:

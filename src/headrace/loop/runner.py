@@ -18,7 +18,7 @@ from headrace.base.plan import Plan
 from headrace.base.plan_changes import list_changed_settings
 from headrace.base.units import format_duration
 from headrace.loop.folder import LoopFolder
-from headrace.loop.policy import Next, choose_next, has_changed
+from headrace.loop.policy import Next, choose_next, choose_proof, has_changed
 from headrace.runs.formats.loop import LoopDocument, LoopStep, Stop
 
 Take = Callable[[Next, LoopDocument], LoopStep]
@@ -46,27 +46,33 @@ def run_loop(folder: LoopFolder, document: LoopDocument, take: Take, watched: Wa
     Raises:
         HeadraceError: If the very first step fails: nothing was measured, and nothing could be.
     """
-    spent = sum(step.seconds for step in document.steps)
     stop: Stop = ""
     why = ""
     while not stop:
-        left = None if document.budget_seconds is None else document.budget_seconds - spent
-        chosen = choose_next(document.asked, document.steps, left)
+        chosen = choose_next(document.asked, document.steps, _find_left(document))
         if chosen.kind is None:
             stop, why = chosen.stop, chosen.why
             break
         watched.say(f"step {len(document.steps) + 1}, {chosen.kind}: {chosen.why}")
         document, stop, why = _take(folder, document, take, chosen, watched)
-        spent = sum(step.seconds for step in document.steps)
     is_proved = bool(document.steps) and document.steps[-1].kind == "compare"
     if has_changed(document.steps) and not is_proved and stop not in ("interrupted", "failed"):
-        watched.say("last step, compare: the Plan at the end against the one at the beginning")
-        prove = Next(kind="compare", why="to prove what was gained")
-        document, problem, _ = _take(folder, document, take, prove, watched)
-        stop = problem or stop
+        prove = choose_proof(document.steps, _find_left(document))
+        if prove.kind is None:
+            why = f"{why}; {prove.why}"
+        else:
+            watched.say("last step, compare: the Plan at the end against the one at the beginning")
+            document, problem, _ = _take(folder, document, take, prove, watched)
+            stop = problem or stop
     document = _conclude(folder, document, stop, why)
     folder.save(document)
     return document
+
+
+def _find_left(document: LoopDocument) -> float | None:
+    """Return what is left of the budget, in seconds; None without one."""
+    budget = document.budget_seconds
+    return None if budget is None else budget - sum(step.seconds for step in document.steps)
 
 
 def _take(

@@ -171,6 +171,7 @@ class Rounds:
         entrants: The others, in the order of entering.
         interrupted: The user stopped it.
         seconds: Spent in blocks.
+        last_seconds: What the last round took; 0 before there was one.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class Rounds:
         self.base = Entrant(base)
         self.entrants: list[Entrant] = []
         self.interrupted = False
-        self.seconds = 0.0
+        self.seconds = self.last_seconds = 0.0
         self._items = items
         self._effort = effort
         self._say = say
@@ -216,8 +217,11 @@ class Rounds:
         base_rate, *new_rates = rates
         lengths = self._lengths(everyone, [base_rate, *(one.throughput or base_rate for one in again), *new_rates])
         looked = [one.num_looks for one in everyone]
+        spent = self.seconds
 
         def after_round(turns: Turns[Block]) -> None:
+            nonlocal spent
+            self.last_seconds, spent = self.seconds - spent, self.seconds
             self._round += 1
             self._say(f"round {self._round}: {shown_rates(turns.rounds[-1])}")
             for one, before in zip(everyone, looked, strict=True):

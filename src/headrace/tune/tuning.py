@@ -47,6 +47,8 @@ from headrace.tune.tuning_runs import TuningRuns
 FAR_OFF = 0.10
 #: Better Plans whose gains differ by less count as equal, and the smaller one is taken.
 _SAME = 0.01
+#: Of the budget, what a search may take; on a busy machine it may take three times as long.
+_SEARCH_SHARE = 0.1
 #: Rounds that two Plans must share to be compared head to head.
 _FEWEST_DIRECT = 3
 
@@ -62,7 +64,9 @@ class TuneSettings:
     search_seconds: float = 20.0
     """Time for predicting, in each search."""
     budget_seconds: float | None = None
-    """No new round of measuring begins after this time; None for no limit."""
+    """No new round of measuring begins that would not end by this time; None for no limit."""
+    enough: float | None = None
+    """Jobs per second: the first Plan that surely does so many is taken, and Plans are measured one by one; None: the best."""
     largest_batch: int = LARGEST_BATCH
     """Largest batch that the sweep tries."""
     keep: frozenset[str] = frozenset()
@@ -70,12 +74,18 @@ class TuneSettings:
     effort: Effort = field(default_factory=Effort)
     seed: int = 0
 
+    def find_search_seconds(self) -> float:
+        """Return the time for predicting in each search: with a small budget less, or nothing could be measured."""
+        budget = self.budget_seconds
+        return self.search_seconds if budget is None else min(self.search_seconds, _SEARCH_SHARE * budget)
+
     def __post_init__(self) -> None:
         """Check every value."""
         check(1 <= self.plans <= 10, "--plans", self.plans, "1 to 10 Plans to measure")
         budget = self.budget_seconds
         check(budget is None or budget > 0, "--budget-seconds", budget, "more than 0 seconds")
         check(1 <= self.largest_batch <= 65_536, "--largest-batch", self.largest_batch, "1 to 65536")
+        check(self.enough is None or self.enough > 0, "--enough", self.enough, "more than 0 jobs per second")
         check(self.profile_seconds > 0, "profile_seconds", self.profile_seconds, "more than 0")
         check(self.search_seconds > 0, "search_seconds", self.search_seconds, "more than 0")
 
@@ -165,7 +175,8 @@ class _Tuning:
         self._costs = self._bench.sweep(self._settings.largest_batch)
         view = self._look((), rate)
         view.entrant = self._rounds.base
-        self._measure(view, choose(view.found, max(1, self._settings.plans - 1)))
+        at_once = 1 if self._settings.enough else max(1, self._settings.plans - 1)
+        self._measure(view, choose(view.found, at_once))
         try:
             self._go_on(view)
         except KeyboardInterrupt:  # while predicting; what was measured is kept
@@ -180,11 +191,23 @@ class _Tuning:
                 return
 
     def _may_go_on(self) -> bool:
+        return self._has_time_for(self._rounds.last_seconds)
+
+    def _has_time_for(self, seconds: float) -> bool:
         budget = self._settings.budget_seconds
-        return budget is None or time.monotonic() - self._began < budget
+        return budget is None or time.monotonic() - self._began + seconds < budget
 
     def _may_look_again(self) -> bool:
-        return not self._rounds.interrupted and self._may_go_on()
+        if self._rounds.interrupted or any(self._is_enough(one) for one in self._candidates):
+            return False
+        return self._has_time_for(self._rounds.last_seconds * self._settings.effort.rounds)
+
+    def _is_enough(self, candidate: MeasuredPlan) -> bool:
+        """Return whether a Plan is surely better, and surely does the jobs that are enough."""
+        decision, base, enough = candidate.decision, self._rounds.base.throughput, self._settings.enough
+        if enough is None or base is None or decision is None or decision.ratio is None:
+            return False
+        return decision.verdict == "better" and decision.ratio.low * base >= enough
 
     def _num_left(self) -> int:
         return self._settings.plans - len(self._candidates)
@@ -200,7 +223,7 @@ class _Tuning:
             base_settings,
             objective=self._objective,
             costs=self._costs,
-            search_seconds=self._settings.search_seconds,
+            search_seconds=self._settings.find_search_seconds(),
             seed=self._settings.seed,
             keep=self._settings.keep,
         )
@@ -279,6 +302,8 @@ class _Tuning:
             candidate.decision = self._decide(entrant)
             self._candidates.append(candidate)
             self._write_measurement(candidate)
+            if self._is_enough(candidate):
+                self._bench.say(f"{candidate.name} surely does the {self._settings.enough:g}/s that are enough")
 
     def _list_rivals(self, view: Predictions) -> list[Entrant]:
         """Return who runs beside the new ones: the best so far, and the Plan that they were predicted from."""

@@ -119,18 +119,22 @@ def test_without_a_golden_folder_decoding_stays(golden: str, kept: int) -> None:
 
 
 def test_the_budget_ends_it() -> None:
-    """Room is left for the last comparison once something was changed; looking at a run is never too much."""
-    assert choose(left=1.0) == (None, "budget")
+    """A step that cannot fit is not begun, nor one whose proof cannot; looking at a run is never too much."""
+    assert choose(left=21.0) == (None, "budget")
+    assert choose(left=22.0) == ("profile", "")
     assert choose(step("profile"), left=0.0) == ("diagnose", "")
-    assert choose(*look(), left=30.0) == ("tune", "")
-    changed = step("profile", before="p0", after="p1"), *look()
-    assert choose(*changed, left=30.0) == (None, "budget")
+    # A search takes 45 s, and what it finds is looked at as before, 1 s each, and compared.
+    assert choose(*look(), left=86.0) == (None, "budget")
+    assert choose(*look(), left=87.0) == ("tune", "")
+    changed = step("tune", "better", before="p0", after="p1")
+    assert choose(changed, left=60.0) == (None, "budget")
+    assert choose(changed, left=62.0) == ("profile", "")
+    assert "tune takes at least 45.0 s" in choose_next(ASKED, look(), 30.0).why
 
 
 def test_a_search_leaves_time_for_its_proof() -> None:
     """What it finds is profiled, diagnosed and compared within the budget; without a budget it takes what it needs."""
-    assert choose_next(ASKED, look(), 300.0).seconds == 300.0 - 12.0 - 10.0 - 40.0
-    assert choose_next(ASKED, look(), 30.0).seconds == 22.5
+    assert choose_next(ASKED, look(), 300.0).seconds == 300.0 - 1.0 - 1.0 - 40.0
     assert choose_next(ASKED, look(), None).seconds is None
 
 
@@ -200,9 +204,11 @@ def begin(tmp_path: Path) -> tuple[LoopFolder, LoopDocument]:
     return folder, folder.begin(ASKED, PLAN, budget_seconds=None, ledger="ledger.sqlite")
 
 
-def run(folder: LoopFolder, document: LoopDocument, script: dict[str, list[Any]]) -> tuple[LoopDocument, list[str]]:
-    """Run the loop by a script; return it and the steps that were taken."""
-    steps, clock = Steps(folder, script), iter(range(10_000))
+def run(
+    folder: LoopFolder, document: LoopDocument, script: dict[str, list[Any]], seconds: int = 1
+) -> tuple[LoopDocument, list[str]]:
+    """Run the loop by a script, each step in so many seconds; return it and the steps that were taken."""
+    steps, clock = Steps(folder, script), iter(range(0, 10_000, seconds))
     return run_loop(
         folder, document, steps, Watched(say=lambda line: None, now=lambda: float(next(clock)))
     ), steps.taken
@@ -225,6 +231,28 @@ def test_the_whole_way_to_the_goal(tmp_path: Path) -> None:
     assert read_loop(tmp_path / "loop" / "loop.json") == ended
 
 
+def test_what_does_not_fit_is_not_begun(tmp_path: Path) -> None:
+    """Each step takes 12 s here: after a look there is no time for a search, and that is said; nothing ran for longer."""
+    folder, document = begin(tmp_path)
+    document = msgspec.structs.replace(document, budget_seconds=40.0)
+    ended, taken = run(folder, document, {"diagnose": [MISSED], "tune": [FOUND]}, seconds=12)
+    assert taken == ["profile", "diagnose"]
+    assert (ended.stopped, ended.is_met, sum(one.seconds for one in ended.steps)) == ("budget", False, 24.0)
+    assert "tune takes at least 45.0 s" in ended.says[0]
+
+
+def test_without_time_for_it_the_last_comparison_is_not_begun(tmp_path: Path) -> None:
+    """A search that took longer than it was given leaves none; the Plan that it proved is kept."""
+    folder, document = begin(tmp_path)
+    document = msgspec.structs.replace(document, budget_seconds=240.0)
+    ended, taken = run(folder, document, {"diagnose": [MISSED], "tune": [FOUND]}, seconds=75)
+    assert (taken, ended.stopped, bool(ended.plan_file)) == (["profile", "diagnose"], "budget", False)
+    document = msgspec.structs.replace(ended, budget_seconds=400.0, stopped="")
+    ended, taken = run(folder, document, {"tune": [FOUND]}, seconds=240)
+    assert (taken, ended.stopped, bool(ended.plan_file)) == (["tune"], "budget", True)
+    assert "was not compared with the first" in ended.says[0]
+
+
 def test_nothing_better_changes_nothing(tmp_path: Path) -> None:
     """There is no Plan to use, nothing to compare, and the goal is missed."""
     ended, taken = run(*begin(tmp_path), {"diagnose": [MISSED], "tune": [{"outcome": "nothing better"}]})
@@ -238,7 +266,7 @@ def test_a_killed_loop_goes_on_with_its_step(tmp_path: Path) -> None:
     killed = RuntimeError("SIGKILL")  # nothing of the runner's gets to run
     with pytest.raises(RuntimeError):
         run(folder, document, {"diagnose": [MISSED], "tune": [killed]})
-    known = folder.resume(ASKED, budget_seconds=60.0)
+    known = folder.resume(ASKED, budget_seconds=200.0)
     assert known is not None
     assert [one.kind for one in known.steps] == ["profile", "diagnose"]
     ended, taken = run(folder, known, {"diagnose": [MET], "tune": [FOUND]})

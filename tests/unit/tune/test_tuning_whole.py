@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,22 @@ def test_a_better_plan_is_found_proved_and_explained(tmp_path: Path) -> None:
     assert document.best.measured is not None
     assert document.best.measured.low > 1
     assert [reason.key for reason in found.reasons] == ["stages.work.workers"]
+
+
+@pytest.mark.measures
+def test_a_plan_that_is_enough_ends_the_search(tmp_path: Path) -> None:
+    """Of three Plans that might be measured only the first is, unless it is not sure that it does 600/s."""
+    settings = replace(QUICK, plans=3, enough=600.0)
+    document = tuned(tmp_path, settings=settings).document
+    first = document.trials[0].measured
+    is_sure = first is not None and first.low * 400 > 600  # a stage of 2 ms and one worker does 500/s at best
+    assert document.num_measured == 1 or not is_sure
+
+
+@pytest.mark.parametrize(("budget", "seconds"), [(None, 5.0), (1000.0, 5.0), (20.0, 2.0)])
+def test_a_search_with_little_time_predicts_less(budget: float | None, seconds: float) -> None:
+    """A tenth of the budget, so that something is left for measuring."""
+    assert replace(QUICK, budget_seconds=budget).find_search_seconds() == seconds
 
 
 @pytest.mark.measures
