@@ -64,7 +64,8 @@ def render_report(
         f"Made by headrace {document.headrace_version} from the run folder {document.run}. "
         f"A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."
     )
-    return make_page(document.run, overview(document), sections, footer)
+    header = overview(document, "profile" if incident is None else "incident")
+    return make_page(document.run, header, sections, footer)
 
 
 def make_sections(

@@ -40,3 +40,11 @@ def test_without_a_time_before_the_page_is_made_too(documents: Any) -> None:
     """Nothing is compared then."""
     alone = msgspec.structs.replace(_DOCUMENT, baseline=None, changes=(), unchanged=())
     assert 'id="incident"' in render_report(documents.full_document(), incident=alone)
+
+
+def test_an_incident_in_which_nothing_got_slower_is_not_called_slow(documents: Any) -> None:
+    """Who asks for a snapshot may ask at any time."""
+    slower = msgspec.structs.replace(_DOCUMENT, incident=msgspec.structs.replace(_STRETCH, latency=0.6))
+    pages = [render_report(documents.full_document(), incident=one) for one in (slower, _DOCUMENT)]
+    assert ["Why it was slow" in page for page in pages] == [True, False]
+    assert all("headrace · incident of" in page for page in pages)

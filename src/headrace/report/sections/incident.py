@@ -26,7 +26,15 @@ def incident(document: IncidentDocument | None) -> Section | None:
         parts.append(note(f"Compared, and as before: {', '.join(document.unchanged)}."))
     if document.not_compared:
         parts.append(bullets(f"not compared: {says}" for says in document.not_compared))
-    return Section(anchor="incident", title="Why it was slow", parts=parts)
+    return Section(anchor="incident", title="Why it was slow" if _got_worse(document) else "What happened", parts=parts)
+
+
+def _got_worse(document: IncidentDocument) -> bool:
+    """Return whether jobs took longer, or more of them failed; who asks for an incident may ask at any time."""
+    then, before = document.incident, document.baseline
+    if before is None or then.latency is None or before.latency is None:
+        return True
+    return then.latency > before.latency or (then.failed_share or 0.0) > (before.failed_share or 0.0)
 
 
 def _figures(stretch: Stretch) -> list[str | None]:

@@ -13,11 +13,11 @@ from headrace.runs.rerun_command import profile_again
 _SIGNS = {"TRUSTED": ("✓", "ok"), "NOT CHECKED": ("?", "open"), "UNTRUSTED": ("✗", "failed")}
 
 
-def overview(document: ProfileDocument) -> Html:
-    """Return the header of the page."""
+def overview(document: ProfileDocument, kind: str = "profile") -> Html:
+    """Return the header of the page; `kind` says what the run folder is."""
     return tag(
         "header",
-        tag("p", "headrace · profile of ", tag("b", document.run), class_="kicker"),
+        tag("p", f"headrace · {kind} of ", tag("b", document.run), class_="kicker"),
         tag("h1", *_breakable(document.pipeline or document.run)),
         *figures(document),
     )
