@@ -14,7 +14,7 @@ from benchmarks import measure
 
 #: Modules of this folder; each gives its keys of the benchmark's object.
 PARTS: tuple[str, ...] = (
-    "metrics", "review", "recorder_cost", "recorder_kills", "causes", "history", "alerts", "drift",
+    "metrics", "review", "recorder_cost", "recorder_kills", "causes", "history", "alerts", "drift", "drift_cost",
 )  # fmt: skip
 
 

@@ -38,7 +38,12 @@ def read_answer(result: Any) -> Answer:
 
 
 def _read(result: Any, answer: Answer) -> None:
-    if result is None or (isinstance(result, str | Mapping | Sequence) and len(result) == 0):
+    # The forms that most modules return first: whether a type is a Mapping or a Sequence takes Python a while.
+    if isinstance(result, tuple | list):
+        _sequence(result, answer)
+    elif isinstance(result, dict):
+        _mapping(result, answer)
+    elif result is None or (isinstance(result, str) and not result):
         answer.counts.append("abstained")
     elif isinstance(result, bool | str | int | np.integer | np.bool_):
         _class(result, answer)
@@ -61,6 +66,9 @@ def _class(label: Any, answer: Answer) -> None:
 
 
 def _mapping(result: Mapping[Any, Any], answer: Answer) -> None:
+    if not result:
+        answer.counts.append("abstained")
+        return
     objects = next((result[key] for key in _OBJECTS if key in result), None)
     if objects is not None and hasattr(objects, "__len__"):
         _objects(objects, answer)
@@ -75,12 +83,15 @@ def _mapping(result: Mapping[Any, Any], answer: Answer) -> None:
 
 
 def _sequence(result: Sequence[Any], answer: Answer) -> None:
+    if not len(result):
+        answer.counts.append("abstained")
+        return
     first = result[0]
-    if isinstance(first, Mapping):
-        _objects(result, answer)
-    elif len(result) == 2 and isinstance(first, str | int) and isinstance(result[1], float):
+    if len(result) == 2 and isinstance(first, str | int) and isinstance(result[1], float):
         _class(first, answer)
         answer.means["top_score"] = result[1]
+    elif isinstance(first, Mapping):
+        _objects(result, answer)
     elif isinstance(first, float | int) and len(result) <= _MOST_CLASSES:
         _array(np.asarray(result, float), answer)
 

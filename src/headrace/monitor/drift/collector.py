@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -203,7 +203,7 @@ class Collector:
             self._adder.lost += items
         self._say(what)
 
-    def add_values(self, job: Job, names: Iterable[str], values: Iterable[float]) -> None:
+    def add_values(self, job: Job, names: Collection[str], values: Iterable[float]) -> None:
         """Note values of an item."""
         with self._lock:
             self._adder.add(self._adder.stratum(self.stratum_of(job)), names, values)

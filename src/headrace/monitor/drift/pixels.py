@@ -1,4 +1,4 @@
-"""Statistics of an image's pixels, of samples of it, so that they cost the same at any size: about 50 microseconds.
+"""Statistics of an image's pixels, of samples of it, so that they cost the same at any size: 50 to 150 microseconds.
 
 Light and colour are read from 64 x 64 pixels spread over the image. Sharpness and noise need neighbours, so they are read from
 the 64 x 64 pixels in its middle. Those that range over powers of ten are logarithms, so that a mean of them means something.
@@ -23,6 +23,11 @@ PIXEL_FEATURES = (
 #: Immerkaer's operator (1996), which straight edges do not pass: what is left is noise.
 _NOISE = np.array([[1, -2, 1], [-2, 4, -2], [1, -2, 1]], np.float32)
 _NOISE_SCALE = math.sqrt(math.pi / 2) / 6
+#: Pixels below which an image's darkest twentieth and its other nineteen lie.
+_ENDS = np.array([0.05, 0.95], np.float32) * SIDE**2
+#: n log2(n), which the entropy of a histogram is made of.
+_N_LOG_N = np.array([0.0] + [n * math.log2(n) for n in range(1, SIDE**2 + 1)])
+_LOG_PIXELS = math.log2(SIDE**2)
 
 
 def measure_pixels(image: np.ndarray) -> list[float] | None:
@@ -38,20 +43,19 @@ def measure_pixels(image: np.ndarray) -> list[float] | None:
     spread = _in_colour(cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_NEAREST))
     luma = cv2.cvtColor(spread, cv2.COLOR_RGB2GRAY)
     mean, deviation = cv2.meanStdDev(luma)
-    counts = np.bincount(luma.ravel(), minlength=256)
-    cumulated = counts.cumsum()
-    shares = counts.reshape(64, 4).sum(axis=1) / luma.size
-    shares = shares[shares > 0]
+    counts = cv2.calcHist([luma], [0], None, [256], [0, 256])
+    dark_end, bright_end = counts.cumsum().searchsorted(_ENDS)
     red, green, blue, _ = cv2.mean(spread)
     return [
-        float(mean[0, 0]),
-        float(cumulated.searchsorted(0.05 * luma.size)),
-        float(cumulated.searchsorted(0.95 * luma.size)),
-        float(deviation[0, 0]),
-        cv2.mean(cv2.cvtColor(spread, cv2.COLOR_RGB2HSV))[1],
+        mean.item(),
+        float(dark_end),
+        float(bright_end),
+        deviation.item(),
+        # Colours change slowly from pixel to pixel: a quarter of them tells as much.
+        cv2.mean(cv2.cvtColor(spread[::2, ::2], cv2.COLOR_RGB2HSV))[1],
         red - green,
         blue - green,
-        float(-(shares * np.log2(shares)).sum()),
+        _LOG_PIXELS - float(_N_LOG_N[counts.reshape(64, 4).sum(axis=1).astype(np.intp)].sum()) / SIDE**2,
         *_measure_detail(image),
     ]
 
@@ -59,11 +63,12 @@ def measure_pixels(image: np.ndarray) -> list[float] | None:
 def _measure_detail(image: np.ndarray) -> tuple[float, float]:
     """Return sharpness (log10 of the variance of the Laplacian) and noise (log10 of its standard deviation, grey levels)."""
     top, left = max(0, image.shape[0] - SIDE) // 2, max(0, image.shape[1] - SIDE) // 2
-    middle = _in_colour(np.ascontiguousarray(image[top : top + SIDE, left : left + SIDE]))
-    luma = cv2.cvtColor(middle, cv2.COLOR_RGB2GRAY)
-    _, deviation = cv2.meanStdDev(cv2.Laplacian(luma, cv2.CV_16S))
+    luma = image[top : top + SIDE, left : left + SIDE]
+    if luma.ndim == 3:
+        luma = cv2.cvtColor(luma, cv2.COLOR_RGB2GRAY)
+    deviation = cv2.meanStdDev(cv2.Laplacian(luma, cv2.CV_16S))[1].item()
     noise = cv2.norm(cv2.filter2D(luma, cv2.CV_16S, _NOISE), cv2.NORM_L1) / luma.size * _NOISE_SCALE
-    return math.log10(float(deviation[0, 0]) ** 2 + 1), math.log10(noise + 0.1)
+    return math.log10(deviation**2 + 1), math.log10(noise + 0.1)
 
 
 def _in_colour(image: np.ndarray) -> np.ndarray:

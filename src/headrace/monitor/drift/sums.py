@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from headrace.runs.formats.drift import DriftWindow, StratumSums, Sums
 
@@ -29,8 +29,10 @@ class Adder:
 
     def stratum(self, name: str) -> str:
         """Return the name itself, or `other` if there are too many."""
-        if name in self._counts or len(self._counts) < MOST_STRATA:
-            self._counts.setdefault(name, {})
+        if name in self._counts:
+            return name
+        if len(self._counts) < MOST_STRATA:
+            self._counts[name] = {}
             return name
         self._counts.setdefault(OTHER, {})
         return OTHER
@@ -39,12 +41,16 @@ class Adder:
         """Count one of each."""
         counts = self._counts.setdefault(stratum, {})
         for name in names:
-            if name not in counts and len(counts) >= MOST_NAMES:
+            known = counts.get(name)
+            if known is None and len(counts) >= MOST_NAMES:
                 name = f"{name.partition('.')[0]}.{OTHER}" if "." in name else name
-            counts[name] = counts.get(name, 0) + 1
+                known = counts.get(name)
+            counts[name] = (known or 0) + 1
 
-    def add(self, stratum: str, names: Iterable[str], values: Iterable[float]) -> None:
+    def add(self, stratum: str, names: Collection[str], values: Iterable[float]) -> None:
         """Add a value of each statistic; one that is not finite is left out."""
+        if not names:
+            return
         means = self._means.setdefault(stratum, {})
         for name, value in zip(names, values, strict=True):
             if not math.isfinite(value):
