@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.paths import CACHE
-from benchmarks.watch.quiet import before_others
 from headrace.monitor.recorder.places import list_recordings
 from headrace.monitor.recorder.recording import Recording, read_recording
 from headrace.monitor.recorder.ring import remove_recording
@@ -32,12 +31,25 @@ _KILLS, _AT_ONCE = 100, 3
 _KEPT = CACHE / "recorder_kills.json"
 #: Folder of the queue: where others keep the disk busy, nothing happens for a while that could be recorded.
 _MEMORY = "/dev/shm"
-_APP = """
-import time
+#: A sleep that ends so late says that this program, and with it the run, was stopped; another run is then killed.
+_MOST_LATE_SECONDS = 1.0
+#: Jobs at work when the run is killed: of so many it is open on which side of a moment they ended.
+_WORKERS = 8
+#: Beside the recorder each job writes down by itself when it ended; a line that was written outlives the process.
+_WITNESS = "ended.txt"
+_APP = f"""
+import os, time
 import headrace as hr
+
+witness = os.open("{_WITNESS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+def work(value):
+    time.sleep(0.02)
+    os.write(witness, b"%d\\n" % time.monotonic_ns())
+    return 1
+
 pipeline = hr.Pipeline(
-    hr.queue("sqlite:///jobs.db"),
-    stages=[hr.stage("work", lambda value: time.sleep(0.02) or 1, kind="io")], delivery=hr.callback(),
+    hr.queue("sqlite:///jobs.db"), stages=[hr.stage("work", work, kind="io")], delivery=hr.callback(),
 )
 """
 
@@ -81,7 +93,8 @@ def as_text(result: dict[str, Any]) -> str:
     return (
         f"## The flight recorder after a kill\n\nWorker and supervisor are killed together at a random moment, {_AT_ONCE} runs "
         f"side by side. The last {READABLE_SECONDS:g} s, up to the last {MOST_LOST_SECONDS:g} s, were readable after "
-        f"{found['readable_after_kill']} of {found['kills']} kills (goal: all)."
+        f"{found['readable_after_kill']} of {found['kills']} kills (goal: all): resources, and spans of each half second "
+        "in which jobs ended, by what they wrote down themselves."
     )
 
 
@@ -96,14 +109,22 @@ def missed_goals(result: dict[str, Any]) -> list[str]:
 def count_readable(kills: int) -> Iterator[bool]:
     """Yield for each kill, of a run of its own, whether the last seconds can be read."""
     # Few at once: only the recordings of the newest four runs that were killed are kept.
-    with before_others(), ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
         for first in range(0, kills, _AT_ONCE):
             yield from pool.map(_kill_once, range(first, min(kills, first + _AT_ONCE)))
 
 
 def _kill_once(number: int) -> bool:
     """Kill worker and supervisor at a random moment; return whether the last seconds can be read."""
-    print(f"kill {number + 1}", file=sys.stderr, flush=True)
+    missing: str | None = None
+    while missing is None:
+        missing = _try_kill()
+    print(f"kill {number + 1}: {missing or 'readable'}", file=sys.stderr, flush=True)
+    return not missing
+
+
+def _try_kill() -> str | None:
+    """Return what could not be read after a kill, empty for nothing; None where the machine stood still."""
     with tempfile.TemporaryDirectory(prefix="headrace-kill-", dir=_MEMORY) as folder:
         (Path(folder) / "app.py").write_text(_APP)
         queue = SqliteQueue(f"{folder}/jobs.db")
@@ -111,14 +132,14 @@ def _kill_once(number: int) -> bool:
         root = Path(__file__).resolve().parents[2]
         supervisor = subprocess.Popen(
             [sys.executable, "-m", "headrace", "run", "app.py:pipeline", "--supervise", "1", "--recorder", "8MB",
-             "--results", "out.jsonl", "--set", "work.workers=8"],
+             "--results", "out.jsonl", "--set", f"work.workers={_WORKERS}"],
             cwd=folder,
             env=os.environ | {"PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:
-            return _is_readable(supervisor, READABLE_SECONDS + random.uniform(1.0, 2.5))
+            return _find_missing(supervisor, READABLE_SECONDS + random.uniform(1.0, 2.5), Path(folder) / _WITNESS)
         finally:
             supervisor.kill()
             supervisor.wait()
@@ -127,27 +148,48 @@ def _kill_once(number: int) -> bool:
                     remove_recording(place)
 
 
-def _is_readable(supervisor: subprocess.Popen[bytes], after_seconds: float) -> bool:
+def _find_missing(supervisor: subprocess.Popen[bytes], after_seconds: float, witness: Path) -> str | None:
+    """Kill worker and supervisor after that time; return what of the last seconds cannot be read, as `_try_kill` does."""
     recording = _wait_for_recording(supervisor.pid)
     if recording is None:
-        return False
+        return None  # it was not there in half a minute, and nothing was killed
+    began = time.monotonic()
     time.sleep(after_seconds)
+    if time.monotonic() - began > after_seconds + _MOST_LATE_SECONDS:
+        return None
     for process in (recording.identity.process, supervisor.pid):
         os.kill(process, signal.SIGKILL)
     killed_ns = time.monotonic_ns()
     left = _wait_for_recording(supervisor.pid)
-    return left is not None and not left.damaged_bytes and covers(left, killed_ns)
+    if left is None:
+        return "no recording is left"
+    if left.damaged_bytes:
+        return f"{left.damaged_bytes} bytes are damaged"
+    return find_gap(left, [int(line) for line in witness.read_text().split()], killed_ns)
 
 
-def covers(recording: Recording, killed_ns: int) -> bool:
-    """Return whether each of the last five seconds has spans and resources, but for what may be lost at the end."""
+def find_gap(recording: Recording, ended_ns: list[int], killed_ns: int) -> str:
+    """Return what is missing of the last five seconds, but for what may be lost at the end; empty if nothing is.
+
+    Args:
+        recording: What is left.
+        ended_ns: When jobs ended, as they wrote down by themselves: nothing is missing of a moment in which none did.
+        killed_ns: When the run was killed.
+    """
     ends = killed_ns - round(MOST_LOST_SECONDS * 1e9)
     begins = killed_ns - round(READABLE_SECONDS * 1e9)
-    steps = range(begins, ends, 500_000_000)
-    spans = all(any(at <= span.put < at + 500_000_000 for span in recording.spans) for at in steps)
-    last = max((sample.at_ns for sample in recording.samples), default=0)
-    first = min((sample.at_ns for sample in recording.samples), default=killed_ns)
-    return spans and first <= begins + 10**9 and last >= ends
+    for at in range(begins, ends, 500_000_000):
+        jobs, spans = (
+            sum(at <= when < at + 500_000_000 for when in times)
+            for times in (ended_ns, [span.put for span in recording.spans])
+        )
+        if jobs > _WORKERS and not spans:
+            return f"{jobs} jobs ended {(killed_ns - at) / 1e9:.1f} s before the kill, and no span is left of them"
+    taken = [sample.at_ns for sample in recording.samples]
+    if not taken or min(taken) > begins + 10**9 or max(taken) < ends:
+        last = f"{(killed_ns - max(taken)) / 1e9:.1f} s before the kill" if taken else "never"
+        return f"resources were read last {last}"
+    return ""
 
 
 def _wait_for_recording(supervisor: int) -> Recording | None:
