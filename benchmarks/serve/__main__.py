@@ -316,6 +316,7 @@ def _size(arguments: argparse.Namespace) -> Size:
     given = {
         "rounds": arguments.rounds,
         "overload_seconds": arguments.overload_seconds,
+        "mutated": arguments.mutated,
         "peers": tuple(arguments.peer) if arguments.peer else None,
     }
     changed = {key: value for key, value in given.items() if value is not None}
@@ -337,6 +338,7 @@ def main() -> int:
     shorter = parser.add_argument_group("a shorter full run, which says so in its result")
     shorter.add_argument("--rounds", type=int, metavar="N", help=f"rounds in turn (default {FULL.rounds})")
     shorter.add_argument("--overload-seconds", type=float, metavar="S", help="of each overload (default 60)")
+    shorter.add_argument("--mutated", type=int, metavar="N", help="damaged requests (default 1,000,000)")
     shorter.add_argument("--peer", action="append", choices=FULL.peers, help="only this peer; repeatable")
     environments.add_folder_argument(parser)
     arguments = parser.parse_args()

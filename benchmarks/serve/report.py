@@ -147,8 +147,8 @@ def _mutated(part: Mapping[str, Any]) -> list[str]:
     return [
         (
             f"{part['cases']:,} damaged requests, read beside aiohttp's strict parser: {part['differences']:,} differences of "
-            f"{part['kinds']} kinds, of which not in the reviewed list: {kinds}. {part['over_sockets']:,} of them were "
-            f"sent, each over a connection of its own: {part['internal_errors']} answered 5xx, and {part['good_between']:,} "
+            f"{part['kinds']} kinds, of which not in the reviewed list: {kinds}. {part['over_sockets']:,} of them were sent, "
+            f"each over a connection: {part['internal_errors']} met an error of the front, and {part['good_between']:,} "
             "good requests between them were all answered."
         )
     ]
