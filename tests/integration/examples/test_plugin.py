@@ -164,4 +164,5 @@ def test_names_are_shown_where_one_is_wrong_and_completed(headrace: Headrace) ->
     wrong = headrace("run", "plugin_jobs.py:lines", "--source", "files", "--results", "kafka://host/topic")
     assert "--results = 'kafka' is not possible; allowed: .jsonl, .ndjson, .csv" in wrong.stderr
     script = headrace("completion", "bash").stdout
-    assert "redis+sentinel:// spool:// s3:// gs:// az:// video:// lines://" in script
+    assert "redis+sentinel:// spool:// s3:// gs:// az:// video:// rtsp://" in script
+    assert " udp:// lines://" in script
