@@ -13,10 +13,9 @@ import msgspec
 
 from headrace.diagnose.concurrency import LIMITED, UNKNOWN, Growth, fit_growth
 from headrace.diagnose.replay import Replay
-from headrace.diagnose.replay.demands import StageDemands
+from headrace.diagnose.replay.demands import StageDemands, waits_for_reader
 from headrace.diagnose.replay.structure import group_stages
 from headrace.runs.formats.prediction import Change
-from headrace.runs.formats.profile import StageAccount
 
 #: Of a unit's time: from here on a stage waits on the outside rather than computes.
 _WAITS = 0.5
@@ -41,6 +40,8 @@ class Assumption:
     """The change as it would be simulated if this were not so; None: nothing else is simulated."""
     gil_shares: Mapping[str, float] = field(default_factory=dict)
     """{stage: share of its CPU time with the GIL} of the other way."""
+    without_turns: str = ""
+    """Stage whose calls take as long as they took however many there are, the other way."""
     learn: str = ""
     """How to find out; empty where nothing else is simulated."""
 
@@ -60,6 +61,8 @@ def other_ratio(replay: Replay, change: Change, assumption: Assumption) -> float
     if not assumption.learn:
         return None
     other = replay.with_gil_shares(assumption.gil_shares) if assumption.gil_shares else replay
+    if assumption.without_turns:
+        other = replay.without_turns(assumption.without_turns)
     allowed = abs(replay.misfit) + _POSSIBLE
     if other is not replay and abs(other.misfit) > allowed:
         return None
@@ -80,6 +83,8 @@ class _Calls:
     before: int
     after: int
     growth: Growth
+    in_turn: bool
+    """What it asks serves one at a time, and is simulated so."""
     writes: bool
     """It waits until somebody reads what it writes to a pipe or a terminal."""
 
@@ -91,6 +96,8 @@ class _Calls:
     @property
     def factor(self) -> float:
         """How many times as fast calls are with the new workers, if they grow as they may."""
+        if self.in_turn:
+            return 1.0
         power = self.growth.mid if self.is_limited else self.growth.high
         return float((self.before / self.after) ** power)
 
@@ -106,22 +113,15 @@ def _find_calls(replay: Replay, change: Change) -> Iterator[_Calls]:
             continue
         for stage in group:
             if _waits_outside(stage) and stage.name not in change.drop:
-                account = accounts[stage.name]
-                writes = _waits_for_reader(account)
+                account, in_turn = accounts[stage.name], stage.turns is not None
                 # Calls that mostly waited for the GIL or a core say nothing of whom they ask.
                 is_seen = float(stage.wait.mean()) >= _WAITS * (account.service.mean or 0.0)
-                # A pipe is one for all workers, and is read as fast as it is read: no more of them write more to it.
-                growth = LIMITED if writes else fit_growth(replay.evidence, stage.name) if is_seen else UNKNOWN
+                growth = LIMITED if in_turn else fit_growth(replay.evidence, stage.name) if is_seen else UNKNOWN
                 if growth.high > _GROWS:
                     yield _Calls(
-                        stage=stage.name, station=head, before=before, after=after, growth=growth, writes=writes
-                    )
-
-
-def _waits_for_reader(account: StageAccount) -> bool:
-    """Return whether most of what a stage waits for is that somebody reads its output."""
-    split, blocked = account.blocked_split, account.blocked
-    return split is not None and bool(blocked) and split.output >= _WAITS * (blocked or 0.0)
+                        stage=stage.name, station=head, before=before, after=after, growth=growth, in_turn=in_turn,
+                        writes=in_turn and waits_for_reader(account),
+                    )  # fmt: skip
 
 
 def _of_the_outside(replay: Replay, change: Change) -> Iterator[Assumption]:
@@ -130,7 +130,7 @@ def _of_the_outside(replay: Replay, change: Change) -> Iterator[Assumption]:
     limited = {one.stage: one.factor for one in found if one.is_limited}
     for one in found:
         if one.is_limited:
-            others = {name: factor for name, factor in limited.items() if name != one.stage}
+            others = {name: factor for name, factor in limited.items() if one.in_turn or name != one.stage}
             says = (
                 f"what {one.stage} writes to a pipe or terminal is read no faster"
                 if one.writes
@@ -142,6 +142,7 @@ def _of_the_outside(replay: Replay, change: Change) -> Iterator[Assumption]:
         yield Assumption(
             says=says,
             other=_with_factors(change, others),
+            without_turns=one.stage if one.in_turn else "",
             learn=(
                 f"what {one.stage} waits for may be limited in rate, or by its link: profile once with "
                 f"--set {one.station}.workers={one.before // 2 if one.before > 1 else 2} and compare the throughputs"

@@ -48,8 +48,33 @@ _QUICKER, _FEWEST_QUICK = 0.7, 3
 _FEWEST_UNDER_WAY = 3
 #: Spread of the calls' times over their mean from which on they are unequal; and over the spread between answers.
 UNEQUAL, _FAR_MORE_UNEQUAL = 0.5, 2.0
+#: Of the calls by their time: those that had nobody before them.
+_ALONE_PERCENT = 1
 #: Share of the most calls under way that there were on average: no caller was idle for long.
 _OCCUPIED = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What a call needs of somebody who serves one at a time."""
+
+    seconds: float
+    """Until the next one can be served."""
+    apart: float = 0.0
+    """More that a call takes, however many are under way."""
+    with_work: bool = False
+    """The caller's own work goes on meanwhile: what is written before is read while it computes."""
+
+
+def find_turns(evidence: Evidence, stage: str) -> Turns:
+    """Return the pace of the answers that a stage got while as many calls as usual were under way; of one that is `LIMITED`."""
+    spans, rows = evidence.spans, evidence.stage_rows(stage)
+    started, ended = spans.started[rows] / 1e9, spans.ended[rows] / 1e9
+    ends = np.sort(ended)
+    under_way = np.searchsorted(np.sort(started), ends[:-1], "left") - np.arange(1, len(ends))
+    gaps = np.diff(ends)[under_way >= max(1.0, float(np.median(under_way)) / 2)]
+    each = float(gaps.mean()) if len(gaps) else 0.0
+    return Turns(each, max(0.0, float(np.percentile(ended - started, _ALONE_PERCENT)) - each))
 
 
 def fit_growth(evidence: Evidence, stage: str) -> Growth:

@@ -130,6 +130,13 @@ def test_jobs_come_when_they_are_due(arrivals: dict[str, Any], times: list[float
     assert list(itertools.islice(due, 4)) == pytest.approx(times)
 
 
+def test_any_few_dozen_random_arrivals_are_as_many_as_were_asked_for() -> None:
+    """A block sees the same few dozen jobs each time; the prediction is for the rate that was asked for, not for their luck."""
+    due = list(itertools.islice(surroundings._times(surroundings.Arrivals(per_second=50.0, jitter=True)), 161))
+    assert [due[number + 16] - due[number] for number in range(0, 160, 16)] == pytest.approx([16 / 50.0] * 10)
+    assert len({round(after - before, 6) for before, after in itertools.pairwise(due)}) > 100
+
+
 def test_random_arrivals_have_the_mean_that_was_asked_for() -> None:
     """2,000 jobs at 50/s take about 40 s."""
     due = surroundings._times(surroundings.Arrivals(per_second=50.0, jitter=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.base.policies.expected_wait import ExpectedWait
-from headrace.diagnose.simulator.system import CPU, GIL, SPREAD, TAKE, WAIT, Program, Station
+from headrace.diagnose.simulator.system import CPU, GIL, GIVE, SPREAD, TAKE, WAIT, Program, Station
 
 #: Units whose programs a station's pace is taken from.
 _SAMPLED = 100
@@ -25,8 +25,10 @@ def expect_by_costs(stations: Sequence[Station], resources: Sequence[int], cores
         size = station.batching.max_size if station.batching is not None and station.batch_program is not None else 1
         programs = _programs(station, size)
         seconds = sum(_seconds(program, WAIT, CPU, GIL, SPREAD) for program in programs) / len(programs)
-        at_once = size * min([station.workers, *(resources[number] for number in _resources(programs[0]))])
-        paces.append((seconds / at_once, at_once))
+        paces.append((seconds / (size * station.workers), size * station.workers))
+        for number in _resources(programs[0]):
+            held = sum(_held_seconds(program, number) for program in programs) / len(programs)
+            paces.append((held / (size * resources[number]), size * resources[number]))
         cpu += sum(
             _seconds(program, CPU, GIL) + _seconds(program, SPREAD) * station.threads for program in programs
         ) / (len(programs) * size)
@@ -43,6 +45,17 @@ def _programs(station: Station, size: int) -> Sequence[Program]:
 
 def _seconds(program: Program, *kinds: int) -> float:
     return sum(amount for kind, amount in program if kind in kinds)
+
+
+def _held_seconds(program: Program, number: int) -> float:
+    """Return how long a program keeps a resource."""
+    total, is_held = 0.0, False
+    for kind, amount in program:
+        if kind in (TAKE, GIVE) and int(amount) == number:
+            is_held = kind == TAKE
+        elif is_held and kind in (WAIT, CPU, GIL, SPREAD):
+            total += amount
+    return total
 
 
 def _resources(program: Program) -> list[int]:

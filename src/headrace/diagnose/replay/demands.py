@@ -20,6 +20,7 @@ import numpy as np
 
 from headrace.base.errors import HeadraceError
 from headrace.diagnose.clock_cost import clock_seconds
+from headrace.diagnose.concurrency import LIMITED, Turns, find_turns, fit_growth
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.span_columns import Array
 from headrace.runs.formats.profile import ProfileDocument, StageAccount, Window
@@ -45,6 +46,12 @@ class FailedTry:
     """Until the unit was in the queue again."""
 
 
+#: Of a stage's blocked time, that it waited until somebody read its output, from which on the reader sets the pace.
+_WAITS_FOR_READER = 0.5
+#: Of its service: from here on a stage waits for somebody rather than for the GIL or a core.
+_WAITS = 0.5
+
+
 @dataclass(slots=True, kw_only=True)
 class StageDemands:
     """One stage; arrays are float64, seconds, one value for each unit of its level."""
@@ -63,6 +70,8 @@ class StageDemands:
     """Of a device: share of that wait that grows with the batch, 0 to 1; the rest is the same for each call."""
     mean_lock: float = 0.0
     """Mean seconds a unit waited for a lock of the stage's own; 0: there is none."""
+    turns: Turns | None = None
+    """What it waits for serves one at a time, whoever asks; None where it is not known to."""
     is_emulated: bool = False
     """A device whose times are settings of the Plan."""
     is_exclusive: bool = False
@@ -266,6 +275,7 @@ def _stage_demands(evidence: Evidence, info: StageInfo, account: StageAccount, u
         tries=_tries(evidence, rows, place, kept),
     )
     _note_lock(demands, info, account, lock)
+    demands.turns = _find_turns(evidence, demands, account)
     split = account.blocked_split
     if split is not None and info.executor != "process" and split.unknown <= 0.5 * (account.blocked or 0.0):
         demands.gil_wait = split.gil
@@ -382,3 +392,30 @@ def _note_lock(demands: StageDemands, info: StageInfo, account: StageAccount, sh
         return
     if share >= _LOCK_SHARE_OF_BLOCKED and waited >= _LOCK_SHARE_OF_SERVICE * service:
         demands.mean_lock = waited
+
+
+def _find_turns(evidence: Evidence, demands: StageDemands, account: StageAccount) -> Turns | None:
+    """Return how long what a stage waits for takes for each, where the run shows that it serves one at a time.
+
+    A pipe is one for all workers, and is read as fast as it is read; a service that is limited in rate answers so many a
+    second.
+    """
+    wait, cpu = float(demands.wait.mean()), float(demands.cpu.mean())
+    if demands.info.kind == "device" or demands.mean_lock or wait <= max(cpu, _WAITS * (account.service.mean or 0.0)):
+        return None
+    if waits_for_reader(account):
+        spans, rows = evidence.spans, evidence.stage_rows(account.name)
+        seconds = float(spans.ended[rows].max() - spans.started[rows].min()) / 1e9
+        # Several that stand in line wait for one another, too.
+        each = min(account.service.mean or 0.0, seconds / max(1, rows.stop - rows.start))
+        return Turns(max(0.0, each - cpu), with_work=True)
+    if fit_growth(evidence, account.name) != LIMITED:
+        return None
+    found = find_turns(evidence, account.name)
+    return Turns(found.seconds, max(0.0, found.apart - cpu))
+
+
+def waits_for_reader(account: StageAccount) -> bool:
+    """Return whether most of what a stage waits for is that somebody reads its output."""
+    split, blocked = account.blocked_split, account.blocked or 0.0
+    return split is not None and blocked > 0 and split.output >= _WAITS_FOR_READER * blocked

@@ -293,11 +293,20 @@ class Replay:
         other.holds_gil = self.holds_gil | dict(shares)
         return other
 
+    def without_turns(self, stage: str) -> Replay:
+        """Return the same run with a stage whose calls take as long as they took, however many are under way."""
+        other = copy.copy(self)
+        stages = tuple(
+            dataclasses.replace(one, turns=None) if one.name == stage else one for one in self.demands.stages
+        )
+        other.demands = dataclasses.replace(self.demands, stages=stages)
+        return other
+
     def _calibration(self) -> tuple[Hashable, ...]:
-        """Return all of a scenario that calibration changes."""
-        machine = self.machine
+        """Return all of a scenario that calibration changes, or that another way of the same run has otherwise."""
+        machine, turns = self.machine, tuple(stage.turns for stage in self.demands.stages)
         found = (machine.others, machine.taken, machine.slowdown, machine.wake_seconds, machine.handoff)
-        return (*found, *self.holds_gil.items(), *self.gil_acquisitions.items())
+        return (turns, *found, *self.holds_gil.items(), *self.gil_acquisitions.items())
 
     def change_plan(self, change: Change) -> Plan:
         """Return the Plan of a changed run, resolved; raises SettingsError if a setting is unknown or impossible."""

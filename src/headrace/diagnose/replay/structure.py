@@ -378,18 +378,20 @@ class _Builder:
         tail: Program = (((GIL if self.gil_matters else CPU), overhead),) if overhead > 0 else ()
         count = len(self.units[group[0].name])
         gil_acquisitions = [self._gil_acquisitions(demands, group[0]) for demands in group]
+        turns = [self._turns(demands) for demands in group]
         if self.plan.stages[group[0].name].executor == "events":
             thread = self._resource("carrier", 1)
-            return [_carried(w, (*_phases(0.0, c, g), *tail), thread) for w, c, g in zip(*columns[0], strict=True)]
-        locks |= self._moved(group)
-        if len(columns) == 1 and not locks and not gil_acquisitions[0]:
+            carried = [_carried(w, (*_phases(0.0, c, g), *tail), thread) for w, c, g in zip(*columns[0], strict=True)]
+            return [(*turn, *one) for turn, one in zip(turns[0], carried, strict=True)] if turns[0] else carried
+        locks |= self._moved(group) | self._pipes(group)
+        if len(columns) == 1 and not locks and not gil_acquisitions[0] and not turns[0]:
             wait, cpu, gil = columns[0]
             return [_phases(w, c, g) + tail for w, c, g in zip(wait, cpu, gil, strict=True)]
         programs = []
         for unit in range(count):
             phases: list[Phase] = []
-            for demands, (wait, cpu, gil), times in zip(group, columns, gil_acquisitions, strict=True):
-                own = _cut_by_gil(_phases(wait[unit], cpu[unit], gil[unit]), times)
+            for demands, (wait, cpu, gil), times, turn in zip(group, columns, gil_acquisitions, turns, strict=True):
+                own = (*(turn[unit] if turn else ()), *_cut_by_gil(_phases(wait[unit], cpu[unit], gil[unit]), times))
                 phases.extend(_locked(own, locks.get(demands.name)))
             programs.append((*phases, *tail))
         return programs
@@ -403,13 +405,9 @@ class _Builder:
     def _columns(self, demands: StageDemands, head: StageDemands) -> tuple[list[float], list[float], list[float]]:
         """Return waiting, CPU, and CPU with the GIL of each unit, as changed."""
         change, name = self.scenario.change, demands.name
-        units = self.units[name]
-        factor = 1.0 / change.speedups.get(name, 1.0)
-        if name in change.drop:
-            factor = 0.0
-        factors = np.full(len(units), factor)
-        factors[_hits(change.skipped(name), len(units))] = 0.0
-        wait, cpu = demands.wait[units] * factors, demands.cpu[units] * factors
+        units, factors = self.units[name], self._factors(demands)
+        wait = (demands.wait[units] if demands.turns is None else demands.turns.apart) * factors
+        cpu = demands.cpu[units] * factors
         if name in change.on_device:
             seconds = change.on_device[name] * (factors > 0)
             return seconds.tolist(), [0.0] * len(units), [0.0] * len(units)
@@ -422,6 +420,28 @@ class _Builder:
             gil = gil + _PROCESS_SECONDS + moved / _PROCESS_BYTES_PER_SECOND
             cpu = cpu + _CHILD_SECONDS + moved / _CHILD_BYTES_PER_SECOND
         return wait.tolist(), (cpu * (1.0 - share)).tolist(), gil.tolist()
+
+    def _factors(self, demands: StageDemands) -> Array:
+        """Return by what the times of each unit are multiplied; 0 where it is skipped."""
+        change, count = self.scenario.change, len(self.units[demands.name])
+        factors = np.full(count, 0.0 if demands.name in change.drop else 1.0 / change.speedups.get(demands.name, 1.0))
+        factors[_hits(change.skipped(demands.name), count)] = 0.0
+        return factors
+
+    def _turns(self, demands: StageDemands) -> list[Program]:
+        """Return what each unit has to wait for in turn; empty where nothing serves one at a time."""
+        if demands.turns is None or demands.name in self.scenario.change.on_device:
+            return []
+        number = None if demands.turns.with_work else self._resource(f"turns:{demands.name}", 1)
+        units = self.units[demands.name]
+        comes = demands.wait[units] + demands.cpu[units] > 0  # a posted job passes a first stage by
+        each = self._factors(demands) * demands.turns.seconds * comes
+        return [_locked(_phases(seconds, 0.0, 0.0), number) for seconds in each.tolist()]
+
+    def _pipes(self, group: Sequence[StageDemands]) -> dict[str, int]:
+        """Return {stage that writes to a pipe which is full: the number of that resource}."""
+        writing = [one.name for one in group if one.turns is not None and one.turns.with_work]
+        return {name: self._resource(f"turns:{name}", 1) for name in writing}
 
     def _last_of(self, head: StageDemands) -> str:
         """Return the stage that hands on what a station has done: inline stages between pass arrays within the process."""
@@ -456,10 +476,10 @@ class _Builder:
         hits = np.concatenate([[0], np.cumsum(_hits(change.skipped(device.name), len(units)))])
         at = group.index(device)
         before, behind = (
-            [(self._columns(demands, group[0]), demands.name) for demands in part]
+            [(self._columns(demands, group[0]), demands.name, self._turns(demands)) for demands in part]
             for part in (group[:at], group[at + 1 :])
         )
-        locks = self._moved(group)
+        locks = self._moved(group) | self._pipes(group)
         overhead = self._overhead_of(group)
         aside = device is group[0] and largest > 1
         own_kind = GIL if self.gil_matters else CPU
@@ -479,9 +499,9 @@ class _Builder:
             for columns, ahead in ((before, True), (behind, False)):
                 if not ahead:
                     phases.extend(call)
-                for (waits, cpus, gils), name in columns:
+                for (waits, cpus, gils), name, turns in columns:
                     for member in range(unit, min(unit + size, len(waits))):
-                        own = _phases(waits[member], cpus[member], gils[member])
+                        own = (*(turns[member] if turns else ()), *_phases(waits[member], cpus[member], gils[member]))
                         phases.extend(_locked(own, locks.get(name)))
             if overhead > 0 and not aside:
                 phases.append((own_kind, overhead * size))

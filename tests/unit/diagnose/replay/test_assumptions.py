@@ -224,7 +224,7 @@ def test_workers_of_a_limited_service_are_predicted_to_bring_nothing(
     replay_of: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four times as many callers of a service that sets the pace: the same rate; if it was none, the interval reaches to it."""
-    monkeypatch.setattr("headrace.diagnose.assumptions.fit_growth", lambda evidence, stage: LIMITED)
+    monkeypatch.setattr("headrace.diagnose.replay.demands.fit_growth", lambda evidence, stage: LIMITED)
     document = predict(replay_of(ASKS), Change(settings=("ask.workers=8",)))
     ratio = ratio_of(document)
     assert ratio.mid == pytest.approx(1.0, abs=0.05)
@@ -237,7 +237,7 @@ def test_calls_that_waited_for_a_core_say_nothing_of_whom_they_ask(
     replay_of: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Five milliseconds of an answer and twenty of waiting for a core: a pace, if there is one, is this machine's own."""
-    monkeypatch.setattr("headrace.diagnose.assumptions.fit_growth", lambda evidence, stage: LIMITED)
+    monkeypatch.setattr("headrace.diagnose.replay.demands.fit_growth", lambda evidence, stage: LIMITED)
     steps = [{"name": "ask", "wait": 0.005, "delay": 0.02, "kind": "io", "workers": 2}, ASKS[1]]
     document = predict(replay_of(steps, gap=0.003), Change(settings=("ask.workers=1",)))
     assert document.assumes[0].startswith("calls of ask take as long")

@@ -17,6 +17,7 @@ from headrace.diagnose.lock_holders import share_of_lock_waits
 from headrace.diagnose.verdict import pace
 from headrace.diagnose.verdict.facts import Facts
 from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
+from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import Window
 from headrace.runs.reader import Run
 
@@ -78,6 +79,31 @@ def test_refusals_that_the_stage_hides_are_a_limited_rate(diagnose: Any, made: A
     assert (found.first.verdict, found.first.cause, found.first.stage) == (VerdictClass.RATE_LIMIT, "rationed", "ask")
     assert "ask again later" in found.first.says
     assert not any("workers" in setting for remedy in found.first.remedies for setting in remedy.settings)
+
+
+def test_a_service_that_refuses_is_simulated_as_one_server(make_run: Any, pipe: Any, made: Any) -> None:
+    """It gives out 40 answers a second, however many callers and cores there are, and quickly to who comes less often."""
+    wait = by_luck(400, 40.0) - 1e-4
+    ask = made(name="ask", kind="io", work="download", cpu=1e-4, wait=wait, state="sleep", workers=WORKERS)
+    deliver = made(name="deliver", kind="io", work="deliver", cpu=2e-5, queue=400)
+    replay = Analysis(make_run(pipe(stages=[ask, deliver]))).replay
+    for workers in (2, 16):
+        assert replay.ratio(Change(settings=(f"ask.workers={workers}",))) == pytest.approx(1.0, abs=0.05)
+    assert replay.ratio(Change(cores=1.0)) == pytest.approx(1.0, abs=0.05)
+    assert replay.ratio(Change(speedups={"ask": 2.0})) == pytest.approx(2.0, rel=0.1)
+    often, seldom = (
+        np.median(replay.simulate(Change(arrival_rate=rate), num_jobs=400).latencies) for rate in (60.0, 20.0)
+    )
+    assert seldom < 0.1 < often
+
+
+def test_a_pipe_is_read_no_faster_by_more_writers(make_run: Any, pipe: Any, made: Any) -> None:
+    """It is read on while its one writer computes, and then blocks that until there is room: four get no more through it."""
+    clean = made(name="clean", work="preprocess", cpu=0.005, wait=0.02, state="output", workers=1)
+    replay = Analysis(make_run(pipe(stages=[clean]))).replay
+    assert replay.misfit == pytest.approx(0.0, abs=0.05)
+    assert replay.ratio(Change(settings=("clean.workers=4",))) == pytest.approx(1.0, abs=0.05)
+    assert replay.ratio(Change(speedups={"clean": 2.0})) == pytest.approx(2.0, rel=0.1)
 
 
 @pytest.mark.parametrize("spread", [0.6, 1.0, 1.5])
