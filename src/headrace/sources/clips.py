@@ -27,6 +27,7 @@ from headrace.sources.frames import (
     find_pictures,
     list_kinds,
     load_av,
+    pixel_limit,
     seconds_of,
     set_up_decoder,
 )
@@ -94,7 +95,7 @@ class Clip:
                 return
             container = av.open(
                 f"file:{self._path}",
-                options={"format_whitelist": _CONTAINERS, "protocol_whitelist": "file"},
+                options={"format_whitelist": _CONTAINERS, "protocol_whitelist": "file", **pixel_limit()},
                 metadata_errors="replace",
             )
         except (av.FFmpegError, OSError, ValueError) as error:

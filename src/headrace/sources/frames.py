@@ -151,10 +151,15 @@ def list_kinds(container: Any) -> str:
     return ", ".join(f"{number} of {kind}" for kind, number in kinds.items()) or "no stream at all"
 
 
+def pixel_limit() -> dict[str, str]:
+    """Return the option for `av.open` too: FFmpeg decodes with decoders of its own while it looks what a container holds."""
+    return {"max_pixels": str(MOST_PIXELS)}
+
+
 def set_up_decoder(stream: Any) -> None:
     """Let a stream be decoded in the calling thread alone, because streams run side by side, and no picture be too large."""
     stream.codec_context.thread_count = 1
-    stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}
+    stream.codec_context.options = pixel_limit()
 
 
 def error_text(error: BaseException) -> str:

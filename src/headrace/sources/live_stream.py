@@ -12,11 +12,12 @@ anywhere, jump and run backwards.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ from headrace.sources.frames import (
     find_pictures,
     list_kinds,
     load_av,
+    pixel_limit,
     seconds_of,
     set_up_decoder,
 )
@@ -35,15 +37,25 @@ from headrace.sources.live_addresses import PROTOCOLS
 logger = logging.getLogger("headrace")
 
 _OPEN_SECONDS = 10.0
-#: A connection that brings nothing for so long is given up.
-_SILENT_SECONDS = 3.0
 #: Pauses between tries are drawn from 0 to this, doubled up to the limit.
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 2.0
+#: A camera that refuses a password may lock the account after some tries.
+_REFUSED_PAUSE_SECONDS = 30.0
+#: After a connection that lasted so long the next pause is short again.
+_WELL_SECONDS = 10.0
 #: A stream that never says that a frame is a keyframe is decoded from where it is.
 _NO_KEYFRAME_SECONDS = 10.0
+#: A connection that brings packets and no picture for so long, or `patience`, is given up.
+_NO_PICTURE_SECONDS = 15.0
+#: A read that takes so long, and this share of the time between two frames, waited for the sender; what comes sooner had come
+#: while the stream was opened, which is all given out after this time.
+_WAITED_SECONDS, _WAITED_SHARE = 0.002, 0.2
+_LONGEST_OPENING_SECONDS = 2.0
 #: A stream that is lost again is told of so often.
 _TELL_SECONDS = 60.0
+#: Where streams may end: tries in a row that bring nothing, after which one is given up.
+_MOST_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +85,12 @@ class LiveStream:
         offer: Called in the thread with a frame and why it is not wanted (empty: it is).
         ended: Called in the thread when nothing more comes.
         stays: Whether a stream that ends is opened again.
+        patience: Seconds without a packet after which a connection is given up.
 
     Attributes:
         counts: What happened to connections and packets; `opened` and `lost` among them.
         is_live: Whether frames come.
+        last_error: Why the last connection broke off or could not be had; empty: none did.
     """
 
     def __init__(
@@ -89,9 +103,11 @@ class LiveStream:
         offer: Callable[[LiveFrame, str], object],
         ended: Callable[[], object],
         stays: bool,
+        patience: float,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.is_live = False
+        self.last_error = ""
         self._name = name
         self._address = address
         self._choice = choice
@@ -99,10 +115,13 @@ class LiveStream:
         self._offer = offer
         self._ended = ended
         self._stays = stays
+        self._patience = patience
         self._number = 0
         self._closing = threading.Event()
         self._lost_at: float | None = None
-        self._told_at = -_TELL_SECONDS
+        self._told_at = -math.inf
+        self._is_told = False
+        self._last_picture = 0.0
         self._thread = threading.Thread(target=self._read, name=f"video-{name}", daemon=True)
 
     def start(self) -> None:
@@ -122,89 +141,149 @@ class LiveStream:
         failures = 0
         try:
             while not self._closing.is_set():
-                before = self._number
-                why = self._read_connection()
+                before, began = self._number, time.monotonic()
+                pause, why = self._try_connection()
                 came = self._number > before
                 if self._closing.is_set() or (came and not self._stays and not why):
                     return
+                lasted = came and time.monotonic() - began >= _WELL_SECONDS
+                failures = 0 if lasted else failures + 1
                 self._note_lost(why or "it ended")
-                failures = 0 if came else failures + 1
+                if not self._stays and not came and failures >= _MOST_TRIES:
+                    logger.warning("video: %s is given up after %d tries", self._name, failures)
+                    return
                 longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(failures, 10))
-                self._closing.wait(random.uniform(0, longest))
+                self._closing.wait(max(pause, random.uniform(0, longest)))
         finally:
             self.is_live = False
             self._ended()
 
-    def _read_connection(self) -> str:
-        """Read until the stream ends; return why it broke off, empty if it came to its end."""
+    def _try_connection(self) -> tuple[float, str]:
+        """Read until the stream ends; return seconds to wait, and why it broke off, empty if it came to its end."""
         av = load_av()
-        protocols, containers = PROTOCOLS[self._address.partition(":")[0].lower()]
-        options = {"protocol_whitelist": protocols, "format_whitelist": containers, **self._options}
-        if "rtsp" in protocols:
-            options.setdefault("rtsp_transport", "tcp")
         try:
-            with av.open(
-                self._address, options=options, timeout=(_OPEN_SECONDS, _SILENT_SECONDS), metadata_errors="replace"
-            ) as container:
-                stream = find_pictures(container)
-                if stream is None or stream.codec_context is None:
-                    return f"it holds no video that PyAV can decode, but {list_kinds(container)}"
-                set_up_decoder(stream)
-                self.counts["opened"] += 1
-                self._read_frames(av, container, stream)
+            return 0.0, self._read_connection(av)
         except EOFError:
-            return ""
+            return 0.0, ""
+        except av.error.ExitError:
+            return 0.0, f"nothing came for {self._patience:g} s"
+        except (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError) as error:
+            return _REFUSED_PAUSE_SECONDS, f"{error_text(error)}: check user and password"
+        except (av.error.ArgumentError, av.error.InvalidDataError) as error:
+            return 0.0, (
+                f"{error_text(error)}; this may be a playlist, a single picture, a redirect to another protocol or a missing "
+                "port, which are refused"
+            )
         except (av.FFmpegError, OSError, ValueError) as error:
-            return error_text(error)
-        return ""
+            return 0.0, error_text(error)
+        except Exception as error:  # a stream that ends for good because of one packet would be missed by nobody
+            logger.exception("video: %s: an error that was not foreseen", self._name)
+            return 0.0, f"{type(error).__name__}: {error}"
 
-    def _read_frames(self, av: Any, container: Any, stream: Any) -> None:
+    def _read_connection(self, av: Any) -> str:
+        protocols, containers = PROTOCOLS[self._address.partition(":")[0]]
+        options = {
+            "protocol_whitelist": protocols,
+            "format_whitelist": containers,
+            "fpsprobesize": "0",  # the rate is of no use, and to find it FFmpeg keeps 20 frames back
+            **pixel_limit(),
+            **({"rtsp_transport": "tcp"} if "rtsp" in protocols else {}),
+            **self._options,
+        }
+        limits = (max(_OPEN_SECONDS, self._patience), self._patience)
+        with av.open(self._address, options=options, timeout=limits, metadata_errors="replace") as container:
+            stream = find_pictures(container)
+            if stream is None or stream.codec_context is None:
+                return f"it holds no video that PyAV can decode, but {list_kinds(container)}"
+            set_up_decoder(stream)
+            self.counts["opened"] += 1
+            return self._read_frames(av, container, stream)
+
+    def _read_frames(self, av: Any, container: Any, stream: Any) -> str:
+        """Offer the frames, of those that came while the stream was opened the newest alone; return why no more come."""
         chooser = Chooser(self._choice, self.counts)
+        kept: tuple[LiveFrame, str] | None = None
+        is_new, before = False, None
+        self._last_picture = began = asked = time.monotonic()
         for packet in self._decodable(container, stream):
-            if self._closing.is_set():
-                return
             arrived_ns, arrived_at = time.monotonic_ns(), time.time()
-            self.counts["corrupt_packets"] += bool(packet.is_corrupt)
-            try:
-                frames = packet.decode()
-            except EOFError:
-                return
-            except (av.FFmpegError, ValueError, MemoryError):
-                self.counts["damaged_packets"] += 1
-                continue
-            for picture in frames:
+            now = arrived_ns / 1e9
+            is_new = is_new or _has_waited(packet, before, now - asked) or now >= began + _LONGEST_OPENING_SECONDS
+            before = packet
+            if kept is not None and is_new:
+                self._offer(*kept)
+                kept = None
+            for picture in self._decode(av, packet):
                 self._note_live()
                 number, self._number = self._number, self._number + 1
-                self._offer(
-                    LiveFrame(number, picture, arrived_ns, arrived_at, seconds_of(picture)),
-                    chooser.why_not(picture, stream, number),
-                )
+                frame = LiveFrame(number, picture, arrived_ns, arrived_at, seconds_of(picture))
+                reason = chooser.why_not(picture, stream, number)
+                if is_new:
+                    self._offer(frame, reason)
+                    continue
+                if kept is not None:
+                    self._offer(kept[0], kept[1] or "opening")
+                kept = (frame, reason)
+            asked = time.monotonic()
+        if kept is not None:
+            self._offer(*kept)
+        silent = time.monotonic() - self._last_picture
+        if not self._closing.is_set() and silent >= max(_NO_PICTURE_SECONDS, self._patience):
+            return f"packets came for {silent:.0f} s, and no picture"
+        return ""
+
+    def _decode(self, av: Any, packet: Any) -> Sequence[Any]:
+        self.counts["corrupt_packets"] += bool(packet.is_corrupt)
+        try:
+            frames: Sequence[Any] = packet.decode()
+        except EOFError:
+            return ()
+        except (av.FFmpegError, ValueError, MemoryError):
+            self.counts["damaged_packets"] += 1
+            return ()
+        if frames:
+            self._last_picture = time.monotonic()
+        return frames
 
     def _decodable(self, container: Any, stream: Any) -> Iterator[Any]:
-        """Give the packets from the first keyframe on, or all after a while."""
-        begin_at = time.monotonic() + _NO_KEYFRAME_SECONDS
+        """Give the packets from the first keyframe on, or all after a while; end where no picture comes for long."""
+        began = time.monotonic()
         has_begun = False
-        for packet in container.demux(stream):
-            has_begun = has_begun or packet.is_keyframe or time.monotonic() >= begin_at
+        for packet in container.demux():  # of all streams: else sound alone would keep this here
+            now = time.monotonic()
+            if self._closing.is_set() or now - self._last_picture >= max(_NO_PICTURE_SECONDS, self._patience):
+                return
+            if packet.stream.index != stream.index:
+                continue
+            has_begun = has_begun or packet.is_keyframe or now >= began + _NO_KEYFRAME_SECONDS
             if not has_begun:
                 self.counts["packets_before_keyframe"] += 1
             elif packet.is_keyframe or not self._choice.keyframes or not packet.size:
                 yield packet
 
     def _note_live(self) -> None:
-        if self.is_live:
-            return
         self.is_live = True
         if self._lost_at is not None:
-            logger.warning("video: %s is back after %.1f s", self._name, time.monotonic() - self._lost_at)
-            self._lost_at = None
+            if self._is_told:
+                logger.warning("video: %s is back after %.1f s", self._name, time.monotonic() - self._lost_at)
+            self._lost_at, self._is_told = None, False
 
     def _note_lost(self, why: str) -> None:
         now = time.monotonic()
         self.counts["lost" if self.is_live else "not_opened"] += 1
         self.is_live = False
-        if self._lost_at is None:
-            self._lost_at = now
+        self.last_error = why
+        self._lost_at = self._lost_at or now
         if now >= self._told_at + _TELL_SECONDS:
-            self._told_at = now
-            logger.warning("video: %s does not come: %s; it is tried again until it does", self._name, why)
+            self._told_at, self._is_told = now, True
+            logger.warning("video: %s does not come: %s; it is tried again", self._name, why)
+
+
+def _has_waited(packet: Any, before: Any, seconds: float) -> bool:
+    """Return whether a read that took so long waited for the sender to send what comes after the packet before."""
+    if before is None:
+        return False
+    gap = 0.0
+    if None not in (packet.pts, before.pts) and packet.time_base:
+        gap = float((packet.pts - before.pts) * packet.time_base)
+    return seconds >= max(_WAITED_SECONDS, _WAITED_SHARE * min(max(gap, 0.0), 1.0))

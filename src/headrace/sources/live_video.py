@@ -19,19 +19,18 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from headrace.base.errors import SettingsError
+from headrace.base.errors import SettingsError, SourceError
 from headrace.base.plan import SourcePlan
 from headrace.base.protocols import Source
 from headrace.base.records import Job, Outcome, OutcomeKind, Payload
 from headrace.base.settings import check, unknown_key
 from headrace.base.units import parse_seconds
-from headrace.sources.addresses import hide_secrets
 from headrace.sources.frames import Converter, choose, error_text, load_av, parse_size
-from headrace.sources.live_addresses import read_streams
+from headrace.sources.live_addresses import read_streams, show_address
 from headrace.sources.live_stream import LiveFrame, LiveStream
 
 #: How long `close` waits for the threads of all streams; one that hangs is a daemon.
-_PATIENCE_SECONDS = 4.0
+_PATIENCE_SECONDS = 1.5
 #: In flight at the least, so that one frame is received while another is worked on.
 _LEAST_IN_FLIGHT = 2
 
@@ -52,7 +51,9 @@ class LiveVideo(Source):
         fps: Take at most so many frames in a second of the stream's time.
         keyframes: Decode keyframes alone, which costs a tenth.
         size: (width, height), or one number for a square, to which frames are scaled while they are converted.
-        ends: Whether a stream that ends is over; False: it is opened again.
+        patience: Seconds without a packet after which a connection is given up and opened anew; longer for a camera that sends
+            less than one frame in so long.
+        ends: Whether a stream that ends, or cannot be had in five tries, is over; False: it is opened again.
         options: For FFmpeg, such as {"rtsp_transport": "udp"}.
     """
 
@@ -67,6 +68,7 @@ class LiveVideo(Source):
         fps: float | None = None,
         keyframes: bool = False,
         size: tuple[int, int] | int | None = None,
+        patience: float = 3.0,
         ends: bool = False,
         options: Mapping[str, str] | None = None,
     ) -> None:
@@ -77,8 +79,16 @@ class LiveVideo(Source):
         check(is_age, "max_age", max_age, "seconds > 0, or None")
         self._max_age = max_age
         self._choice = choose(every=every, fps=fps, keyframes=keyframes, size=size)
+        is_patient = isinstance(patience, int | float) and not isinstance(patience, bool) and 0 < patience < 1e6
+        check(is_patient, "patience", patience, "seconds > 0")
+        self._patience = patience
         self._ends = ends
-        self._options = dict(options or {})
+        self._options = dict(options or {}) if isinstance(options, Mapping | None) else {"": ""}
+        are_texts = all(isinstance(one, str) and one for pair in self._options.items() for one in pair)
+        if not are_texts:  # not shown: they may hold a secret
+            raise SettingsError(
+                'options: expected texts by the names of FFmpeg\'s options, such as {"rtsp_transport": "udp"}'
+            )
         self._changed = threading.Condition()
         self._most_in_flight: int | None = None
         self._begin()
@@ -86,7 +96,7 @@ class LiveVideo(Source):
     @property
     def where(self) -> str:
         """The streams, without secrets, and what chooses the frames."""
-        shown = ", ".join(hide_secrets(address) for address in self._addresses.values())
+        shown = ", ".join(show_address(address) for address in self._addresses.values())
         return f"the frames of {shown}{self._choice}"
 
     @property
@@ -120,18 +130,24 @@ class LiveVideo(Source):
                 offer=functools.partial(self._offer, camera),
                 ended=functools.partial(self._end, camera),
                 stays=not self._ends,
+                patience=self._patience,
             )
             self._cameras.append(camera)
         for camera in self._cameras:
             camera.stream.start()
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
-        """Return the newest frames of up to limit streams; None once all streams are over."""
+        """Return the newest frames of up to limit streams; None once all streams are over.
+
+        Raises:
+            SourceError: If all are, and none ever brought a frame; says why.
+        """
         until = time.monotonic() + wait_seconds
         with self._changed:
             while not (taken := self._take(limit)):
                 left = until - time.monotonic()
                 if self._is_over() and not any(camera.num_inside for camera in self._cameras):
+                    self._refuse_nothing()
                     return None
                 if left <= 0 or self._is_stopped:
                     return []
@@ -221,6 +237,11 @@ class LiveVideo(Source):
 
     # --- with the lock held
 
+    def _refuse_nothing(self) -> None:
+        if not self._is_stopped and not any(camera.counts["decoded"] for camera in self._cameras):
+            why = "; ".join(f"{camera.name}: {camera.stream.last_error}" for camera in self._cameras)
+            raise SourceError(f"no stream brought a frame: {why}")
+
     def _is_over(self) -> bool:
         return self._is_stopped or all(camera.is_over and camera.slot is None for camera in self._cameras)
 
@@ -232,7 +253,8 @@ class LiveVideo(Source):
     def _take(self, limit: int) -> list[tuple[_Camera, LiveFrame]]:
         """Return frames, one of a stream, of those streams first of which the least is in flight, and then the longest ago."""
         self._drop_late()
-        each = math.ceil(self._limit / max(1, len(self._cameras)))
+        busy = sum(camera.slot is not None or camera.num_inside > 0 for camera in self._cameras)
+        each = math.ceil(self._limit / max(1, busy))
         room = min(limit, self._limit - sum(camera.num_inside for camera in self._cameras))
         ready = [camera for camera in self._cameras if camera.slot is not None and camera.num_inside < each]
         ready.sort(key=lambda camera: (camera.num_inside, camera.given_ns))
@@ -271,7 +293,8 @@ class LiveVideo(Source):
         verdict = None
         image: Payload = b""
         try:
-            image = camera.convert(frame.picture)
+            with camera.converting:
+                image = camera.convert(frame.picture)
         except Exception as error:  # whatever it is, it is this frame's
             size = f"{frame.picture.width} x {frame.picture.height} {frame.picture.format.name}"
             verdict = Outcome(OutcomeKind.REJECTED, f"video.convert: a frame of {size}: {error_text(error)}")
@@ -300,6 +323,7 @@ class _Camera:
     def __init__(self, name: str, convert: Converter) -> None:
         self.name = name
         self.convert = convert
+        self.converting = threading.Lock()
         self.counts: Counter[str] = Counter()
         self.slot: LiveFrame | None = None
         self.num_inside = 0
@@ -319,20 +343,23 @@ def open_address(address: str, *, drain: bool = False) -> LiveVideo:
     Raises:
         SettingsError: If a parameter cannot be understood.
     """
-    place, _, fragment = address.partition("#")
+    place, _, fragment = address.rpartition("#") if "#" in address else (address, "", "")
+    expected = "every=5, fps=2.5, keyframes=yes, size=224x224 or max_age=500ms"
     options: dict[str, Any] = {}
     for part in filter(None, fragment.split("&")):
-        key, _, value = part.partition("=")
+        key, sign, value = part.partition("=")
+        if not sign:  # not shown: it may be the rest of a password
+            raise SettingsError(
+                f"what stands behind # of the address is not understood; expected {expected}, or %23 for the sign"
+            )
         if key not in _READERS:
-            raise unknown_key(key, f"the address {hide_secrets(place)}", _READERS)
+            raise unknown_key(key, f"the address {show_address(place)}", _READERS)
         try:
             options[key] = _READERS[key](value)
         except (ValueError, KeyError):
-            raise SettingsError(
-                f"the address {hide_secrets(place)} has {key}={value}; expected every=5, fps=2.5, keyframes=yes, size=224x224 "
-                "or max_age=500ms"
-            ) from None
-    return LiveVideo(place.removeprefix("live+"), ends=drain, **options)
+            raise SettingsError(f"the address {show_address(place)} has {key}={value}; expected {expected}") from None
+    scheme, sign, rest = place.partition("://")
+    return LiveVideo(f"{scheme.lower().removeprefix('live+')}{sign}{rest}", ends=drain, **options)
 
 
 #: {parameter of an address: what reads its value}.
@@ -342,4 +369,5 @@ _READERS: dict[str, Any] = {
     "keyframes": {"yes": True, "no": False}.__getitem__,
     "size": parse_size,
     "max_age": parse_seconds,
+    "patience": parse_seconds,
 }
