@@ -253,9 +253,12 @@ def _well(facts: Facts, ranked: Sequence[_Scored]) -> _Scored:
     unexplained = next((one for one in facts.candidates if _per_fifth(one) - 1 >= WORTH_GAINING), None)
     if unexplained is not None:
         return _Scored(_without_rule(facts, unexplained), unexplained.gain, 0.0)
-    top = facts.candidates[0] if facts.candidates else None
-    gain = top.gain if top else None
-    found = f"the best, {top.name}, gives x{top.gain:.3f}" if top else "none could be simulated"
+    if not facts.candidates:
+        says = "nothing could be simulated in the time that the diagnosis may take, so what limits is not known"
+        return _Scored(_inconclusive(facts, f"{says}; give it longer with --budget-seconds", None), None, 0.0)
+    top = facts.candidates[0]
+    gain = top.gain
+    found = f"the best, {top.name}, gives x{top.gain:.3f}"
     proposal = Proposal(
         verdict=VerdictClass.HEALTHY,
         stage=None,
@@ -267,7 +270,7 @@ def _well(facts: Facts, ranked: Sequence[_Scored]) -> _Scored:
             line(
                 "largest_gain",
                 found,
-                _per_fifth(top) - 1 if top else None,
+                _per_fifth(top) - 1,
                 WORTH_GAINING,
                 True,
             ),

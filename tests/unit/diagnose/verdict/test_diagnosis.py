@@ -151,9 +151,11 @@ def test_missing_is_never_nought(make_run: MakeRun, decoding: Any) -> None:
 
 
 def test_a_diagnosis_whose_budget_is_used_up_says_what_it_left_out(make_run: MakeRun, decoding: Any) -> None:
-    """There is a verdict all the same, and a list of what was not simulated, in JSON and for readers."""
+    """What limits is not known then, and never called healthy; what was not simulated is listed, in JSON and for readers."""
     found = diagnosis_document(Analysis(make_run(decoding)), budget=Budget(1e-9))
     assert found.candidates == ()
+    assert found.first.verdict is VerdictClass.INCONCLUSIVE
+    assert "--budget-seconds" in found.first.says
     assert "decode 20 % faster" in found.left_out
     assert msgspec.json.decode(msgspec.json.encode(found), type=DiagnosisDocument).left_out == found.left_out
     text = as_text(found)
