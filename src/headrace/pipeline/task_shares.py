@@ -53,6 +53,8 @@ class TaskShares:
         self._first_own = {task: station for task, station in first_own.items() if station is not None}
         self._stations = set(self._first_own.values())
         self._inside: Counter[str] = Counter()
+        self._waiting: Counter[str] = Counter()
+        """Those of them that receivers hold: if they counted, receivers would wait for one another."""
         self._turns = TaskTurns()
         self._lock = threading.Lock()
 
@@ -85,16 +87,24 @@ class TaskShares:
             return True
         with self._lock:
             self._turns.came(task, self._clock.now_ns() / 1e9)
-        while not item.settled:  # it is where a run is given up
-            seconds = self._seconds_away(task)
-            if seconds == 0:
-                return True
-            if seconds is not None and item.job.may_wait:
-                self._give_back(item, seconds)
-                return False
-            before_waiting()
-            time.sleep(_POLL_SECONDS)
-        return False
+            self._waiting[task] += 1
+        is_let_in = False
+        try:
+            while not item.settled:  # it is where a run is given up
+                seconds = self._seconds_away(task)
+                is_let_in = seconds == 0
+                if is_let_in:
+                    return True
+                if seconds is not None and item.job.may_wait:
+                    self._give_back(item, seconds)
+                    return False
+                before_waiting()
+                time.sleep(_POLL_SECONDS)
+            return False
+        finally:
+            if not is_let_in:
+                with self._lock:
+                    self._waiting[task] -= 1
 
     def _give_back(self, item: Item, seconds: float) -> None:
         self.counts["route.turned_away"] = self.counts.get("route.turned_away", 0) + 1
@@ -106,13 +116,16 @@ class TaskShares:
         self._turn_away(item, error, "route")
 
     def _seconds_away(self, task: str) -> float | None:
+        """Return when a job of a task may go in; if that is now (0), it is no longer among those that wait."""
         with self._lock:
             now = self._clock.now_ns() / 1e9
             num_active = self._turns.num_active(now)
             # One task alone may have everything that is in flight; its queue is bounded all the same.
             share = max(1, self._max_in_flight() // num_active) if num_active > 1 else math.inf
             levels = {
-                other: max(station.queue.fill_ratio, (self._inside[other] - (other == task)) / share)
+                other: max(station.queue.fill_ratio, (self._inside[other] - self._waiting[other]) / share)
                 for other, station in self._first_own.items()
             }
-            return self._turns.seconds_away(task, levels, now)
+            seconds = self._turns.seconds_away(task, levels, now)
+            self._waiting[task] -= seconds == 0
+            return seconds

@@ -15,7 +15,7 @@ from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import run as execute
 from headrace.sources.jobs import encode_job
 from headrace.sources.queue_source import QueueSource
-from headrace.testing import MemoryQueue
+from headrace.testing import ListSource, MemoryQueue
 
 
 class Echo(hr.Module):
@@ -73,3 +73,16 @@ def test_tasks_that_are_both_busy_wait_for_each_other(most: int) -> None:
     pipeline = Pipeline(QueueSource(queue, drain=True), modules={"a": Echo(), "b": Echo()}, delivery=delivery)
     execute(pipeline, Plan.from_table({"source": {"wait_seconds": 0.05, "max_in_flight": most}}))
     assert len(delivery.results) == 200
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("receivers", "most"), [(2, 2), (3, 2), (4, 6)])
+def test_receivers_do_not_wait_for_one_another(receivers: int, most: int) -> None:
+    """What they hold and have not let in takes no share: else each of two that hold jobs of one task waits for the other."""
+    tasks = ["ab"[number // 7 % 2] for number in range(40)]
+    source = ListSource([b"x"] * len(tasks), tasks=tasks)
+    delivery = Collect()
+    pipeline = Pipeline(source, modules={"a": Echo(), "b": Echo()}, delivery=delivery)
+    limits = {"receivers": receivers, "max_in_flight": most, "receive_batch": 1, "wait_seconds": 0.05}
+    execute(pipeline, Plan.from_table({"source": limits}))
+    assert len(delivery.results) == 40
