@@ -20,6 +20,8 @@ from headrace.runs.training_phases import Phase
 
 #: What costs less of the training's time than this is not worth work.
 WORTH_WORK = 0.05
+#: So much of a run that did go to something is named, whether or not another run would have it, too.
+_PLAIN_SHARE = 0.2
 #: Blocks of steps whose means are compared, and Student's t of them: 95 %, one side, 9 degrees of freedom.
 _BLOCKS, _ONE_SIDED = 10, 1.833
 
@@ -46,6 +48,11 @@ class Cost:
     """False: without it other parts would be faster too, by nobody knows how much."""
 
     @property
+    def is_sure(self) -> bool:
+        """Whether other such runs have it, too; False: it came in a few steps, or its size varies."""
+        return self.least is None or self.least >= self.worth
+
+    @property
     def gain(self) -> float | None:
         """Throughput without it over that of the run, at most; None: not known."""
         return 1.0 / (1.0 - min(self.share, 0.99)) if self.share and self.is_bounded else None
@@ -57,11 +64,12 @@ class Cost:
             confidence: How sure it is.
             more: A further sentence.
         """
+        seldom = "" if self.is_sure else "it came in a few bursts, so record a longer run to see how often they come"
         return Finding(
             verdict=self.verdict,
             stage=self.stage,
             cause=self.cause,
-            says=f"{self.says}; {more}" if more else self.says,
+            says="; ".join(filter(None, (self.says, seldom, more))),
             rule=self.rule,
             confidence=confidence,
             gain=self.gain,
@@ -192,6 +200,11 @@ class View:
 
 
 def costs_worth(costs: Sequence[Cost | None]) -> list[Cost]:
-    """Return those that are worth work, the largest first."""
-    worth = [one for one in costs if one is not None and (one.share if one.least is None else one.least) >= one.worth]
+    """Return those that are worth work, the largest first: surely, or because so much of this run went to them."""
+    worth = [one for one in costs_possible(costs) if one.is_sure or one.share >= _PLAIN_SHARE]
     return sorted(worth, key=lambda one: -one.share)
+
+
+def costs_possible(costs: Sequence[Cost | None]) -> list[Cost]:
+    """Return those that were worth work in this run."""
+    return [one for one in costs if one is not None and one.share >= one.worth]

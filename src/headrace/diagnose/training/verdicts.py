@@ -7,9 +7,11 @@ worth work. Of several ranks the one that is slowest by its own work stands for 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.base.formatting import pluralize, quote_arg
 from headrace.base.units import format_duration
-from headrace.diagnose.training.cost import WORTH_WORK, Cost, View, costs_worth, fact
+from headrace.diagnose.training.cost import WORTH_WORK, Cost, View, costs_possible, costs_worth, fact
 from headrace.diagnose.training.device_costs import device_costs, healthy_device, note_of_queue
 from headrace.diagnose.training.loading_costs import (
     epoch_starts,
@@ -93,9 +95,13 @@ def _fewest(document: TrainingDocument) -> int:
 
 def find_costs(analysis: TrainingAnalysis, view: View) -> list[Cost]:
     """Return what costs time and is worth work, the largest first."""
+    return costs_worth(_all_costs(analysis, view))
+
+
+def _all_costs(analysis: TrainingAnalysis, view: View) -> Sequence[Cost | None]:
     if view.device is not None:
-        return costs_worth(device_costs(view, view.device, analysis.document.together.judged))
-    found = [
+        return device_costs(view, view.device, analysis.document.together.judged)
+    return [
         waiting(view),
         epoch_starts(view),
         preparing(view),
@@ -107,7 +113,6 @@ def find_costs(analysis: TrainingAnalysis, view: View) -> list[Cost]:
         uneven_shards(analysis.ranks),
         waiting_for_ranks(analysis.document.together.judged) if analysis.document.together.judged is not None else None,
     ]
-    return costs_worth(found)
 
 
 def _view(analysis: TrainingAnalysis) -> View:
@@ -120,7 +125,8 @@ def _decide(analysis: TrainingAnalysis, view: View, duplicated: Cost | None) -> 
     if duplicated is not None:
         costs.insert(0, duplicated)
     if not costs:
-        return _document(analysis, _healthy(view), bounds=_bounds(view), warnings=_notes(analysis, view))
+        doubtful = costs_possible(_all_costs(analysis, view))
+        return _document(analysis, _healthy(view, doubtful), bounds=_bounds(view), warnings=_notes(analysis, view))
     first, *others = costs
     more, confidence = "", _confidence(view, first, others)
     if others and first.share and others[0].share >= _ALIKE * first.share:
@@ -142,7 +148,7 @@ def _confidence(view: View, first: Cost, others: list[Cost]) -> Confidence:
     return "high" if not doubts else "medium" if doubts == 1 else "low"
 
 
-def _healthy(view: View) -> Finding:
+def _healthy(view: View, doubtful: Sequence[Cost]) -> Finding:
     if view.device is not None:
         return healthy_device(view, view.device)
     step = view.step_seconds
@@ -153,14 +159,20 @@ def _healthy(view: View) -> Finding:
     ]
     if loading is not None and loading.busy_share is not None:
         lines.append(fact("busy", f"loader workers are busy {loading.busy_share:.0%} of the time", loading.busy_share))
+    ends = f"and nothing else costs {WORTH_WORK:.0%}; good enough, stop here"
+    if doubtful:
+        most = max(doubtful, key=lambda one: one.share)
+        ends = (
+            f"and nothing else surely costs {WORTH_WORK:.0%}; {most.share:.0%} of this run went to a few bursts ({most.says}): "
+            "record a longer run to see whether they come again"
+        )
     return Finding(
         verdict=VerdictClass.HEALTHY,
         stage=None,
         cause="",
-        says=f"the model is what takes time: forward and backward are {model / step:.0%} of the step, and nothing else costs "
-        f"{WORTH_WORK:.0%}; good enough, stop here",
+        says=f"the model is what takes time: forward and backward are {model / step:.0%} of the step, {ends}",
         rule=f"nothing besides forward and backward costs {WORTH_WORK:.0%} of the training's time",
-        confidence="high" if view.num_plain >= _MANY_STEPS else "medium",
+        confidence="low" if doubtful else "high" if view.num_plain >= _MANY_STEPS else "medium",
         gain=None,
         evidence=tuple(lines),
         remedies=(

@@ -190,7 +190,20 @@ def test_a_cost_that_may_be_chance_is_not_named(tmp_path: Path) -> None:
     run = MadeRun(tmp_path / "run")
     for index in range(80):
         run.stretch(MODEL | ({Phase.AFTER: 35.0} if index in (40, 41) else {}))
-    assert diagnose(run).first.verdict == "HEALTHY"
+    found = diagnose(run).first
+    assert (found.verdict, found.confidence) == ("HEALTHY", "low")
+    assert "9% of this run went to a few bursts" in found.says
+
+
+@pytest.mark.parametrize("every", [20, 50])
+def test_bursts_that_take_much_of_the_run_are_named(tmp_path: Path, every: int) -> None:
+    """A shard that is read each so many steps: few blocks have one, and a third of the time went to them."""
+    run = MadeRun(tmp_path / "run")
+    for index in range(3 * every):
+        run.stretch(MODEL | {Phase.WAIT: 5.0 * every if index % every == every // 2 else 0.1})
+    found = diagnose(run).first
+    assert found.verdict == "LOADING"
+    assert "it came in a few bursts" in found.says
 
 
 @pytest.mark.parametrize(("others", "verdict"), [(0.1, "OVERSUBSCRIPTION"), (1.2, "NEIGHBOUR")])
