@@ -167,7 +167,7 @@ def test_streams_share_what_the_pipeline_does(tmp_path: Path, sender: Callable[.
             job.settle(DELIVERED)
     source.close()
     balance(source)
-    assert given["fast"] <= given["slow"] + 6  # those that came before the slow one was there
+    assert given["fast"] <= 2 * given["slow"] + 6  # five times as many, else; and some before the slow one was there
 
 
 def test_a_frame_that_is_too_old_reaches_nothing(tmp_path: Path, sender: Callable[..., Sender]) -> None:
@@ -179,7 +179,7 @@ def test_a_frame_that_is_too_old_reaches_nothing(tmp_path: Path, sender: Callabl
         time.sleep(0.01)
     time.sleep(0.25)
     assert source.receive(10, 0.0) == []
-    assert balance(source)["dropped_late"] == 1
+    assert balance(source)["dropped_late"] >= 1
     source.close()
     camera = sender(clip(tmp_path / "b.ts", 50), pieces=50, pause=0.02)
     source = hr.live_video({"gate": camera.address}, max_age=0.2, ends=True)
@@ -197,12 +197,12 @@ def test_a_stream_that_breaks_off_comes_back(tmp_path: Path, sender: Callable[..
     source = hr.live_video({"gate": camera.address})
     source.open(SourcePlan())
     threads = threading.active_count()
-    jobs = take(source, lambda: camera.num_connections >= 4)
-    assert threading.active_count() <= threads + 2  # the sender's own
+    jobs = take(source, lambda: camera.num_connections >= 8)
+    assert threading.active_count() <= threads + 4  # the sender has one for each that it has not closed yet
     source.close()
     numbers = [job.sequence for job in jobs]
     assert numbers == sorted(set(numbers))
-    assert source.notes()["video.lost"] >= 3
+    assert source.notes()["video.lost"] >= 7
     balance(source)
 
 
