@@ -6,11 +6,15 @@ anybody: however they are damaged, the caller has one error to explain.
 
 from __future__ import annotations
 
+import threading
 from typing import Any, TypeVar
 
 import msgspec
 
 _Document = TypeVar("_Document")
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_building = threading.Lock()
 
 
 def plain(value: Any) -> Any:
@@ -54,7 +58,7 @@ def encode_document(document: Any, *, indent: bool = False, or_text: bool = Fals
 
 
 def decode_document(content: bytes | str, kind: type[_Document]) -> _Document:
-    """Return the document that JSON holds. Not for threads at work: build a `msgspec.json.Decoder` when the module is imported.
+    """Return the document that JSON holds; from any thread.
 
     Args:
         content: Of anybody's making.
@@ -64,6 +68,28 @@ def decode_document(content: bytes | str, kind: type[_Document]) -> _Document:
         msgspec.DecodeError: If it is no such document: broken, of another form, no UTF-8, or nested too deeply.
     """
     try:
-        return msgspec.json.decode(content, type=kind)
+        return _find_decoder(kind).decode(content)
     except (UnicodeError, RecursionError) as error:
         raise msgspec.DecodeError(str(error)) from error
+
+
+def convert_document(value: Any, kind: type[_Document]) -> _Document:
+    """Return a part of a document that was read as dicts and lists, as its type; from any thread.
+
+    Raises:
+        msgspec.ValidationError: If it has another form.
+    """
+    _find_decoder(kind)  # msgspec knows the type from then on
+    return msgspec.convert(value, kind)
+
+
+def _find_decoder(kind: type[_Document]) -> msgspec.json.Decoder[_Document]:
+    """Return the decoder of a type, built by one thread at a time.
+
+    Where two threads first meet a type together, msgspec 0.22 lets one use what the other has half built: the process dies.
+    """
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        with _building:
+            decoder = _decoders.setdefault(kind, msgspec.json.Decoder(kind))
+    return decoder

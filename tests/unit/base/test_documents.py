@@ -6,6 +6,8 @@ import ast
 import dataclasses
 import importlib
 import pkgutil
+import subprocess
+import sys
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -102,3 +104,36 @@ def test_no_document_is_written_past_the_converter() -> None:
         if isinstance(node, ast.Attribute) and ast.unparse(node) in ("msgspec.json.encode", "msgspec.json.Encoder")
     }
     assert found <= _NO_DOCUMENTS
+
+
+_FIRST_USE = """
+import sys, threading
+import msgspec
+from headrace.base.documents import convert_document, decode_document
+
+sys.setswitchinterval(1e-6)
+for number in range(10):
+    Inner = msgspec.defstruct("Inner", [(f"a{i}", "int | None", None) for i in range(30)], module=__name__)
+    kind = msgspec.defstruct("Kind", [(f"f{i}", list[Inner], []) for i in range(40)], module=__name__)
+    start, found = threading.Barrier(8), []
+
+    def read(index):
+        start.wait()
+        if index % 2:
+            found.append(decode_document(b'{"f39": [{"a29": 1}]}', kind).f39[0].a29)
+        else:
+            found.append(convert_document({"f39": [{"a29": 1}]}, kind).f39[0].a29)
+
+    threads = [threading.Thread(target=read, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [1] * 8, found
+"""
+
+
+def test_threads_may_read_a_type_for_the_first_time_together() -> None:
+    """Threads that read the first documents of a type at the same moment do not crash the process, as msgspec alone does."""
+    done = subprocess.run([sys.executable, "-c", _FIRST_USE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from headrace.base.documents import convert_document
 from headrace.diagnose.training.steps import Array
 from headrace.runs.formats.training import TrainingProcess
 from headrace.runs.formats.training_memory import MemoryProfile, MemoryRecord
@@ -51,7 +52,7 @@ def memory_profile(about: TrainingProcess | None, limit_bytes: int | None) -> Me
 def read_record(about: TrainingProcess) -> MemoryRecord | None:
     """Return the samples; None where there are none, or where columns differ in length."""
     try:
-        record = msgspec.convert(about.details.get("memory"), MemoryRecord)
+        record = convert_document(about.details.get("memory"), MemoryRecord)
     except (msgspec.ValidationError, AttributeError):
         return None
     columns: list[Sequence[object]] = [

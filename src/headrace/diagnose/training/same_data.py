@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from headrace.base.documents import convert_document
 from headrace.runs.formats.training import FirstBatches, TrainingProcess
 from headrace.runs.formats.training_ranks import Same, SameData
 
@@ -76,6 +77,6 @@ def _epoch(batches: FirstBatches, epoch: int) -> Sequence[Sequence[str]]:
 
 def _first_batches(process: TrainingProcess) -> list[FirstBatches]:
     try:
-        return msgspec.convert(process.details.get("batches", []), list[FirstBatches])
+        return convert_document(process.details.get("batches", []), list[FirstBatches])
     except msgspec.ValidationError:  # a file that another program wrote
         return []

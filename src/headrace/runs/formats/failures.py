@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.base.documents import convert_document
 from headrace.base.error_origin import Origin
 
 
@@ -34,7 +35,7 @@ class _Summary(msgspec.Struct, frozen=True):
 def failures_of(summary: Any) -> list[FailureReason]:
     """Return what failed, the most frequent first; nothing where a folder's summary says nothing that can be understood."""
     try:
-        found = msgspec.convert(summary, _Summary).reasons
+        found = convert_document(summary, _Summary).reasons
     except msgspec.ValidationError:
         return []
     return sorted(found, key=lambda reason: -reason.num_deliveries)

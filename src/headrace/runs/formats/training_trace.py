@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from headrace.base.documents import convert_document
+
 #: Key of the record in `TrainingProcess.details`.
 TRACE = "trace"
 
@@ -108,6 +110,6 @@ def trace_record(details: dict[str, Any]) -> TraceRecord | None:
     if TRACE not in details:
         return None
     try:
-        return msgspec.convert(details[TRACE], TraceRecord)
+        return convert_document(details[TRACE], TraceRecord)
     except msgspec.ValidationError:
         return None
