@@ -84,7 +84,7 @@ def find_hardware(root: Path = Path("/")) -> Hardware:
         root: Where `proc` and `sys` are mounted.
     """
     proc, cgroup = root / "proc", root / "sys/fs/cgroup"
-    groups = _control_groups(cgroup, proc / "self/cgroup")
+    groups = _control_groups(cgroup, _text(proc / "self/cgroup"))
     limits = [limit for group in groups if (limit := _memory_limit(group)) is not None]
     total, cpu = _meminfo_total(_text(proc / "meminfo")), _first_cpu(_text(proc / "cpuinfo"))
     flags = cpu_flags(root)
@@ -162,6 +162,10 @@ def _meminfo_total(meminfo: str) -> int | None:
     return None
 
 
+#: Of version 2, and of version 1.
+_QUOTA_FILES = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+
+
 def cpu_quota(cgroup: Path, membership: Path = Path("/proc/self/cgroup")) -> float | None:
     """Return how many cores' worth of time this process may use, or None without a limit.
 
@@ -172,17 +176,40 @@ def cpu_quota(cgroup: Path, membership: Path = Path("/proc/self/cgroup")) -> flo
     References:
         Linux kernel documentation: cgroup-v2 `cpu.max`; cgroup-v1 `cpu.cfs_quota_us` and `cpu.cfs_period_us`.
     """
-    quotas = [_cpu_quota(group) for group in _control_groups(cgroup, membership)]
-    return min((quota for quota in quotas if quota is not None), default=None)
+    return CpuQuota(cgroup, membership).read()
 
 
-def _control_groups(base: Path, membership: Path) -> list[Path]:
+class CpuQuota:
+    """Reads the same again and again: most control groups have no file that tells, and to look for them costs most.
+
+    Args:
+        cgroup: As `cpu_quota` takes it.
+        membership: As `cpu_quota` takes it.
+    """
+
+    def __init__(self, cgroup: Path, membership: Path = Path("/proc/self/cgroup")) -> None:
+        self._cgroup, self._membership = cgroup, membership
+        self._groups_of = ""
+        self._groups: list[Path] = []
+
+    def read(self) -> float | None:
+        """Return how many cores' worth of time this process may use now, or None without a limit."""
+        memberships = _text(self._membership)
+        if memberships != self._groups_of or not memberships:
+            self._groups_of = memberships
+            groups = _control_groups(self._cgroup, memberships)
+            self._groups = [group for group in groups if any((group / name).exists() for name in _QUOTA_FILES)]
+        quotas = [quota for group in self._groups if (quota := _cpu_quota(group)) is not None]
+        return min(quotas, default=None)
+
+
+def _control_groups(base: Path, memberships: str) -> list[Path]:
     """Return the folders of this process's control group and its parents (version 2), and of version 1's controllers.
 
     Every level counts: a limit on a parent binds its children. Inside a container the own group is usually the root.
     """
     groups = [base, base / "cpu", base / "memory"]
-    for line in _text(membership).splitlines():
+    for line in memberships.splitlines():
         _, _, place = line.partition(":")
         controllers, _, path = place.partition(":")
         names = [name for name in controllers.split(",") if name in ("cpu", "memory")] if controllers else [""]
@@ -191,13 +218,14 @@ def _control_groups(base: Path, membership: Path) -> list[Path]:
             for part in path.strip("/").split("/"):
                 folder = folder / part
                 groups.append(folder)
-    return groups
+    return list(dict.fromkeys(groups))
 
 
 def _cpu_quota(group: Path) -> float | None:
-    quota, _, period = _text(group / "cpu.max").strip().partition(" ")
+    whole, *parts = _QUOTA_FILES
+    quota, _, period = _text(group / whole).strip().partition(" ")
     if not quota:
-        quota, period = _text(group / "cpu.cfs_quota_us").strip(), _text(group / "cpu.cfs_period_us").strip()
+        quota, period = (_text(group / name).strip() for name in parts)
     try:
         cores = int(quota) / int(period)
     except (ValueError, ZeroDivisionError):  # "max", no such file, or nonsense

@@ -20,7 +20,7 @@ from headrace.profiler.sampler.machine import MachineReader
 from headrace.profiler.sampler.messages import ThreadPlace
 from headrace.profiler.sampler.processes import Processes
 from headrace.profiler.sampler.thread_states import ThreadStates
-from headrace.runs.hardware import cpu_quota
+from headrace.runs.hardware import CpuQuota
 
 #: Cores one by one and network cards without traffic would be half of what is written, and nothing is concluded from them.
 _LEFT_OUT = "cpu"
@@ -39,6 +39,7 @@ class Readings:
         self._run = run
         self._machine = MachineReader(os.getpid())
         self._processes = Processes(root, -1)
+        self._quota = CpuQuota(_CGROUP)
         self._collector = CollectorClock()
         self.not_measured: dict[str, str] = {}
 
@@ -72,7 +73,7 @@ class Readings:
         if busy is not None and own is not None:
             measured["machine"]["other_cpu_cores"] = max(0.0, busy - own)
         measured["machine"]["usable_cores"] = float(len(os.sched_getaffinity(os.getpid())))
-        measured["machine"]["quota_cores"] = cpu_quota(_CGROUP)
+        measured["machine"]["quota_cores"] = self._quota.read()
         return measured
 
     def _read_run(self, _: float) -> dict[str, dict[str, float | None]]:
