@@ -50,6 +50,8 @@ _ABOUT = "planted.json"
 _LAST = "deliver"
 #: A job takes 65 ms where nothing disturbs it; times that a run is tried until it is not much slower.
 _MOST_USUAL_SECONDS, _MOST_TRIES = 0.12, 3
+#: A sleep that ends so late says that this program, and with it the run, was stopped for a while.
+_MOST_LATE_SECONDS = 1.0
 #: Runs at the same time where nothing is done to the cores: each takes a third of one.
 _AT_ONCE = 2
 
@@ -68,7 +70,7 @@ def plant(planted: Planted, kept: Path, seed: int, seconds: float = SECONDS) -> 
 
 
 def _plant_once(planted: Planted, kept: Path, seed: int, seconds: float) -> float:
-    """Plant it; return the median latency before, in seconds."""
+    """Plant it; return the median latency before, in seconds; infinity where the machine stood still."""
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
     knobs = planted.draw(seed)
@@ -88,7 +90,8 @@ def _plant_once(planted: Planted, kept: Path, seed: int, seconds: float) -> floa
     remove_recording(folder)
     about = {"name": planted.name, "knobs": knobs, "seed": seed, "foreign_cores": round(window.foreign_cores, 2)}
     (kept / _ABOUT).write_text(json.dumps(about))
-    return _measure_latency(read_recording(kept), changed_ns)
+    stood_still = window.seconds > seconds + _MOST_LATE_SECONDS
+    return math.inf if stood_still else _measure_latency(read_recording(kept), changed_ns)
 
 
 def _measure_latency(recording: Recording, until_ns: int) -> float:
