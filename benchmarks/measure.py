@@ -358,8 +358,8 @@ def run_benchmark(
 
 
 def result_path(theme: str) -> Path:
-    """Return where today's result of a theme on this machine stands, or will."""
-    return RESULTS / f"{theme}_{hardware_slug()}_{datetime.now(UTC):%Y%m%d}.md"
+    """Return where today's result of a theme on this machine stands, or will; `train.batch` begins `train_batch_`."""
+    return RESULTS / f"{theme.replace('.', '_')}_{hardware_slug()}_{datetime.now(UTC):%Y%m%d}.md"
 
 
 def write_result(theme: str, text: str, data: object) -> Path:
