@@ -14,8 +14,8 @@ and all between, for plain PyTorch loops and for what is built on them. Recordin
 Steps that differ (first of an epoch, compiled again) and validation are kept apart.
 
 Ctrl-C reaches the script as usual; what was measured is kept. A second Ctrl-C ends a script that goes on. If headrace itself
-is killed, the script gets SIGTERM. What headrace says goes to stderr. The exit status is the
-script's own, or 1 if it ended well and no step was seen.
+is killed, the script gets SIGTERM, and SIGKILL if it still runs after 30 seconds. What headrace says goes to stderr. The exit
+status is the script's own, or 1 if it ended well and no step was seen.
 """
 
 from __future__ import annotations

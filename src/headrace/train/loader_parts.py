@@ -257,11 +257,12 @@ _HEAP_TYPE = 1 << 9
 
 @functools.cache
 def _asks_who(kind: type) -> bool:
-    """Return whether methods of a data set ask if its transform *is* another object than None, True or False."""
-    methods = [
-        value for owner in kind.__mro__ for value in vars(owner).values() if isinstance(value, types.FunctionType)
+    """Return whether a data set, or a function beside it, asks if its transform *is* an object that is no constant."""
+    places: list[Any] = [*kind.__mro__, *(sys.modules.get(owner.__module__) for owner in kind.__mro__)]
+    functions = [
+        value for place in places if place for value in vars(place).values() if isinstance(value, types.FunctionType)
     ]
-    return any(_compares_transform(one) for one in methods if set(_TRANSFORMS) & set(one.__code__.co_names))
+    return any(_compares_transform(one) for one in functions if set(_TRANSFORMS) & set(one.__code__.co_names))
 
 
 def _compares_transform(method: types.FunctionType) -> bool:

@@ -1,13 +1,14 @@
 """Runs a program as if nobody had started it for the user: same streams, same terminal, signals passed on, its own exit status.
 
 How this works: the caller's thread blocks the signals that end or inform programs, spawns the program with the mask as it was,
-and takes signals one by one until the program has ended. The terminal sends Ctrl-C to all of its foreground processes, so the
-program has that already; what somebody sent to this process alone is sent on. If this process is killed, the kernel sends the
-program SIGTERM: it would train on, and nobody would know. A second Ctrl-C is for a program that does not end: it is killed.
+and takes signals one by one until the program has ended. What a terminal (Ctrl-C), `timeout` or a batch system sends to the
+whole process group the program has already, which `Lookout` knows; what somebody sent to this process alone is sent on. If
+this process is killed, the kernel sends the program SIGTERM, and one that goes on is killed: it would train on, and nobody
+would know. A second Ctrl-C is for a program that does not end: it is killed.
 
 Other threads of this process (NumPy's) do not block these signals, and may be given one while the caller's thread does not wait
 for it. So each has a handler meanwhile: it would end this process otherwise. What such a handler saw is passed on within a
-second; who sent it is not known then, so what terminals send is taken for theirs.
+second.
 """
 
 from __future__ import annotations
@@ -24,14 +25,13 @@ from typing import Any
 
 from headrace.base.errors import SettingsError
 from headrace.base.parent_death import die_with_parent
+from headrace.train.lookout import Lookout
 
 #: Passed on, or seen by both. SIGKILL and SIGSTOP cannot be; SIGTSTP and SIGCONT do to both what they are for.
 _TAKEN = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH),
     signal.SIGCHLD,
 )
-#: Sent by terminals, to the whole foreground group.
-_OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
 #: `si_code` of a signal that the kernel made: of a terminal, which sends it to the whole foreground group.
 _SI_KERNEL = 0x80
 #: Seconds between two looks at the program, should its SIGCHLD be lost.
@@ -81,12 +81,15 @@ def run_program(argv: Sequence[str], environment: Mapping[str, str], *, stdout: 
     elsewhere: list[int] = []
     handlers = _handle(elsewhere)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
+    lookout = Lookout([one for one in _TAKEN if one != signal.SIGCHLD])
     try:
         process = _start(argv, environment, stdout, _beginning(os.getpid(), before))
-        code, was_asked = _attend(process.pid, elsewhere)
+        lookout.follow(process.pid)
+        code, was_asked = _attend(process.pid, elsewhere, lookout)
         process.returncode = code  # it was waited for here
         _drop_pending()
     finally:
+        lookout.close()
         for number, handler in handlers.items():
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -162,29 +165,30 @@ def _handle(elsewhere: list[int]) -> dict[int, Any]:
     return before
 
 
-def _attend(process: int, elsewhere: list[int]) -> tuple[int, bool]:
+def _attend(process: int, elsewhere: list[int], lookout: Lookout) -> tuple[int, bool]:
     """Pass signals on until the program has ended; return its exit code (negative: a signal) and whether it was asked to.
 
     Args:
         process: Of the program.
         elsewhere: Signals that another thread of this process was given; taken from here.
+        lookout: Knows what the program was sent too.
     """
-    was_asked = False
-    interrupts, deadline = 0, float("inf")
+    was_asked, deadline = False, float("inf")
+    interrupts = [0, 0]  # to this process alone, and to all: `timeout` sends one of each, and means one
 
-    def pass_on(number: int, *, has_it: bool) -> None:
-        nonlocal was_asked, interrupts, deadline
+    def pass_on(number: int, *, is_of_kernel: bool = False) -> None:
+        nonlocal was_asked, deadline
+        has_it = lookout.saw(number) or is_of_kernel
         was_asked |= number in (signal.SIGINT, signal.SIGTERM)
-        interrupts += number == signal.SIGINT
-        if interrupts == 2:
+        interrupts[has_it] += number == signal.SIGINT
+        if max(interrupts) == 2:
             deadline = min(deadline, time.monotonic() + _GRACE_SECONDS)
         if not has_it:
             os.kill(process, number)
 
     while True:
         while elsewhere:
-            number = elsewhere.pop(0)
-            pass_on(number, has_it=number in _OF_TERMINALS)
+            pass_on(elsewhere.pop(0))
         if time.monotonic() >= deadline:
             deadline = float("inf")
             os.kill(process, signal.SIGKILL)
@@ -193,7 +197,7 @@ def _attend(process: int, elsewhere: list[int]) -> tuple[int, bool]:
             return os.waitstatus_to_exitcode(status), was_asked
         came = signal.sigtimedwait(_TAKEN, max(0.0, min(_LOOK_SECONDS, deadline - time.monotonic())))
         if came is not None and came.si_signo != signal.SIGCHLD:
-            pass_on(came.si_signo, has_it=came.si_code == _SI_KERNEL)
+            pass_on(came.si_signo, is_of_kernel=came.si_code == _SI_KERNEL)
 
 
 def _drop_pending() -> None:

@@ -118,7 +118,9 @@ class OwnTime:
     """What recording takes of the training thread, counted while it goes on.
 
     A stretch is ended, and the cost of a batch noted, while the thread waits for a batch: that is measured each time. Of the
-    other marks the one behind each batch is, and stands for them. What PyTorch takes to call a hook is not in it.
+    other marks the one behind each batch is, and stands for them. What PyTorch takes to call a hook is not in it. Reading the
+    thread's CPU time would cost as much as a mark, so wall time is read: where the core was somebody else's, it counts up to
+    `MOST_OWN_NS`.
 
     Attributes:
         wait_ns: Within waits for batches.
@@ -135,8 +137,12 @@ class OwnTime:
     def note_batch(self, noted_ns: int, mark_ns: int) -> None:
         """A batch came: what noting its cost took, and the mark behind it."""
         self.num_batches += 1
-        self.wait_ns += noted_ns
-        self.mark_ns += mark_ns
+        self.wait_ns += min(noted_ns, MOST_OWN_NS)
+        self.mark_ns += min(mark_ns, MOST_OWN_NS)
+
+    def note_wait(self, taken_ns: int) -> None:
+        """The end of a stretch took so long, when a batch was asked for."""
+        self.wait_ns += min(taken_ns, MOST_OWN_NS)
 
     def describe(self) -> dict[str, float]:
         """Return seconds of the training thread: in all, and within each wait for a batch."""
@@ -149,6 +155,8 @@ class OwnTime:
         }
 
 
+#: A mark and the noting of a batch take microseconds; what takes longer than this waited for a core.
+MOST_OWN_NS = 1_000_000
 #: Batches learnt from without any update ever seen: whoever accumulates more has an optimizer that nobody can see.
 MOST_ACCUMULATED = 256
 #: Backward passes without a forward pass before them, until it is said that forward passes are not measured.
@@ -300,7 +308,7 @@ class Recorder:
         self._num_wanted += 1
         self._is_epoch_start |= self._is_new_epoch
         self._is_new_epoch = False
-        self.own.wait_ns += _now() - self._marks[-1][2][0]
+        self.own.note_wait(_now() - self._marks[-1][2][0])
 
     def batch_came(self, samples: int, load: LoadedBatch | None = None) -> None:
         """The loader gave a batch of so many samples; 0: not known.

@@ -186,9 +186,27 @@ class Asking(Augmented):
         return transform(value) if transform is _compute and _compute is self.transform else -value
 
 
-def test_a_transform_is_the_object_that_it_was(tmp_path: Path) -> None:
+#: A data set that has a function beside it ask that; in a module of its own, since it would count for all in this one.
+_BESIDE = """
+class Dataset(Augmented):
+    def __getitem__(self, index):
+        value = torch.tensor([index])
+        return self.transform(value) if is_own(self) else -value
+
+def is_own(dataset):
+    return dataset.transform is _compute
+"""
+
+
+@pytest.mark.parametrize("place", ["in the data set", "beside it"])
+def test_a_transform_is_the_object_that_it_was(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a data set asks for that, it is left alone, and what it costs is part of the items."""
-    work = _record(DataLoader(Asking(_compute), 4), tmp_path / "run").work
+    module = types.ModuleType("asks_beside")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    vars(module).update(Augmented=Augmented, torch=torch, _compute=_compute)
+    exec(_BESIDE, vars(module))
+    kind = Asking if place == "in the data set" else module.Dataset
+    work = _record(DataLoader(kind(_compute), 4), tmp_path / "run").work
     assert LoaderWork.AUGMENT not in work
     assert (work[LoaderWork.ITEMS].cpu >= 4 * _CPU_SECONDS).all()
 

@@ -9,7 +9,7 @@ import pytest
 from headrace.base.records import Span
 from headrace.runs.training_phases import WHOLE, Kind, Phase, Stretch
 from headrace.train import recorder as recorder_module
-from headrace.train.recorder import METERED_FIRST, Recorder
+from headrace.train.recorder import METERED_FIRST, MOST_OWN_NS, OwnTime, Recorder
 
 
 class Kept:
@@ -311,3 +311,14 @@ def test_batches_that_nobody_learns_from_are_no_step() -> None:
     kept.recorder.close()
     steps = [spans[0] for spans in kept.stretches if spans[0].unit == Stretch.STEP]
     assert [one.batch_size for one in steps] == [4, 4]
+
+
+def test_a_core_that_others_had_is_no_recording() -> None:
+    """Of a mark in which this process waited for a core a millisecond counts; the others are taken for marks like it."""
+    own = OwnTime()
+    own.note_batch(20_000, 5_000)
+    own.num_marks = 4
+    assert own.describe() == {"thread_seconds": 40e-6, "wait_seconds": 20e-6}
+    own.note_batch(10**9, 10**9)
+    own.note_wait(10**9)
+    assert own.describe()["wait_seconds"] == (20_000 + 2 * MOST_OWN_NS) / 2e9
