@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.base.formatting import pluralize
 from headrace.report.charts import Chart, horizontal_bars, over_time
 from headrace.report.frame import make_page
 from headrace.report.markup import DASH, Html, bullets, note, sentence, table, tag
@@ -169,7 +170,8 @@ def _course(rank: RankProfile) -> Section | None:
         del lines["longest step"]
     chart = over_time("course", "Steps over time", lines, unit, until=until)
     says = (
-        f"Each point is {max(one.steps for one in rank.course):,} steps; all steps are here, also those that are apart."
+        f"Each point is {pluralize(max(one.steps for one in rank.course), 'step')}; all steps are here, also those that are "
+        "apart."
     )
     return Section(anchor="course", title="Over time", parts=[chart.element(), note(says)], charts=[chart])
 
