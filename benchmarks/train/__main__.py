@@ -6,7 +6,8 @@
 `identity`: whether phases add up to steps, in eight loops. `cost_us`: CPU time of the training thread for each step. Only if
 they are named: `diagnosis`, whether faults are named; `workers`, what loading costs; `scaling`, whether several ranks are
 predicted from one; `batch`, whether searches for batch sizes survive, mistakes in accumulating are named, and checkpoints cost
-what was predicted. A part is a module of this folder with `run(*, quick) -> values that JSON knows`, named in `PARTS`.
+what was predicted; `tokeniser`, whether a slow one is named, and what a fast one brings. A part is a module of this folder with
+`run(*, quick) -> values that JSON knows`, named in `PARTS`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import json
 
 from headrace.cli.terminal import as_json
 
-PARTS = ("identity", "cost_us", "diagnosis", "workers", "scaling", "batch")
+PARTS = ("identity", "cost_us", "diagnosis", "workers", "scaling", "batch", "tokeniser")
 #: Without `--only`.
 _USUAL = PARTS[:2]
 

@@ -53,8 +53,8 @@ def compute(seconds: float) -> None:
 
 
 def _picture() -> bytes:
-    file = io.BytesIO()
-    Image.linear_gradient("L").resize((64, 64)).convert("RGB").save(file, "JPEG")
+    file = io.BytesIO()  # of a size that is more work to decode than to open
+    Image.linear_gradient("L").resize((224, 224)).convert("RGB").save(file, "JPEG")
     return file.getvalue()
 
 

@@ -35,10 +35,10 @@ def run(quick: bool) -> dict[str, Any]:
     """Return what was predicted and measured.
 
     Args:
-        quick: One job on 1 and 2 ranks, one round, and no throttled link.
+        quick: One job, one round of fewer steps, and no throttled link.
     """
     jobs = {"exchanges": JOBS["exchanges"]} if quick else JOBS
-    ranks, rounds, steps = ("1,2", 1, 16) if quick else ("1,2,4", 3, 40)
+    ranks, rounds, steps = "1,2,4", *((1, 24) if quick else (3, 40))
     with tempfile.TemporaryDirectory(prefix="scaling-") as name:
         folder = Path(name)
         found = {
