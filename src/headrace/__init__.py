@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from headrace.sources.shards import Shards as shards
     from headrace.sources.urls import UrlList as urls
     from headrace.sources.video import Video as video
-    from headrace.stages import images
+    from headrace.stages import images, temporal
     from headrace.stages.decode import DecodeStage as decode
     from headrace.stages.decode import ResizeStage as resize
     from headrace.stages.emulated import emulated
@@ -128,6 +128,7 @@ _WHERE = {
     "run": "headrace.pipeline.execute",
     "shards": "headrace.sources.shards:Shards",
     "stage": "headrace.stages.stage",
+    "temporal": "headrace.stages.temporal:",
     "urls": "headrace.sources.urls:UrlList",
     "video": "headrace.sources.video:Video",
 }
@@ -188,6 +189,7 @@ __all__ = [
     "run",
     "shards",
     "stage",
+    "temporal",
     "urls",
     "video",
 ]

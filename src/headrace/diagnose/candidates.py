@@ -137,7 +137,7 @@ def _workers(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial
         name, settings = group[0].name, plan.stages[group[0].name]
         if settings.executor == "inline" or f"workers:{name}" not in before.utilization:
             continue
-        if plan.run.ordered and group[-1].info.role == "deliver":
+        if group[0].info.keeps_streams or (plan.run.ordered and group[-1].info.role == "deliver"):
             continue  # several would overtake
         workers = settings.workers or 1
         more = max(workers + 1, math.ceil(workers * FASTER))

@@ -49,13 +49,15 @@ class BoundedQueue:
         capacity: Bound in items, >= 1.
         capacity_bytes: Bound in bytes; one larger item passes alone.
         clock: Stamps arrivals.
+        is_in_order: Whether what came first goes first, whatever its priority.
 
     Attributes:
         items_per_call: Items whose work is worth waking one more consumer, >= 1; set by who knows how long they take.
     """
 
-    def __init__(self, capacity: int, capacity_bytes: int, clock: Clock) -> None:
+    def __init__(self, capacity: int, capacity_bytes: int, clock: Clock, *, is_in_order: bool = False) -> None:
         self.items_per_call = 1
+        self._is_in_order = is_in_order
         self._capacity = capacity
         self._capacity_bytes = capacity_bytes
         self._now_ns = clock.now_ns
@@ -273,7 +275,7 @@ class BoundedQueue:
             item.queue_depth = depth
             depth += 1
             num_bytes += item.num_bytes
-            if not item.job.priority and isinstance(self._items, deque):
+            if not item.job.priority and not self._is_in_order and isinstance(self._items, deque):
                 self._items = TwoLines(self._items, _is_urgent)
         self._bytes = num_bytes
         self._items.extend(items)

@@ -47,6 +47,7 @@ def build_stations(pipeline: Pipeline, context: RunContext, equipment: Equipment
     stations: dict[tuple[int, ...], Station] = {}
     routes: Routes = {}
     for task, stages in pipeline.routes.items():
+        _check_streams(stages, context.plan)
         route = []
         for number, group in enumerate(groups(stages, context.plan)):
             key = tuple(id(stage) for stage in group)
@@ -133,6 +134,28 @@ def _check_group(group: Sequence[Stage], plan: Plan) -> None:
             raise SettingsError(
                 f"stages.{group[0].name}.workers = {head.workers} processes would make as many emulated devices; use 1, or "
                 "threads"
+            )
+
+
+def _check_streams(stages: Sequence[Stage], plan: Plan) -> None:
+    """Raise SettingsError unless each stage that keeps streams can have their items in order."""
+    inside = ""
+    for stage in stages:
+        inside = stage.name if stage.role == "fan_out" else "" if stage.role == "join" else inside
+        if not stage.keeps_streams:
+            continue
+        settings, where = plan.stages[stage.name], f"stages.{stage.name}"
+        if inside:
+            raise SettingsError(
+                f"stage {stage.name} stands between the fan_out stage {inside} and its join; it keeps what it knows of each "
+                "stream and takes whole items in order: put it behind the join"
+            )
+        if settings.executor != "thread" or (settings.workers or 1) > 1:
+            which = "executor" if settings.executor != "thread" else "workers"
+            value = repr(settings.executor) if which == "executor" else settings.workers
+            raise SettingsError(
+                f"{where}.{which} = {value} is not possible: it keeps what it knows of each stream, in one worker of its own, "
+                "so that items of a stream come in order; allowed: executor 'thread' with 1 worker"
             )
 
 

@@ -535,6 +535,7 @@ def _stage_infos(runtime: Runtime, pipeline: Pipeline) -> list[StageInfo]:
                 work=stage.work,
                 is_emulated=isinstance(stage, EmulatedStage),
                 fused=runtime.context.fused.get(stage.name, ""),
+                keeps_streams=stage.keeps_streams,
             )
     return [infos[stage.name] for stage in pipeline.stages]
 

@@ -31,6 +31,22 @@ class Intake(Protocol):
         ...
 
 
+class Orders(Protocol):
+    """What puts items in order; see `ordering.Reorderer`."""
+
+    def expect(self, item: Item) -> None:
+        """Note an item that will come."""
+        ...
+
+    def push(self, items: list[Item]) -> None:
+        """Take items, and send on what is next in order."""
+        ...
+
+    def skip(self, item: Item) -> None:
+        """Note that an item has ended."""
+        ...
+
+
 class Stop(Protocol):
     """A station, as those who send items there see it."""
 
@@ -71,6 +87,11 @@ class Stop(Protocol):
     @property
     def queue(self) -> Intake:
         """Where items wait for it."""
+        ...
+
+    @property
+    def reorderer(self) -> Orders | None:
+        """What puts those that come in order; None: they come as they may."""
         ...
 
 

@@ -75,6 +75,7 @@ class Receivers:
         self._keeper = keeper
         self._rest = rest
         self._sequence = itertools.count()
+        self._is_ordered = any(station.reorderer is not None for route in routes.values() for station in route)
 
     @property
     def may_be_pushed(self) -> bool:
@@ -158,6 +159,10 @@ class Receivers:
     def _make_item(self, job: Job, received: int) -> Item:
         weight = self._context.metering.weight(job.id)
         item = Item(job, job.payload, self._route(job), sequence=next(self._sequence), received=received, weight=weight)
+        if self._is_ordered:
+            for station in item.route:
+                if station.reorderer is not None:
+                    station.reorderer.expect(item)
         job.plan_id = self._context.plan_id
         if self._context.arms is not None:
             item.arm = self._context.arms.draw(job)
@@ -203,7 +208,9 @@ class Receivers:
         """Put jobs into the stations where they begin, forget them, and return the time in inline stages, ns."""
         inline_ns = 0
         for station, items in by_station.items():
-            if station.has_queue:
+            if station.reorderer is not None and station.has_queue:
+                self._router.put(station, items, has_room=not waits)
+            elif station.has_queue:
                 station.queue.put(items, force=not waits or self._router.is_let_in(station))
             else:
                 inline_ns += self._run_inline(inline[station], station, items)

@@ -15,7 +15,6 @@ from headrace.base.errors import StageFailed, as_item_error
 from headrace.base.parking import Bell
 from headrace.pipeline.admission import Admission
 from headrace.pipeline.item import Item, Stop
-from headrace.pipeline.ordering import Reorderer
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.settling import Settling, drop_frames
 from headrace.pipeline.sizes import measure
@@ -33,7 +32,6 @@ class Router:
         admission: Says whether everything is given back.
         settling: Ends jobs.
         tasks: Says which queues take items beyond their bound; None where there is one task.
-        reorderer: Puts results in the order of receipt; None: order does not matter.
     """
 
     def __init__(
@@ -42,13 +40,11 @@ class Router:
         admission: Admission,
         settling: Settling,
         tasks: TaskShares | None,
-        reorderer: Reorderer | None,
     ) -> None:
         self._clock = context.clock
         self._admission = admission
         self._settling = settling
         self._tasks = tasks
-        self._reorderer = reorderer
         self._retries: list[tuple[float, int, Item, Station]] = []
         self._retry_lock = threading.Lock()
         self._join_lock = threading.Lock()
@@ -108,12 +104,12 @@ class Router:
         """Put items into a station's queue, waiting for room if it was not found, and return when each was taken in (ns)."""
         if station.runs_in_place:
             return station.run_in_place(items)
-        if self._reorderer is not None and station.last_role == "deliver":
+        if station.reorderer is not None:
             # Here and not when they are let go, which may be by somebody who must not wait: see `Reorderer`.
             if not has_room:
                 station.queue.wait_for_room()
             pushed = self._clock.now_ns()
-            self._reorderer.push(items)
+            station.reorderer.push(items)
             # Those it let go have arrived in the queue since; the others left the worker when they were pushed.
             return [max(pushed, item.arrived) for item in items]
         return station.queue.put(items, force=self.is_let_in(station), has_room=has_room)

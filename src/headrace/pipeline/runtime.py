@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.errors import HeadraceError
+from headrace.base.plan import Plan
 from headrace.base.protocols import HearsOfEnd, KeepsResults, PushesJobs, TakesNotes
 from headrace.base.records import Outcome, OutcomeKind, Receiving, StageStatistics, Tending
 from headrace.pipeline.admission import Admission
@@ -46,7 +47,7 @@ from headrace.pipeline.run_limit import RunLimit
 from headrace.pipeline.run_state import RunState
 from headrace.pipeline.settling import Settling
 from headrace.pipeline.stall_watch import StallWatch
-from headrace.pipeline.station import Connections, Leaves, WorkerThread
+from headrace.pipeline.station import Connections, Leaves, Station, WorkerThread
 from headrace.pipeline.task_shares import TaskShares
 from headrace.pipeline.threads import start_thread
 from headrace.pipeline.workers import Workers
@@ -125,7 +126,7 @@ class Runtime:
         context, plan, stations = self.context, self.context.plan, self.stations
         source, delivery = self._pipeline.source, self._pipeline.delivery
         keeper = delivery if isinstance(delivery, KeepsResults) else None
-        reorderer = Reorderer(release_in_order) if plan.run.ordered else None
+        reorderers = _put_in_order(stations, plan)
         self._failing = Failing(
             *(plan.run.brake_after if bounds.brakes else 0, keeper, context.clock, context.random),
             tasks=routes,
@@ -139,7 +140,7 @@ class Runtime:
             lambda: self._admission.max_in_flight,
             lambda item, error, stage: self._settling.fail(item, error, stage),
         )
-        self._tasks = tasks = shares if shares.is_of_use and not plan.run.ordered else None
+        self._tasks = tasks = shares if shares.is_of_use and not reorderers else None
         limit = None if bounds.limit is None else RunLimit(bounds.limit, source_ends=not source.is_endless)
         self._admission = admission = Admission(
             *(context, stations, self._failing, tasks, limit),
@@ -147,8 +148,8 @@ class Runtime:
             first_alone=bounds.first_alone,
         )
         self._rest = Rest(admission.has_none, context.seconds)
-        self._settling = settling = Settling(context, admission, self._failing, delivery, reorderer)
-        self._router = Router(context, admission, settling, tasks, reorderer)
+        self._settling = settling = Settling(context, admission, self._failing, delivery, reorderers)
+        self._router = Router(context, admission, settling, tasks)
         self._receivers = Receivers(
             *(context, source, routes),
             admission=admission,
@@ -491,6 +492,18 @@ class Runtime:
             else:
                 is_due.wait(TICK_SECONDS)
             is_due.clear()
+
+
+def _put_in_order(stations: Sequence[Station], plan: Plan) -> list[Reorderer]:
+    """Give stations whose items must come in order what puts them so, and return that."""
+    all_in_all = Reorderer(release_in_order)
+    found = {}
+    for station in stations:
+        if plan.run.ordered and station.last_role == "deliver":
+            station.reorderer = found[0] = all_in_all
+        elif station.keeps_streams:
+            station.reorderer = found[id(station)] = Reorderer(release_in_order, by_stream=True)
+    return list(found.values())
 
 
 def _at_once() -> bool:

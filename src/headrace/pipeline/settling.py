@@ -32,7 +32,7 @@ class Settling:
         admission: Who is in flight.
         failing: Makes outcomes of errors.
         delivery: Makes results durable.
-        reorderer: Is not to wait for who failed; None: order does not matter.
+        reorderers: Are not to wait for who failed.
 
     Attributes:
         is_flush_due: Set where results should be made durable without waiting for company.
@@ -45,12 +45,12 @@ class Settling:
         admission: Admission,
         failing: Failing,
         delivery: Delivery,
-        reorderer: Reorderer | None,
+        reorderers: Sequence[Reorderer] = (),
     ) -> None:
         self._context = context
+        self._reorderers = reorderers
         self._admission = admission
         self._failing = failing
-        self._reorderer = reorderer
         self.is_flush_due = threading.Event()
         self.unflushed = UnflushedResults(delivery, self._delivered, context.clock)
 
@@ -130,8 +130,9 @@ class Settling:
             self._context.arms.note_end(root, outcome)
         job.settle(outcome)
         self._failing.left(job)
-        if self._reorderer is not None and not self._admission.is_given_up:  # what is given back needs no order
-            self._reorderer.skip(root.sequence)
+        if not self._admission.is_given_up:  # what is given back needs no order
+            for reorderer in self._reorderers:
+                reorderer.skip(root)
         if self._context.observers.wants["job_settled"]:
             self._context.observers.notify("job_settled", job, outcome)
 

@@ -33,7 +33,7 @@ from headrace.pipeline.bulkheads import Bulkheads
 from headrace.pipeline.carrying import Carrying
 from headrace.pipeline.finisher import Finisher
 from headrace.pipeline.group import Unpack
-from headrace.pipeline.item import Item, StageTiming
+from headrace.pipeline.item import Item, Orders, StageTiming
 from headrace.pipeline.levers import Adjustable, Lever
 from headrace.pipeline.opening import GroupSpec, open_group
 from headrace.pipeline.remote import RemoteGroup
@@ -197,9 +197,12 @@ class Station:
         self.only_delivers = spec.stages[0].role == "deliver"
         self.has_queue = has_queue
         self.runs_in_place = runs_in_place
+        self.reorderer: Orders | None = None
+        self.keeps_streams = any(stage.keeps_streams for stage in spec.stages)
+        self._is_in_order = self.keeps_streams or (spec.plan.run.ordered and self.last_role == "deliver")
         self._in_place = threading.local()
         # Where there is no queue to come back to, or where coming back would break the order.
-        self.retries_in_place = not has_queue or (spec.plan.run.ordered and self.last_role == "deliver")
+        self.retries_in_place = not has_queue or self._is_in_order
         device = next((stage for stage in spec.stages if stage.kind == "device"), None)
         self._batching: BatchingPolicy | None = None
         self._batching_stage = ""
@@ -236,9 +239,10 @@ class Station:
 
     def _make_queue(self) -> tuple[BoundedQueue, Bulkheads | None]:
         # In order, one that waits holds back those behind it whatever is done, and none may be turned away.
-        if not Bulkheads.are_of_use(self.stages) or not self.has_queue or self._spec.plan.run.ordered:
+        is_ordered = self.keeps_streams or self._spec.plan.run.ordered
+        if not Bulkheads.are_of_use(self.stages) or not self.has_queue or is_ordered:
             bounds = self.settings.queue_items or 1, self.settings.queue_bytes or 1
-            return BoundedQueue(*bounds, self._clock), None
+            return BoundedQueue(*bounds, self._clock, is_in_order=self._is_in_order), None
         counts: dict[str, int] = {}
         self.counts.append(counts)
         bulkheads = Bulkheads(

@@ -64,6 +64,8 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True):
     fused: str = ""
     """Why it runs in the workers of the stage before: `plan`, which says so; `gil`: both compute with the GIL, and the Plan
     says nothing; `default` of the stage. Empty: it does not, or the run is older than 2026-11-23."""
+    keeps_streams: bool = False
+    """It needs the items of each stream in order, so it has one worker."""
 
 
 class RunInfo(msgspec.Struct, kw_only=True):

@@ -73,6 +73,8 @@ class Stage:
             workers are then shared among them, so that one that hangs delays only its own items; see
             `headrace.base.policies.shares`.
         is_instant: Whether it takes less time than waking a thread, and never waits: whoever brings an item runs it.
+        keeps_streams: Whether it knows more of a stream than one item, so that its one worker must get the items of each in the
+            order of receipt.
     """
 
     kind: Kind = "cpu"
@@ -85,6 +87,7 @@ class Stage:
     may_carry: bool = False
     waits_on_many: bool = False
     is_instant: bool = False
+    keeps_streams: bool = False
 
     def __init__(self, name: str, *, task: str = "") -> None:
         self.name = name

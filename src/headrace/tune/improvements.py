@@ -101,7 +101,7 @@ def _is_fused(stages: Sequence[StageInfo]) -> bool:
 
 
 def _must_be_alone(stage: StageInfo, *, ordered: bool) -> bool:
-    return ordered and stage.role == "deliver"  # several workers would overtake one another
+    return stage.keeps_streams or (ordered and stage.role == "deliver")  # several workers would overtake one another
 
 
 def _own_workers(stages: Sequence[StageInfo], *, ordered: bool) -> tuple[str, ...]:

@@ -139,6 +139,8 @@ class _Builder:
         if stage.role == "deliver":
             self._add_deliver(stage, plan)
             return
+        if stage.keeps_streams:
+            return  # one worker of its own, or items would overtake
         self._axis(f"stages.{stage.name}.executor", self._executors(stage, plan, before), plan.executor)
         self._axis(f"stages.{stage.name}.workers", self._workers(stage, plan), plan.workers)
         if stage.kind == "device":

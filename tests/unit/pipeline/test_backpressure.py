@@ -396,11 +396,14 @@ def test_reorderer(order: list[int], failed: set[int]) -> None:
     """Whatever comes in whatever order, what did not fail leaves in sequence, all of it."""
     left: list[int] = []
     reorderer = Reorderer(lambda items: left.extend(item.sequence for item in items))
+    items = [item_of(None, sequence) for sequence in range(12)]
+    for item in items:
+        reorderer.expect(item)
     for sequence in order:
         if sequence in failed:
-            reorderer.skip(sequence)
-            reorderer.skip(sequence)
+            reorderer.skip(items[sequence])
+            reorderer.skip(items[sequence])
         else:
-            reorderer.push([item_of(None, sequence)])
+            reorderer.push([items[sequence]])
     assert left == [n for n in range(12) if n not in failed]
     assert reorderer.held() == 0

@@ -15,7 +15,9 @@ from headrace.tune.improvements import plan_changes
 
 def stage(name: str, kind: str = "cpu", executor: str = "thread", **others: Any) -> SimpleNamespace:
     """Return what run.json says of a stage."""
-    return SimpleNamespace(name=name, kind=kind, executor=executor, **{"role": "map", "work": "", **others})
+    return SimpleNamespace(
+        name=name, kind=kind, executor=executor, **{"role": "map", "work": "", "keeps_streams": False, **others}
+    )
 
 
 class Recorded:
