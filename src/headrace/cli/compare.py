@@ -5,9 +5,11 @@
     headrace compare jobs:pipeline jobs:pipeline@after.toml --budget 3%
     headrace compare runs/before runs/after
     headrace compare runs/before runs/after --measure
+    headrace compare runs/served@56b56 runs/served@78f5 --metric latency
 
 A and B are each a Plan (a .toml, with --pipeline), a pipeline (MODULE:ATTRIBUTE, with @PLAN.toml if wanted) or a run
-folder. Two run folders are compared by what they recorded, which tells large differences only; --measure runs their
+folder. Of a run that several Plans answered, RUN@ID is what one of them did, such as an arm of a canary; ID is the beginning
+of the Plan's id. Two run folders are compared by what they recorded, which tells large differences only; --measure runs their
 pipelines and Plans again, in turn. Results are dropped unless --deliver is given.
 
 Exit status: 0 done, or within the budget; 1 a loss beyond the budget; 4 it cannot be told yet whether the loss is within the
@@ -47,7 +49,7 @@ EXIT_INCONCLUSIVE = 4
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "a", metavar="A", help="the one before: PLAN.toml, MODULE:ATTRIBUTE[@PLAN.toml] or a run folder"
+        "a", metavar="A", help="the one before: PLAN.toml, MODULE:ATTRIBUTE[@PLAN.toml] or a run folder[@ID]"
     )
     parser.add_argument("b", metavar="B", help="the one after, the same")
     parser.add_argument(
@@ -151,10 +153,10 @@ def exit_status(document: ComparisonDocument) -> int:
 def compare_sides(args: argparse.Namespace) -> ComparisonDocument:
     """Return what the two sides came to."""
     from headrace.compare.comparison import METRICS, Question, compare_pipelines, compare_runs
-    from headrace.runs.reader import read_run
+    from headrace.compare.plan_of_run import read_side
 
     question = Question(metric=METRICS[args.metric], margin=args.margin, budget=args.budget)
-    runs = [read_run(text) if Path(text).is_dir() else None for text in (args.a, args.b)]
+    runs = [read_side(text) for text in (args.a, args.b)]
     if runs[0] and runs[1] and not args.measure:
         _refuse_measuring(args)
         return compare_runs(runs[0], runs[1], question=question, seed=args.seed)
@@ -244,7 +246,8 @@ def _load_recorded_plan(recorded: Run) -> Any:
     plans = list(recorded.info.plans.values())
     if len(plans) != 1:
         raise SettingsError(
-            f"{recorded.path} holds {len(plans)} Plans, and one is needed to run it again; name a PLAN.toml"
+            f"{recorded.path} holds {len(plans)} Plans, and one is needed to run it again; name a PLAN.toml, or one of them as "
+            f"{recorded.path}@{next(iter(recorded.info.plans), 'ID')}"
         )
     return Plan.from_table(plans[0])
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, SettingsError
 from headrace.base.formatting import pluralize
 from headrace.base.settings import check
 from headrace.compare import recorded
@@ -21,6 +21,7 @@ from headrace.compare.contenders import Blocks, measure_contenders
 from headrace.compare.intervals import ALPHA, Interval, centre, paired_interval, unpaired_interval, usual_spread
 from headrace.compare.judging import MOST_LOST, Goal, Judgement, judge, lost_share
 from headrace.compare.neighbours import have_changed
+from headrace.compare.plan_of_run import PlanOfRun
 from headrace.compare.turns import Turns, runs_backwards
 from headrace.compare.words import describe
 from headrace.runs.formats.comparison import Beside, ComparisonDocument, Side
@@ -199,8 +200,10 @@ def compare_runs(a: Run, b: Run, *, question: Question | None = None, seed: int 
         RunFolderError: If a run is too short, or did not measure this.
     """
     question = question or Question()
-    margin = max(question.margin or 0.0, recorded.DRIFT)
     metric = question.metric
+    if a.path == b.path and (told := recorded.read_side_by_side(a, b, metric.name)) is not None:
+        return _compare_arms((a, b), told, question)
+    margin = max(question.margin or 0.0, recorded.DRIFT)
     told_a, told_b = recorded.read_recording(a, metric.name), recorded.read_recording(b, metric.name)
     interval = unpaired_interval(told_a.values, told_b.values, seed=seed)
     judgement = judge(question.gain(interval), 0, question.goal(margin, recorded.DRIFT))
@@ -215,15 +218,46 @@ def compare_runs(a: Run, b: Run, *, question: Question | None = None, seed: int 
         num_pairs=0,
         margin=margin,
         interrupted=False,
-        environment={
-            "stretch_seconds": [told_a.stretch_seconds, told_b.stretch_seconds],
-            "warm_up_seconds": [told_a.warm_up_seconds, told_b.warm_up_seconds],
-            "confidence": 1 - ALPHA,
-            "seed": seed,
-            "emulated": told_a.is_emulated or told_b.is_emulated,
-        },
+        environment=_environment(told_a, told_b) | {"seed": seed},
         warnings=[*told_a.warnings, *told_b.warnings, *_warn_of_plans(a, b), *_list_differences(a, b)],
     )
+
+
+def _compare_arms(
+    arms: tuple[Run, Run], told: tuple[recorded.RecordedRun, recorded.RecordedRun], question: Question
+) -> ComparisonDocument:
+    """Return whether one Plan of a run answered better than another one at the same time."""
+    a, b = told
+    if question.metric.name == "throughput":
+        raise SettingsError(
+            f"both Plans of {arms[0].path} answered at the same time, so their rates say only how the jobs were divided; "
+            "compare them with --metric latency or --metric cpu"
+        )
+    pairs = list(zip(a.values, b.values, strict=True))
+    interval, judgement = answer(pairs, question)
+    return make_document(
+        question,
+        (_make_recorded_side(arms[0], a), _make_recorded_side(arms[1], b)),
+        interval,
+        judgement,
+        mid=centre(_log_ratios(pairs)),
+        delivered=(_share(a.delivered, a.failed), _share(b.delivered, b.failed)),
+        paired=True,
+        num_pairs=len(pairs),
+        margin=question.used_margin,
+        interrupted=False,
+        environment=_environment(a, b) | {"side_by_side": True},
+        warnings=a.warnings,
+    )
+
+
+def _environment(a: recorded.RecordedRun, b: recorded.RecordedRun) -> dict[str, Any]:
+    return {
+        "stretch_seconds": [a.stretch_seconds, b.stretch_seconds],
+        "warm_up_seconds": [a.warm_up_seconds, b.warm_up_seconds],
+        "confidence": 1 - ALPHA,
+        "emulated": a.is_emulated or b.is_emulated,
+    }
 
 
 def make_document(
@@ -332,7 +366,7 @@ def _side(contender: Measurable, blocks: Sequence[Block], values: Sequence[float
 def _make_recorded_side(run: Run, told: recorded.RecordedRun) -> Side:
     plan_id, plan = next(iter(run.info.plans.items()), ("", {}))
     return Side(
-        name=str(run.path),
+        name=f"{run.path}@{run.plan_id}" if isinstance(run, PlanOfRun) else str(run.path),
         pipeline=run.info.pipeline,
         plan_id=plan_id,
         plan=plan,
@@ -347,7 +381,7 @@ def _warn_of_plans(*runs: Run) -> list[str]:
     """Say whose measurements are of several Plans together."""
     return [
         f"{run.path} was answered by {len(run.info.plans)} Plans ({', '.join(run.info.plans)}): what is compared is all of "
-        "them together, not one"
+        f"them together, not one; {run.path}@{next(iter(run.info.plans))} is one"
         for run in runs
         if len(run.info.plans) > 1
     ]

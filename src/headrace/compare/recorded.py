@@ -63,7 +63,7 @@ def read_recording(run: Run, metric: str) -> RecordedRun:
         RunFolderError: If the run is too short, or did not measure this.
     """
     spans = _Spans(run)
-    settled, weights = spans.results()
+    settled, _ = spans.results()
     count = min(_MOST_STRETCHES, len(settled) // _RESULTS_PER_STRETCH)
     if count < _FEWEST_STRETCHES or settled.max() <= settled.min():
         raise RunFolderError(
@@ -71,9 +71,7 @@ def read_recording(run: Run, metric: str) -> RecordedRun:
             f"{_FEWEST_STRETCHES * _RESULTS_PER_STRETCH} or more, spread over time; run longer, or both again with --measure"
         )
     edges = np.linspace(settled.min(), settled.max(), count + 1)
-    values = {"throughput": _throughput, "latency_p50": _latency, "cpu_per_item": _cpu}[metric](
-        spans, settled, weights, edges
-    )
+    values = _values(spans, metric, edges)
     values = values[: count - max(1, round(count * _DRAINING))]
     warm_up = warm_up_length(values)
     steady = values[warm_up:]
@@ -83,10 +81,37 @@ def read_recording(run: Run, metric: str) -> RecordedRun:
             f"{run.path} has no steady part: of {len(values)} stretches of time {len(steady)} can be used; run longer, or run "
             "both again with --measure"
         )
+    return _recorded(run, spans, steady, edges, warm_up)
+
+
+def read_side_by_side(a: Run, b: Run, metric: str) -> tuple[RecordedRun, RecordedRun] | None:
+    """Return the same stretches of time of two that ran at the same time on one machine: a value of each in every stretch.
+
+    None: they did not, or for too few results. The first and the last stretch are left out, as one of the two began or ended.
+    """
+    sides = (_Spans(a), _Spans(b))
+    settled = [side.results()[0] for side in sides]
+    if not all(map(len, settled)):
+        return None
+    low, high = max(times.min() for times in settled), min(times.max() for times in settled)
+    together = min(int(((times >= low) & (times <= high)).sum()) for times in settled)
+    count = min(_MOST_STRETCHES, together // _RESULTS_PER_STRETCH)
+    if count < _FEWEST_STRETCHES or high <= low:
+        return None
+    edges = np.linspace(low, high, count + 1)
+    values = np.array([_values(side, metric, edges) for side in sides])[:, 1:-1]
+    values = values[:, (np.isfinite(values) & (values > 0)).all(axis=0)]
+    if values.shape[1] < _FEWEST_STRETCHES // 2:
+        return None
+    told = [_recorded(run, side, row, edges, 0) for run, side, row in zip((a, b), sides, values, strict=True)]
+    return told[0], told[1]
+
+
+def _recorded(run: Run, spans: _Spans, values: np.ndarray, edges: np.ndarray, warm_up: int) -> RecordedRun:
     stretch_seconds = (edges[1] - edges[0]) / 1e9
     counters = run.info.counters
     return RecordedRun(
-        values=tuple(map(float, steady)),
+        values=tuple(map(float, values)),
         stretch_seconds=float(stretch_seconds),
         warm_up_seconds=float(warm_up * stretch_seconds),
         stages=spans.mean_service(),
@@ -172,6 +197,13 @@ class _Spans:
     def _batch_sizes(self) -> np.ndarray:
         sizes = self.column("batch_size")
         return np.where(np.isnan(sizes), 1.0, sizes)
+
+
+def _values(spans: _Spans, metric: str, edges: np.ndarray) -> np.ndarray:
+    """Return the metric of each stretch."""
+    settled, weights = spans.results()
+    read = {"throughput": _throughput, "latency_p50": _latency, "cpu_per_item": _cpu}[metric]
+    return read(spans, settled, weights, edges)
 
 
 def _throughput(spans: _Spans, settled: np.ndarray, weights: np.ndarray, edges: np.ndarray) -> np.ndarray:

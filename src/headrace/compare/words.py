@@ -53,6 +53,8 @@ def _explain_underpowered(document: ComparisonDocument) -> str:
     head = f"It cannot be told yet: {_effect(document)}"
     if not document.paired:
         return f"{head}; recorded runs only tell differences beyond {document.margin:.0%}. --measure runs them again in pairs."
+    if document.environment.get("side_by_side"):
+        return f"{head}; more jobs under both Plans would tell."
     needed = document.pairs_needed or 0
     more = pluralize(needed, "more pair")
     if document.num_pairs + needed > MOST_PAIRS:
@@ -95,5 +97,7 @@ def _method(document: ComparisonDocument) -> str:
             f"The runs were not made at the same time: differences up to {document.margin:.0%} may be the machine's, and count "
             "as none."
         )
+    if document.environment.get("side_by_side"):
+        return f"Both answered at the same time: each of {document.num_pairs} stretches of it is a pair."
     items = document.environment.get("items_per_block")
     return f"{pluralize(document.num_pairs, 'pair')} of blocks of {items:,} items, run in turn." if items else ""

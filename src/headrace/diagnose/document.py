@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from headrace.base.documents import decode_document, encode_document
 from headrace.diagnose.accounting import stage_accounts
@@ -16,6 +15,7 @@ from headrace.diagnose.estimates import PERCENTS, distribution
 from headrace.diagnose.evidence import Evidence, collect, hot_spots
 from headrace.diagnose.memory_growth import memory_growth
 from headrace.diagnose.overhead import overhead_estimate
+from headrace.diagnose.plan_accounts import plan_accounts
 from headrace.diagnose.runtime_cost import runtime_cost
 from headrace.diagnose.series import all_series
 from headrace.diagnose.slow_item import slow_item
@@ -56,7 +56,8 @@ def document_of(evidence: Evidence) -> ProfileDocument:
     throughput = _throughput(evidence, delivered, window)
     checks = all_checks(evidence, window, latency, cpu, overhead, stages, throughput)
     doubts, not_checked = distrust(checks) + (() if len(evidence.spans) else (_NOTHING,)), list_unchecked(checks)
-    shares = _plan_shares(evidence)
+    plans = plan_accounts(evidence)
+    shares = {one.plan_id: one.share for one in plans} or _only_plan(evidence)
     plan_id = next(iter(shares), next(iter(info.plans), ""))
     not_measured = _not_measured(evidence, stages, throughput)
     if cpu is None:
@@ -72,7 +73,8 @@ def document_of(evidence: Evidence) -> ProfileDocument:
         served=info.served,
         plan_id=plan_id,
         plan=info.plans.get(plan_id, {}),
-        plan_shares=shares if len(shares) > 1 else {},
+        plan_shares=shares if plans else {},
+        plan_accounts=plans,
         started_unix_seconds=info.started_unix_seconds,
         elapsed_seconds=evidence.elapsed_seconds,
         is_emulated=bool(emulated_engines(info.variants)),
@@ -138,12 +140,9 @@ def _throughput(evidence: Evidence, delivered: Completions, window: Window) -> f
     return done / evidence.elapsed_seconds if done > 1 and evidence.elapsed_seconds > 0 else None
 
 
-def _plan_shares(evidence: Evidence) -> dict[str, float]:
-    """Return {Plan: share of the spans that ran under it}, the largest first."""
-    column = evidence.spans.table["plan_id"].combine_chunks()
-    counts = np.bincount(column.indices.to_numpy(), minlength=len(column.dictionary)) if len(column) else np.zeros(0)
-    by_plan = {str(column.dictionary[int(at)]): counts[at] / len(column) for at in np.argsort(-counts, kind="stable")}
-    return {plan_id: float(share) for plan_id, share in by_plan.items() if share}
+def _only_plan(evidence: Evidence) -> dict[str, float]:
+    column = evidence.spans.table["plan_id"]
+    return {str(column[0].as_py()): 1.0} if len(column) else {}
 
 
 def _not_measured(evidence: Evidence, stages: tuple[StageAccount, ...], throughput: float | None) -> dict[str, str]:

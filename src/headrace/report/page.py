@@ -26,6 +26,7 @@ from headrace.report.sections.latency import latency
 from headrace.report.sections.layers import layers
 from headrace.report.sections.over_time import resources, work_over_time
 from headrace.report.sections.overview import overview
+from headrace.report.sections.plans import plans
 from headrace.report.sections.slow_item import slow_item
 from headrace.report.sections.stages import stages
 from headrace.runs.formats.comparison import ComparisonDocument
@@ -79,6 +80,7 @@ def make_sections(
         diagnosis(diagnosed, document),
         experiment(document),
         comparing(comparison, document),
+        plans(document),
         stages(document),
         latency(document),
         work_over_time(document),

@@ -50,7 +50,29 @@ def test_the_plans_of_a_canary_are_both_told(builder: Any) -> None:
     assert_is_json(document)
     assert (document.plan_id, document.plan_shares) == ("p1", {"p1": 0.75, "canary": 0.25})
     assert list(document.plan_shares) == ["p1", "canary"]
+    assert [one.plan_id for one in document.plan_accounts] == ["p1", "canary"]
     assert "plan p1 (75%) and canary (25%)" in as_text(document)
+
+
+def test_each_plan_of_a_run_has_its_own_account(builder: Any) -> None:
+    """Jobs, failures, latency and the time of an item in its batches; nothing where one Plan answered everything."""
+    ended = np.arange(1.0, 41.0)
+    is_canary = np.arange(40) % 4 == 0
+    builder.stage("deliver").spans(
+        "deliver",
+        arrived=ended - np.where(is_canary, 0.8, 0.4),
+        started=ended - 0.4,
+        ended=ended,
+        plan_id=["canary" if one else "p1" for one in is_canary],
+        outcome=["failed" if number == 8 else "ok" for number in range(40)],
+        batch_size=[2 if one else 4 for one in is_canary],
+    )
+    stable, canary = profile_document(builder.finish(plans={"p1": {"run": {}}, "canary": {"run": {}}})).plan_accounts
+    assert (stable.delivered, stable.failed, canary.delivered, canary.failed) == (30, 0, 9, 1)
+    assert stable.latency.percentile(50) == pytest.approx(0.4)
+    assert canary.latency.mean == pytest.approx(0.8)
+    assert (stable.stages["deliver"].service, stable.stages["deliver"].mean_batch) == pytest.approx((0.1, 4.0))
+    assert (canary.stages["deliver"].service, canary.stages["deliver"].mean_batch) == pytest.approx((0.2, 2.0))
 
 
 def test_an_mm1_queue_has_the_means_of_theory(single_server: Any, builder: Any) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from headrace.report.page import render_report
 from headrace.report.sections.environment import plan_text
-from headrace.runs.formats.profile import Estimate, Point, ProfileDocument, Quantile
+from headrace.runs.formats.profile import Estimate, PlanAccount, PlanStage, Point, ProfileDocument, Quantile
 
 HOSTILE = "</script></title></style><img src=x onerror=alert(1)>'\"&\x00\u202e"
 #: Measured figures that a table of the page shows, by what is looked at.
@@ -283,3 +283,20 @@ def test_both_plans_of_a_canary_are_shown(documents: ModuleType, read_page: Call
     assert f"Plan {document.plan_id}, 90% of the passages" in top
     assert "Plan feedc0ffee00, 10% of the passages" in top
     assert "of the passages" not in read_page(render_report(document)).text
+
+
+def test_the_plans_of_a_run_stand_side_by_side(documents: ModuleType, read_page: Callable[[str], Any]) -> None:
+    """With their stages, and the command that compares them; a run of one Plan has no such section."""
+    document = documents.full_document()
+    accounts = tuple(
+        PlanAccount(
+            plan_id=plan_id, share=share, delivered=delivered, failed=failed, latency=document.latency,
+            stages={"process": PlanStage(service=0.0123, mean_batch=3.5)},
+        )
+        for plan_id, share, delivered, failed in (("56b56dbd93e3", 0.9, 900, 0), ("78f5f184d5c8", 0.1, 100, 7))
+    )  # fmt: skip
+    text = read_page(render_report(msgspec.structs.replace(document, plan_accounts=accounts))).text
+    assert f"{document.run}@56b56dbd93e3 {document.run}@78f5f184d5c8 --metric latency" in text
+    assert "12.3 ms" in text
+    assert "Plan by Plan" in text
+    assert "Plan by Plan" not in read_page(render_report(document)).text

@@ -321,6 +321,29 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     says: str
 
 
+class PlanStage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stage took under one Plan."""
+
+    service: float
+    """Mean seconds per item, a batch's divided among its items."""
+    mean_batch: float
+    """1 outside batches."""
+
+
+class PlanAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """What one of several Plans did."""
+
+    plan_id: str
+    share: float
+    """Of the passages through stages."""
+    delivered: int
+    failed: int
+    """Deliveries of jobs that ended without a result, under this Plan at last."""
+    latency: Distribution
+    """Of those that were delivered."""
+    stages: dict[str, PlanStage]
+
+
 class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a report of one run shows."""
 
@@ -339,6 +362,8 @@ class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
     plan: dict[str, Any]
     plan_shares: dict[str, float] = {}
     """{Plan: share of the passages through stages that it answered}, where there were several (--follow, --canary)."""
+    plan_accounts: tuple[PlanAccount, ...] = ()
+    """What each of these did, in the same order."""
     started_unix_seconds: float
     elapsed_seconds: float
     """From the first arrival to the last outcome."""
