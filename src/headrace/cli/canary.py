@@ -26,6 +26,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -96,8 +97,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.action == "status":
         state = _wait(folder, args.wait) if args.wait else _read(folder)
     else:
-        state = _change(folder, "promoted" if args.action == "promote" else "rolled back", args.why)
-    if args.action != "status":
+        state = _change(folder, args, "promoted" if args.action == "promote" else "rolled back")
+    if args.action == "rollback":  # written last, as no ledger may keep it from happening
         record_step(find_ledger(args), state)
     if args.json:
         write_json(state, indented=True)
@@ -124,7 +125,7 @@ def _start(folder: CanaryFolder, args: argparse.Namespace) -> CanaryState:
     plan = Plan.load(args.plan)
     if _has_more(plan):
         _say(f"only [model], [models] and batches of {args.plan} count; the rest stays as the run has it")
-    return folder.start(plan, policy, why=args.why)
+    return folder.start(plan, policy, why=args.why, record=partial(record_step, find_ledger(args)))
 
 
 def _has_more(plan: Plan) -> bool:
@@ -151,9 +152,10 @@ def _wait(folder: CanaryFolder, seconds: float) -> CanaryState:
     return state
 
 
-def _change(folder: CanaryFolder, act: Literal["promoted", "rolled back"], why: str) -> CanaryState:
+def _change(folder: CanaryFolder, args: argparse.Namespace, act: Literal["promoted", "rolled back"]) -> CanaryState:
     from headrace.base.errors import RunFolderError, SettingsError
 
+    why = args.why
     with folder.locked():
         try:
             state = _read(folder)
@@ -169,6 +171,8 @@ def _change(folder: CanaryFolder, act: Literal["promoted", "rolled back"], why: 
                 f"{folder.path} at work?"
             )
         after = state.done(act, time.time(), why or "by hand", "user")
+        if act == "promoted":  # written first, as a run may take it back at once
+            record_step(find_ledger(args), after)
         folder.write(after)
     return after
 

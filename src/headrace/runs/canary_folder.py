@@ -18,7 +18,7 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -100,8 +100,21 @@ class CanaryFolder:
         """Replace the state; hold the lock."""
         replace_file(self.path / "state.json", encode_document(state, indent=True))
 
-    def start(self, plan: Plan, policy: CanaryPolicy, *, why: str = "") -> CanaryState:
+    def start(
+        self,
+        plan: Plan,
+        policy: CanaryPolicy,
+        *,
+        why: str = "",
+        record: Callable[[CanaryState], object] = lambda state: None,
+    ) -> CanaryState:
         """Start a canary with the models and the batches of a Plan, and return its state.
+
+        Args:
+            plan: The candidate.
+            policy: How it is judged.
+            why: The user's reason.
+            record: Called with the state before any run can see it: so what a run records of this canary comes later.
 
         Raises:
             SettingsError: If there is one already.
@@ -120,6 +133,7 @@ class CanaryFolder:
                 batches={name: stage.batch for name, stage in plan.stages.items() if stage.batch is not None},
                 policy=policy, step=0, since_unix_seconds=now,
             ).done("started", now, why, "user")  # fmt: skip
+            record(state)
             self.write(state)
         return state
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.base.policies.canary import Seen
+from headrace.base.plan import Plan
+from headrace.base.policies.canary import CanaryPolicy, Seen
 from headrace.base.policies.evidence import Counts
 from headrace.cli import main
 from headrace.ledger.ledger import Ledger
@@ -70,6 +71,14 @@ def test_a_rollback_by_hand_is_written_down(folder: CanaryFolder, tmp_path: Path
     assert "users complain" in event.says
     assert main(["canary", "rollback"]) == 2  # there is nothing left to take back
     assert main(["canary", "start", "candidate.toml"]) == 0
+
+
+def test_a_start_is_written_down_before_a_run_can_see_it(folder: CanaryFolder) -> None:
+    """Else a run that takes it back at once would have that written down before its start."""
+    seen: list[object] = []
+    state = folder.start(Plan(), CanaryPolicy(), record=lambda started: seen.extend((started, folder.read())))
+    assert seen == [state, None]
+    assert folder.read() == state
 
 
 def test_nobody_promotes_what_no_run_has_opened(capsys: pytest.CaptureFixture[str]) -> None:
