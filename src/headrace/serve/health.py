@@ -21,8 +21,9 @@ from headrace.serve.http.routes import Routes
 #: How often an idle service tries itself, how long a success proves something, and how soon a failure is tried again.
 _PROBE_SECONDS, _PROOF_SECONDS, _AGAIN_SECONDS = 5.0, 15.0, 0.5
 _FIRST_SECONDS = 0.05
-#: A call that takes longer than this, and than this many times the slowest call at warm-up, hangs.
-_HUNG_SECONDS, _HUNG_TIMES = 2.0, 10.0
+#: A call hangs that takes longer than the slowest of warm-up by more than this, and by more than so many times that: what hangs
+#: is seen within 3 s where no call takes more than one. Less would take a call for hung that shares its cores with others.
+_HUNG_SECONDS, _HUNG_TIMES = 2.0, 2.0
 #: How long the answer to a probe may take: whoever asks for it gave up long before.
 _PROBE_LIMIT_SECONDS = 5.0
 
@@ -81,9 +82,14 @@ class Health:
         if run is None:
             return ""
         slowest = max((max(seconds) for curve in run.warm_ups for seconds in curve.seconds.values()), default=0.0)
-        limit, lasts = max(_HUNG_SECONDS, _HUNG_TIMES * slowest), run.longest_call_seconds()
+        limit, lasts = slowest + max(_HUNG_SECONDS, _HUNG_TIMES * slowest), run.longest_call_seconds()
         is_warm = bool(run.warm_ups) or any(proof.succeeded_at for proof in self._proofs.values())
-        return f"a call of a stage lasts {lasts:.1f} s by now, limit {limit:.1f} s" if is_warm and lasts > limit else ""
+        if not is_warm or lasts <= limit:
+            return ""
+        return (
+            f"a call of a stage lasts {lasts:.1f} s by now; more than {limit:.1f} s is taken for hung, as the slowest call of "
+            f"warm-up took {slowest:.2g} s"
+        )
 
     def why_not_ready(self) -> str:
         """Return what is missing; empty: it can answer."""
