@@ -16,9 +16,11 @@ gets what is answered at once, nothing that takes longer.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import random
+import socket
 import termios
 from enum import Enum, auto
 from typing import cast
@@ -163,7 +165,10 @@ class Connection(asyncio.BufferedProtocol):
     def time_out(self, kind: str) -> None:
         """Close, as a deadline of this kind has passed: `idle`, `reading` or `sending`."""
         self._shared.counts[f"cut_off.{kind}"] += 1
-        if kind != "reading":
+        if kind == "idle":
+            self.close_idle()
+            return
+        if kind == "sending":
             self.cut_off()
             return
         seconds = self._shared.limits.request_seconds
@@ -171,6 +176,16 @@ class Connection(asyncio.BufferedProtocol):
         self._forget_request()
         self._send(error_answer(408, "http.slow", f"the request took longer than {seconds:g} s to come"), "")
         self._close()
+
+    def close_idle(self) -> None:
+        """Close at once, and let the client know before anything else is done.
+
+        The socket itself is closed in the loop's next turn only, and a request that came until then would be lost.
+        """
+        if (own := self._transport.get_extra_info("socket")) is not None:
+            with contextlib.suppress(OSError):  # the client was first
+                own.shutdown(socket.SHUT_WR)
+        self.cut_off()
 
     def cut_off(self) -> None:
         """Close at once."""

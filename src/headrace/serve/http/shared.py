@@ -42,6 +42,10 @@ class Connected(Protocol):
         """Close, as a deadline of this kind has passed: `idle`, `reading` or `sending`."""
         ...
 
+    def close_idle(self) -> None:
+        """Close at once, and let the client know before anything else is done."""
+        ...
+
     def cut_off(self) -> None:
         """Close at once."""
         ...
@@ -160,7 +164,7 @@ class Shared:
                 continue
             if not self._spare(connection):
                 self.counts["closed_for_another"] += 1
-                connection.cut_off()
+                connection.close_idle()
                 return True
             num_spared += 1
             if num_spared == CLOSED_AT_ONCE:  # those that are spared are in the line again

@@ -232,6 +232,28 @@ def test_no_request_is_thrown_away_to_let_another_client_in(
     assert front.counts["closed_for_another"] == 1
 
 
+def test_a_client_hears_that_its_idle_connection_is_closed_before_the_loop_turns(
+    serve: Any, connect: Any, before_tick: list[Callable[[], object]]
+) -> None:
+    """Else it could send a request meanwhile, which nobody would read."""
+    front = serve(Limits(connections=2))
+    client = connect(front)
+    assert client.send(GET + b"\r\n").read().status == 200
+    heard: list[bool] = []
+    is_over = threading.Event()
+
+    def close_and_hear() -> None:  # the front's thread does nothing else meanwhile
+        try:
+            front._shared.close_oldest_idle()
+            heard.append(client.is_closed())
+        finally:
+            is_over.set()
+
+    before_tick.append(close_and_hear)
+    assert is_over.wait(60)
+    assert heard == [True]
+
+
 def test_thousands_of_idle_connections_are_closed_little_by_little(
     serve: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
