@@ -26,7 +26,18 @@ OPEN_SHARE = 0.8
 _KEYS = {"front": "front_us"}
 #: Parts in which other servers take part.
 _COMPARED = ("emulated", "real")
-PARTS = ("front", "emulated", "real", "overload", "hostile", "mutated", "crosscheck", "canary", "restart")
+PARTS = (
+    "front",
+    "emulated",
+    "real",
+    "overload",
+    "overload_slow",
+    "hostile",
+    "mutated",
+    "crosscheck",
+    "canary",
+    "restart",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +118,8 @@ class Bench:
             "front": self._front,
             "emulated": self._emulated,
             "real": self._real,
-            "overload": self._overload,
+            "overload": lambda: self._overload(overload.DEVICES["fast"]),
+            "overload_slow": lambda: self._overload(overload.DEVICES["slow"]),
             "hostile": self._hostile,
             "mutated": lambda: mutated.measure_mutated(self.size.mutated, self.size.mutated // 10, _say),
             "crosscheck": self._crosscheck,
@@ -162,11 +174,7 @@ class Bench:
             },
         }
 
-    def _overload(self) -> dict[str, Any]:
-        fast, slow = (self._overload_of(overload.DEVICES[name]) for name in ("fast", "slow"))
-        return {**fast, "slow_device": slow}
-
-    def _overload_of(self, device: overload.Device) -> dict[str, Any]:
+    def _overload(self, device: overload.Device) -> dict[str, Any]:
         rows = overload.measure_overload(
             workloads.emulated(self.folder),
             device,

@@ -31,8 +31,9 @@ def as_text(result: Mapping[str, Any]) -> str:
         lines += ["", f"CPU of the front per request, hand-over and answer included: {costs}."]
     for part, rows in result["peers"].items():
         lines += ["", f"## {_TITLES[part]}", "", *_table(rows), *_said(result[part])]
-    if "overload" in result:
-        lines += ["", *_overload(result["overload"]), "", *_overload(result["overload"]["slow_device"])]
+    for part in ("overload", "overload_slow"):
+        if part in result:
+            lines += ["", *_overload(result[part])]
     if "hostile" in result:
         lines += ["", *_hostile(result["hostile"])]
     if "mutated" in result:
