@@ -60,8 +60,10 @@ class Size:
     restart_requests: int
     """While workers are replaced again and again."""
     peers: tuple[str, ...]
+    is_tuned: bool = True
+    """Whether each peer's best settings are looked for; else it has the first of its grid."""
     is_quick: bool = False
-    """Nothing is tuned, and no canary is simulated."""
+    """No canary is simulated, and nobody decodes otherwise than most code does."""
 
 
 FULL = Size(
@@ -93,6 +95,7 @@ QUICK = Size(
     mutated=2_000,
     restart_requests=2_000,
     peers=("mosec",),
+    is_tuned=False,
     is_quick=True,
 )
 
@@ -234,7 +237,7 @@ class Bench:
             raise RuntimeError("left out of this run")
         if not environments.is_ready(peer.program, self.environments):
             raise RuntimeError(f"not installed: python -m benchmarks.serve.environments {peer.program}")
-        if self.size.is_quick:
+        if not self.size.is_tuned:
             return peer.grids[workload.name][0]
         return best_settings(peer, workload, self.environments, _say)
 
@@ -282,7 +285,12 @@ def measure_all(size: Size, parts: list[str], peers_folder: Path, perf_analyzer:
             with measure.Window() as window:
                 found[_KEYS.get(part, part)] = bench.measure(part)
             at = datetime.fromtimestamp(window.started_at, UTC)
-            measured[part] = {"foreign_cores": window.foreign_cores, "rounds": size.rounds, "at": f"{at:%H:%M} UTC"}
+            measured[part] = {
+                "foreign_cores": window.foreign_cores,
+                "rounds": size.rounds,
+                "tuned": size.is_tuned,
+                "at": f"{at:%H:%M} UTC",
+            }
     peers = {part: found[part].pop("rows") for part in _COMPARED if part in found}
     return {**found, "peers": peers, "measured": measured, "quick": size.is_quick}
 
@@ -326,6 +334,7 @@ def _size(arguments: argparse.Namespace) -> Size:
         "overload_seconds": arguments.overload_seconds,
         "mutated": arguments.mutated,
         "peers": tuple(arguments.peer) if arguments.peer else None,
+        "is_tuned": False if arguments.untuned else None,
     }
     changed = {key: value for key, value in given.items() if value is not None}
     return replace(QUICK if arguments.quick else FULL, **changed)
@@ -348,6 +357,7 @@ def main() -> int:
     shorter.add_argument("--overload-seconds", type=float, metavar="S", help="of each overload (default 60)")
     shorter.add_argument("--mutated", type=int, metavar="N", help="damaged requests (default 1,000,000)")
     shorter.add_argument("--peer", action="append", choices=FULL.peers, help="only this peer; repeatable")
+    shorter.add_argument("--untuned", action="store_true", help="give each peer the first settings of its grid")
     environments.add_folder_argument(parser)
     arguments = parser.parse_args()
     size = _size(arguments)

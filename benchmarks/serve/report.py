@@ -53,7 +53,8 @@ def as_text(result: Mapping[str, Any]) -> str:
 
 
 def _rounds(one: Mapping[str, Any], has_peers: bool) -> str:
-    return f"{one['rounds']} rounds in turn; " if has_peers else ""
+    tuned = "" if one.get("tuned", True) else "peers with the first settings of their grids; "
+    return f"{one['rounds']} rounds in turn; {tuned}" if has_peers else ""
 
 
 def _table(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
