@@ -141,7 +141,7 @@ def as_text(result: dict[str, Any]) -> str:
     lines = [
         "# Several ranks, predicted from one",
         "",
-        f"{settings['rounds']} rounds of {settings['steps']} steps, gloo ranks of one thread that share the machine's cores.",
+        f"Rounds: {settings['rounds']}, of {settings['steps']} steps; gloo ranks of one thread that share the machine's cores.",
         "",
         "| job | ranks | samples/s | efficiency | predicted | off by | losses add up |",
         "|---|---|---|---|---|---|---|",
