@@ -16,6 +16,7 @@ from headrace.demo.telling import Telling
 
 #: {story: what diagnose says of it on a quiet machine}
 VERDICTS = {
+    "network_shuffle": "LOADING (too few workers) in read",
     "remote_epoch": "LOADING (too few workers) in read",
     "tokeniser": "LOADING (no workers) in tokenise",
     "train_augmentation": "LOADING (no workers) in augment",
