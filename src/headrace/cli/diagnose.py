@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.base.errors import SettingsError
     from headrace.base.formatting import quote_arg
     from headrace.cli.diagnosis_text import as_text
+    from headrace.cli.patience import patience
     from headrace.diagnose.analysis import Analysis
     from headrace.diagnose.budget import Budget
     from headrace.diagnose.diagnosis import diagnosis_document
@@ -88,7 +89,8 @@ def run(args: argparse.Namespace) -> int:
 
         experiment_again(args.run_folder, budget_seconds=args.budget, deliver=args.deliver, for_document=args.json)
     budget = Budget(args.budget_seconds) if args.budget_seconds else None
-    document = diagnosis_document(Analysis(read_run(args.run_folder)), goals, budget)
+    with patience("diagnose", "simulating the run, as it was and with each resource 20 % larger"):
+        document = diagnosis_document(Analysis(read_run(args.run_folder)), goals, budget)
     if args.json:
         write_json(document)
     else:

@@ -61,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the page, and the timelines that were asked for."""
     from headrace.cli import EXIT_DONE
+    from headrace.cli.patience import patience
     from headrace.diagnose.analysis import Analysis
     from headrace.report.page import render_report
     from headrace.runs.formats.failures import failures_of
@@ -82,7 +83,8 @@ def run(args: argparse.Namespace) -> int:
     document = analysis.profile
     folder = os.path.relpath(found.path, page.parent)
     failed = failures_of(found.info.summary)
-    diagnosed, incident = diagnose_run(analysis), read_incident(found.path)
+    with patience("report", "diagnosing the run"):
+        diagnosed, incident = diagnose_run(analysis), read_incident(found.path)
     html = render_report(document, comparison, diagnosed=diagnosed, failed=failed, incident=incident, folder=folder)
     _write(page, html)
     written = {kind: _write_trace(kind, found, file) for kind, file in traces.items()}

@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     """Predict, write it down, and print it."""
     from headrace.base.errors import SettingsError
     from headrace.cli import whatif_text
+    from headrace.cli.patience import patience
     from headrace.diagnose.replay import CannotReplay
     from headrace.runs.reader import read_run
     from headrace.runs.rerun_command import profile_again
@@ -84,11 +85,12 @@ def run(args: argparse.Namespace) -> int:
         raise SettingsError("--ledger and --no-ledger contradict one another; give one of them")
     recorded = read_run(args.run_folder)
     try:
-        changes, predict = _open_training(args, recorded) if recorded.info.unit == STEP else _open(args, recorded)
+        with patience("whatif", "simulating the run as it was"):
+            changes, predict = _open_training(args, recorded) if recorded.info.unit == STEP else _open(args, recorded)
     except CannotReplay as error:
         say(f"headrace whatif: {error}")
         return EXIT_INCONCLUSIVE
-    with _ledger(args) as ledger:
+    with _ledger(args) as ledger, patience("whatif", "simulating the changed run, several times for its interval"):
         answers = _predict(recorded, predict, changes, ledger)
     shown = whatif_text.Shown(
         run_folder=args.run_folder,

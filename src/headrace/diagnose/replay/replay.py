@@ -63,6 +63,10 @@ _WAITING_SHARE = 0.4
 #: fewer jobs are simulated: at least so many, and so many rounds.
 _MOST_EVENTS = 20_000
 _LEAST_JOBS, _LEAST_ROUNDS = 100, 4
+#: Part of the jobs, and rounds at least, that show whether a change is worth nothing; and how near to 1 that is.
+_GLANCE, _GLANCE_ROUNDS, _NOTHING = 4, 2, 0.002
+#: How many times fewer jobs a glance has to need, to be worth it where it does not settle the matter.
+_GLANCE_WORTH = 3
 #: Blocks of neighbouring jobs that a resampled run is made of.
 _BLOCKS = 12
 #: Share of the waiting for a core that is the run's own doing where other programs have little part in it.
@@ -154,6 +158,7 @@ class Replay:
         self.costs = costs
         self.budget = Budget()
         self._known: dict[tuple[Hashable, ...], Simulated] = {}
+        self._plans: dict[tuple[tuple[str, ...], int], Plan] = {}
         self._most_jobs = 4 * _MOST_JOBS
         self.num_simulations = self.num_events = 0
         self.measured_gil_shares = find_gil_shares(evidence.isolation, demands.stages)
@@ -249,13 +254,25 @@ class Replay:
         of one come in a burst, the rates of both are those of the whole.
         """
         base = base or Change()
-        count = num_jobs or max(self._num_jobs(self.change_plan(one)) for one in (base, change))
+        count = num_jobs or self._num_jobs_of(base, change)
         traces = [self.simulate(one, seed=seed, num_jobs=count, resampled=resampled).trace for one in (base, change)]
         in_burst = any(trace.comes_in_a_burst for trace in traces)
         before, after = (trace.whole_rate if in_burst else trace.throughput for trace in traces)
         if not (before > 0 and np.isfinite(after / before)):
             raise CannotReplay("nothing that takes time is left of the run, so its throughput has no limit to predict")
         return after / before
+
+    def gain(self, change: Change, base: Change | None = None) -> float:
+        """Return the ratio of a change, by fewer jobs where these show that it is worth nothing: most that is tried is not."""
+        base = base or Change()
+        count = self._num_jobs_of(base, change)
+        at_once = max(_count_at_once(self.change_plan(one)) for one in (base, change))
+        few = max(_LEAST_JOBS, _GLANCE_ROUNDS * at_once, count // _GLANCE)
+        if _GLANCE_WORTH * few <= count:
+            found = self.ratio(change, base, num_jobs=few)
+            if abs(found - 1) < _NOTHING:
+                return found
+        return self.ratio(change, base)
 
     def simulate(
         self, change: Change | None = None, *, seed: int = 0, num_jobs: int | None = None, resampled: bool = False
@@ -310,7 +327,10 @@ class Replay:
 
     def change_plan(self, change: Change) -> Plan:
         """Return the Plan of a changed run, resolved; raises SettingsError if a setting is unknown or impossible."""
-        return change_plan(self.plan, change.settings, self.demands.stages, int(change.cores or self.cores))
+        key = (change.settings, int(change.cores or self.cores))
+        if key not in self._plans:
+            self._plans[key] = change_plan(self.plan, key[0], self.demands.stages, key[1])
+        return self._plans[key]
 
     def applicable(self, settings: Sequence[str]) -> tuple[str, ...]:
         """Return settings so that they can be applied: a stage that ran inline is told to have threads, if it gets workers."""
@@ -432,12 +452,12 @@ class Replay:
             role = next(stage.info.role for stage in self.demands.stages if stage.name == name)
             check(role == "map", "dropped stage", name, f"a stage that maps; {name} is a {role}")
 
+    def _num_jobs_of(self, *changes: Change) -> int:
+        """Return how many jobs are simulated where changes are compared: as many as either needs."""
+        return max(self._num_jobs(self.change_plan(one)) for one in changes)
+
     def _num_jobs(self, plan: Plan) -> int:
-        at_once = sum(
-            (stage.workers or 1) * (stage.batch or 1)
-            for name, stage in plan.stages.items()
-            if name != "deliver" and stage.executor != "inline"
-        )
+        at_once = _count_at_once(plan)
         wanted = min(4 * _MOST_JOBS, max(_FEWEST_JOBS, min(_MOST_JOBS, self.demands.num_jobs), _ROUNDS * at_once))
         return self.affordable(wanted, max(_LEAST_JOBS, _LEAST_ROUNDS * at_once))
 
@@ -719,6 +739,15 @@ class Replay:
             if self.plan.stages[group[0].name].executor == "thread" and group[0].info.role != "deliver"
         )
         return sum(split.num_samples for split in splits) >= _FEWEST_SAMPLES and threads >= 2
+
+
+def _count_at_once(plan: Plan) -> int:
+    """Return how many units can be in service at once."""
+    return sum(
+        (stage.workers or 1) * (stage.batch or 1)
+        for name, stage in plan.stages.items()
+        if name != "deliver" and stage.executor != "inline"
+    )
 
 
 def _summary(scenario: Scenario, system: System) -> Simulated:

@@ -59,8 +59,6 @@ class Engine:
         self._running: list[tuple[float, int, Worker]] = []
         self._threads = 0.0
         self._virtual = 0.0
-        self._speed = 1.0
-        self._slowdown = 1.0
         self._speeds: dict[float, tuple[float, float]] = {}
         self._cpu_seconds = 0.0
         self._delay_seconds = 0.0
@@ -107,40 +105,51 @@ class Engine:
             self._receive(receiver)
         if self._entrance is not None:
             self._later(self._entrance.next_arrival, self._let_in, self._entrance)
-        timers, running, count = self._timers, self._running, self.system.num_jobs
+        self._pass_events()
+        return self._trace()
+
+    def _pass_events(self) -> None:
+        """Do what comes next until every job is done.
+
+        Some hundred thousand events pass here: what a diagnosis takes is mostly this loop, `_step` and `_compute`. So there are
+        no calls for the clock's speed and for its advance: the speed is looked up here once an event, where the number of
+        threads is known for good until the next one.
+        """
+        timers, running, speeds, count = self._timers, self._running, self._speeds, self.system.num_jobs
         while self._num_done < count:
+            threads = self._threads
+            known = speeds.get(threads)
+            if known is None:  # the same few numbers of threads come again some ten thousand times
+                known = speeds[threads] = self._speed_of(threads)
+            speed, slowdown = known
+            worker = None
             if running:
                 virtual, token, worker = running[0]
                 if worker.token != token:
                     heappop(running)
                     continue
-                ends = self.now + (virtual - self._virtual) / self._speed
-                if timers and timers[0][0] <= ends:
-                    self._pass_timer()
-                    continue
-                self._num_events += 1
-                heappop(running)
-                self._advance(ends)
-                self._end_computing(worker)
-            elif timers:
-                self._pass_timer()
-            else:
+                when = self.now + (virtual - self._virtual) / speed
+                if timers and timers[0][0] <= when:
+                    worker = None
+            elif not timers:
                 raise RuntimeError(f"the simulation stands still with {count - self._num_done} of {count} jobs undone")
-        return self._trace()
-
-    def _pass_timer(self) -> None:
-        self._num_events += 1
-        when, _, call, argument = heappop(self._timers)
-        if when > self.now:
-            self._advance(when)
-        call(argument)
-
-    def _advance(self, when: float) -> None:
-        if self._threads:
-            work = (when - self.now) * self._speed
-            self._virtual += work
-            self._cpu_seconds += work * self._threads * self._slowdown
-        self.now = when
+            self._num_events += 1
+            if worker is None:
+                when, _, call, argument = heappop(timers)
+                if when <= self.now:
+                    call(argument)
+                    continue
+            else:
+                heappop(running)
+            if threads:
+                work = (when - self.now) * speed
+                self._virtual += work
+                self._cpu_seconds += work * threads * slowdown
+            self.now = when
+            if worker is None:
+                call(argument)
+            else:
+                self._end_computing(worker)
 
     def _later(self, when: float, call: Callable[[Any], None], argument: Any) -> None:
         self._serial += 1
@@ -161,10 +170,10 @@ class Engine:
 
     def _step(self, worker: Worker) -> None:
         """Go on with the next phase."""
-        program = worker.program
-        while worker.at < len(program):
-            kind, amount = program[worker.at]
-            worker.at += 1
+        program, at = worker.program, worker.at
+        while at < len(program):
+            kind, amount = program[at]
+            worker.at = at = at + 1
             if kind == CPU:
                 if self._holder is worker:
                     self._release_gil()
@@ -174,8 +183,11 @@ class Engine:
                 self._later(self.now + amount, self._step, worker)
                 return
             if kind == GIL:
-                worker.left = amount
-                self._want_gil(worker)
+                if self._holder is worker:
+                    self._compute(worker, amount, 1.0)
+                else:
+                    worker.left = amount
+                    self._want_gil(worker)
                 return
             if kind == SPREAD:
                 if self._holder is worker:
@@ -192,32 +204,24 @@ class Engine:
     # --- cores
 
     def _compute(self, worker: Worker, seconds: float, threads: float) -> None:
-        self._set_threads(self._threads + threads)
-        self._serial += 1
-        worker.token = self._serial
+        self._threads += threads
+        self._serial = worker.token = token = self._serial + 1
         worker.threads = threads
         worker.since = self.now
         worker.left = seconds
-        worker.ends = self._virtual + seconds
-        heappush(self._running, (worker.ends, self._serial, worker))
+        worker.ends = ends = self._virtual + seconds
+        heappush(self._running, (ends, token, worker))
 
     def _end_computing(self, worker: Worker) -> None:
         worker.token = 0
         self._delay_seconds += self.now - worker.since - worker.left
-        self._set_threads(self._threads - worker.threads)
+        self._threads -= worker.threads
         is_holder = self._holder is worker
         if is_holder and not self._half_handoff:
             self._release_gil()
         self._step(worker)
         if is_holder and self._holder is worker and not worker.token:
             self._release_gil()  # it waits for something else now
-
-    def _set_threads(self, threads: float) -> None:
-        self._threads = threads
-        known = self._speeds.get(threads)
-        if known is None:  # the same few numbers of threads come again some ten thousand times
-            known = self._speeds[threads] = self._speed_of(threads)
-        self._speed, self._slowdown = known
 
     def _speed_of(self, threads: float) -> tuple[float, float]:
         """Return how fast the virtual clock runs with so many threads at work, and the slowdown of the cores then."""
@@ -232,9 +236,6 @@ class Engine:
     # --- the GIL
 
     def _want_gil(self, worker: Worker) -> None:
-        if self._holder is worker:
-            self._compute(worker, worker.left, 1.0)
-            return
         if self._holder is None:
             self._grant_gil(worker)
             return
@@ -269,7 +270,7 @@ class Engine:
             self._delay_seconds += self.now - holder.since - (holder.left - left)
             holder.left = left
             holder.token = 0  # its entry among the running is void
-            self._set_threads(self._threads - 1)
+            self._threads -= 1
             holder.since = self.now
             holder.is_within = True
             self._gil_waiting.append(holder)

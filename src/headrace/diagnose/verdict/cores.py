@@ -308,6 +308,7 @@ def _neighbour(facts: Facts) -> Iterator[Proposal]:
             Advice(says="measure again on a quiet machine before changing anything in the pipeline"),
         ),
         removal=Change(quiet=True),
+        is_seen=True,
     )
 
 

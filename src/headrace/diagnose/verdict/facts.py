@@ -13,6 +13,7 @@ from headrace.base.records import Receiving
 from headrace.diagnose.accounting import window_rows
 from headrace.diagnose.cpu_account import NATIVE
 from headrace.diagnose.evidence import Evidence
+from headrace.diagnose.gil_holders import GilHolders, find_gil_holders
 from headrace.diagnose.latency_parts import find_latency_parts
 from headrace.diagnose.lock_holders import share_of_lock_waits
 from headrace.diagnose.replay import Replay
@@ -252,6 +253,11 @@ class Facts:
         evidence = self.evidence
         share = share_of_lock_waits(evidence.spans, evidence.states, self.document.window, view.name, states)
         return waits * (share or 0.0)
+
+    @cached_property
+    def gil_holders(self) -> GilHolders | None:
+        """Who held the GIL while others waited for it; None where too few samples tell."""
+        return find_gil_holders(self.evidence.spans, self.evidence.states, self.document.window)
 
     @property
     def model(self) -> StageView | None:

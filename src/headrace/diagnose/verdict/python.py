@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headrace.base.units import format_duration
 from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
-from headrace.runs.formats.diagnosis import VerdictClass
+from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
 
 #: Of a stage's service in the queue for the GIL: two threads that need nothing else wait half of it.
@@ -31,7 +31,8 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
     waits = view.waits("gil")
     if waits is None or waits < _GIL_WAIT or view.account.executor == "process":
         return
-    holder = _holder(facts, view)
+    seen = _find_seen_holder(facts)
+    holder = seen or _guess_holder(facts, view)
     own = facts.own_cores
     used = line(
         "own_cores",
@@ -52,12 +53,13 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"interpreter lock, which one thread holds at a time; {holder.name} needs it most"
         ),
         rule=f"at least {_GIL_WAIT:.0%} of the service waiting for the GIL, by samples of its threads",
-        resources=("gil", *view.resources),
+        resources=("gil", *view.resources) if seen is None or _is_simulated_so(facts, seen) else seen.resources,
         share=waits,
         evidence=(
             at_least("gil_wait", f"share of {view.name}'s service waiting for the GIL", waits, _GIL_WAIT),
             used,
             line("samples", f"from {view.samples:,} samples of blocked threads", float(view.samples), 10, None),
+            *_describe_holder(facts, seen),
         ),
         advice=(
             *_by_nms(holder),
@@ -89,7 +91,34 @@ def _in_processes(facts: Facts, holder: StageView, workers: int) -> Iterator[Adv
         yield Advice(says=f"run {holder.name} in processes, which have a GIL each", settings=settings)
 
 
-def _holder(facts: Facts, waiting: StageView) -> StageView:
+def _find_seen_holder(facts: Facts) -> StageView | None:
+    """Return the stage that samples show to hold the GIL while others wait; None where they do not tell."""
+    found = facts.gil_holders
+    return None if found is None or found.most is None else facts.stage(found.most[0])
+
+
+def _is_simulated_so(facts: Facts, holder: StageView) -> bool:
+    """Return whether the simulated GIL is held mostly by this stage: else what more of that GIL gives is not its gain."""
+    shares = facts.replay.holds_gil
+    held = {
+        one.name: (one.account.cpu_demand or 0.0) * one.account.items * shares.get(one.name, 0.0)
+        for one in facts.stages
+    }
+    return held[holder.name] >= 0.5 * sum(held.values())
+
+
+def _describe_holder(facts: Facts, seen: StageView | None) -> Iterator[EvidenceLine]:
+    found = facts.gil_holders
+    if seen is not None and found is not None and found.most is not None:
+        share = found.most[1]
+        says = (
+            f"{seen.name} held it in {share:.0%} of {found.num_moments:,} moments in which a thread waited for it, by who was "
+            "at work then"
+        )
+        yield line("gil_holder", says, share, None, True)
+
+
+def _guess_holder(facts: Facts, waiting: StageView) -> StageView:
     """Return the stage that needs the GIL most: the most CPU among stages of threads that wait for it or hold on to it."""
 
     def demand(view: StageView) -> float:

@@ -214,15 +214,19 @@ def _find_late_stage(facts: Facts) -> tuple[str, float] | None:
 
 
 def _by_facts(facts: Facts, ranked: Sequence[_Scored]) -> _Scored | None:
-    """Return the special cause with the largest share in a stage that evidence shows to be the bottleneck; None without."""
+    """Return the special cause with the largest share in a stage that evidence shows to be the bottleneck; None without.
+
+    What is around the pipeline needs no stage to speak for it; what was seen comes before what was inferred.
+    """
     found = []
     for one in ranked:
         view = facts.stage(one.proposal.stage)
-        if _gains_less(one, ranked):
+        if _gains_less(one, ranked) or one.proposal.share < _LARGE_SHARE:
             continue
-        if view is not None and one.proposal.share >= _LARGE_SHARE and _count_agreeing(facts, view) >= 2:
+        is_around = one.proposal.stage is None and one.proposal.is_seen
+        if is_around or (view is not None and _count_agreeing(facts, view) >= 2):
             found.append(_Scored(one.proposal, None, 0.0))
-    return max(found, key=lambda one: one.proposal.share, default=None)
+    return max(found, key=lambda one: (_was_seen(one.proposal), one.proposal.share), default=None)
 
 
 def _gains_less(one: _Scored, ranked: Sequence[_Scored]) -> bool:
@@ -394,6 +398,13 @@ def _ratio(facts: Facts, change: Change) -> float | None:
         return None
 
 
+def _gain(facts: Facts, change: Change, base: Change) -> float | None:
+    try:
+        return facts.replay.gain(change, base)
+    except (CannotReplay, SettingsError):
+        return None
+
+
 def _doubt(facts: Facts, best: _Scored, ranked: Sequence[_Scored]) -> _Scored | None:
     """Return what to say instead if the evidence does not bear out the simulation; None if it does."""
     proposal = best.proposal
@@ -558,9 +569,9 @@ def _next(facts: Facts, first: Proposal) -> Finding | None:
             continue
         speedups = dict(first.removal.speedups)
         speedups[view.name] = speedups.get(view.name, 1.0) * FASTER
-        ratio = _ratio(facts, _with_speedups(first.removal, speedups))
-        if ratio is not None:
-            gains.append((ratio / fixed, view))
+        more = _gain(facts, _with_speedups(first.removal, speedups), first.removal)
+        if more is not None:
+            gains.append((more, view))
     if not gains:
         return None
     gain, view = max(gains, key=lambda pair: pair[0])

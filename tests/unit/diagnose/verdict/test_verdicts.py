@@ -281,6 +281,19 @@ def test_what_may_be_a_symptom_stands_behind_what_gains_more(verdict: str, cause
     assert not ranking._gains_less(ordinary, [special, ordinary])
 
 
+def test_what_was_seen_around_a_run_that_is_not_understood(
+    facts_of: Callable[[Any], Facts], pipe: Any, made: Any
+) -> None:
+    """Other programs were counted on the cores: they come before threads that wait for one that lost its core."""
+    facts = facts_of(pipe(stages=[made(name="parse", work="preprocess", cpu=0.01, workers=1)]))
+    waits = scored("GIL", "parse", gain=1.0, share=0.9)
+    around = scored("NEIGHBOUR", None, gain=1.0, share=0.5, is_seen=True)
+    inferred = scored("STARVED", None, gain=1.0, share=1.0)
+    chosen = ranking._by_facts(facts, [waits, around, inferred])
+    assert chosen is not None
+    assert chosen.proposal is around.proposal
+
+
 def test_more_threads_than_cores_saturate_them(diagnose: Diagnose, made: Any) -> None:
     """Four threads of C on two cores wait for a core half of the time: CPU_SATURATION, not GIL."""
     found = diagnose(

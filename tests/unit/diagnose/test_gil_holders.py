@@ -1,0 +1,59 @@
+"""Who held the GIL, from who was at work while others waited for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.diagnose.evidence import collect
+from headrace.diagnose.gil_holders import GilHolders, find_gil_holders
+from headrace.runs.formats.profile import Window
+
+WINDOW = Window(from_seconds=0.0, to_seconds=20.0, warm_up_seconds=0.0, is_steady=None, says="")
+
+
+def found(builder: Any) -> GilHolders | None:
+    """Return what the samples of a run tell."""
+    evidence = collect(builder.finish())
+    return find_gil_holders(evidence.spans, evidence.states, WINDOW)
+
+
+@pytest.fixture
+def three(builder: Any) -> Any:
+    """Three stages with a worker each, at work for twenty seconds."""
+    for name in ("dot", "parse", "resize"):
+        builder.stage(name, workers=1)
+        builder.spans(name, arrived=[0.0], ended=[20.0], thread=f"{name}-0", unit_id=[name])
+    return builder
+
+
+def test_who_is_always_at_work_then_holds_it(three: Any) -> None:
+    """While resize waits, parse is at work, and dot half of the time, as it is when nobody waits: parse holds the GIL."""
+    at = np.arange(1, 41) * 0.2
+    three.states(at, "resize-0", "gil").states(at, "parse-0", "running").states(at[::2], "dot-0", "running")
+    three.states(at + 10.0, "resize-0", "running").states((at + 10.0)[::2], "dot-0", "running")
+    holders = found(three)
+    assert holders is not None
+    assert holders.most is not None
+    assert holders.num_moments == 40
+    assert holders.most[0] == "parse"
+    assert holders.most[1] > 0.95
+
+
+def test_nobody_is_named_where_two_are_as_likely(three: Any) -> None:
+    """Both are at work in every such moment: no stage held it in more than half of them."""
+    at = np.arange(1, 41) * 0.2
+    three.states(at, "resize-0", "gil").states(at, "parse-0", "running").states(at, "dot-0", "running")
+    holders = found(three)
+    assert holders is not None
+    assert holders.shares["parse"] == pytest.approx(holders.shares["dot"])
+    assert holders.most is None
+
+
+def test_few_moments_say_nothing(three: Any) -> None:
+    """Twenty moments are too few."""
+    at = np.arange(1, 21) * 0.2
+    three.states(at, "resize-0", "gil").states(at, "parse-0", "running")
+    assert found(three) is None
