@@ -238,6 +238,7 @@ class Profiler:
         info.helper_process = report.helper_process
         info.helper_cpu_seconds = report.helper_cpu_seconds
         info.state_samples_per_second = report.state_samples_per_second
+        info.outputs = report.outputs
         info.not_measured.update(report.not_measured)
         if self._backlog.problem:
             info.not_measured["backlog"] = self._backlog.problem

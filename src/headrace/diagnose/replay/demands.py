@@ -397,13 +397,15 @@ def _note_lock(demands: StageDemands, info: StageInfo, account: StageAccount, sh
 def _find_turns(evidence: Evidence, demands: StageDemands, account: StageAccount) -> Turns | None:
     """Return how long what a stage waits for takes for each, where the run shows that it serves one at a time.
 
-    A pipe is one for all workers, and is read as fast as it is read; a service that is limited in rate answers so many a
-    second.
+    A pipe is one for all workers, unless they were seen to write to one each, and is read as fast as it is read; a service
+    that is limited in rate answers so many a second.
     """
     wait, cpu = float(demands.wait.mean()), float(demands.cpu.mean())
     if demands.info.kind == "device" or demands.mean_lock or wait <= max(cpu, _WAITS * (account.service.mean or 0.0)):
         return None
     if waits_for_reader(account):
+        if _has_output_each(evidence, account.name):
+            return None
         spans, rows = evidence.spans, evidence.stage_rows(account.name)
         seconds = float(spans.ended[rows].max() - spans.started[rows].min()) / 1e9
         # Several that stand in line wait for one another, too.
@@ -413,6 +415,14 @@ def _find_turns(evidence: Evidence, demands: StageDemands, account: StageAccount
         return None
     found = find_turns(evidence, account.name)
     return Turns(found.seconds, max(0.0, found.apart - cpu))
+
+
+def _has_output_each(evidence: Evidence, stage: str) -> bool:
+    """Return whether several workers of a stage waited for readers, and no two of them for the same one."""
+    spans, profiling = evidence.spans, evidence.profiling
+    workers = {spans.thread_names[code] for code in np.unique(spans.thread[evidence.stage_rows(stage)])}
+    written = [] if profiling is None else [found for name, found in profiling.outputs.items() if name in workers]
+    return len(written) > 1 and len({one for found in written for one in found}) == sum(map(len, written))
 
 
 def waits_for_reader(account: StageAccount) -> bool:

@@ -40,6 +40,8 @@ class SamplerReport:
     """{what: why}."""
     problem: str | None = None
     """What went wrong, for the user; None if nothing did."""
+    outputs: dict[str, list[str]] = field(default_factory=dict)
+    """{worker: pipes and terminals that it waited for somebody to read}."""
 
 
 class Sampler:
@@ -209,6 +211,7 @@ class Sampler:
             state_samples_per_second=report.state_samples_per_second,
             not_measured=report.not_measured,
             problem=problem,
+            outputs=report.outputs,
         )
 
 

@@ -76,6 +76,8 @@ class Report:
     """That could not be written."""
     not_measured: dict[str, str] = field(default_factory=dict)
     """{what: why}."""
+    outputs: dict[str, list[str]] = field(default_factory=dict)
+    """{worker: pipes and terminals that it waited for somebody to read}."""
 
     def encode(self) -> str:
         """Return this as JSON."""

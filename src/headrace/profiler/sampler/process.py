@@ -228,4 +228,5 @@ class SamplerProcess:
             state_samples_per_second=(self._num_looks - 1) / elapsed if elapsed > 0 else None,
             lost_samples=self._writer.lost_lines + self._resources.writer.lost_ticks,
             not_measured=self._resources.not_measured | self._states.not_measured,
+            outputs={name: sorted(found) for name, found in self._states.outputs.items() if found},
         )

@@ -6,6 +6,8 @@ type tells; for `poll` and `select` the descriptors are read from the process's 
 costs one system call. A thread that is still blocked in the very same call (same line, stack pointer included) is not looked
 at more closely for a while: descriptors are reused, so for a short one.
 
+What a thread writes to while nobody reads it is noted: workers with a pipe each do not wait for one another.
+
 Everything about one thread that cannot be read makes that sample `ABSENT`: it may just have ended. Only what cannot be read
 for lack of permission, or because the kernel does not offer it, is told in `not_measured`.
 
@@ -31,6 +33,8 @@ _SAME_LOOKS = 10
 #: A line has a number, six arguments and two pointers.
 _MAX_BYTES = 256
 _MAX_DESCRIPTORS = 16
+#: Pipes that are noted of each thread at most: one that opens a new one for each item needs no more.
+_MOST_OUTPUTS = 4
 #: Of several descriptors waited for at once the first of these that is among them.
 _FIRST_OF = "npdls"
 
@@ -47,8 +51,13 @@ class _Process:
         if gil is not None:
             self.gil = gil_range(gil, number, proc)
 
-    def state_of_descriptor(self, descriptor: int, *, is_write: bool = False) -> str:
-        """Return the letter for waiting on one file descriptor; `o` if it is closed meanwhile."""
+    def state_of_descriptor(self, descriptor: int, outputs: set[str] | None = None) -> str:
+        """Return the letter for waiting on one file descriptor; `o` if it is closed meanwhile.
+
+        Args:
+            descriptor: Its number.
+            outputs: Of a thread that writes: takes the name of the pipe or terminal. None: it reads.
+        """
         path = f"{self.root}/fd/{descriptor}"
         try:
             target, protocol = os.readlink(path), b""
@@ -56,7 +65,10 @@ class _Process:
                 protocol = os.getxattr(path, "system.sockprotoname")  # the kernel's own, not of a file system
         except OSError as error:
             return "n" if error.errno in (errno.ENOTSUP, errno.ENODATA) else "o"
-        return state_of_file(target, protocol.decode(errors="replace"), is_write=is_write)
+        letter = state_of_file(target, protocol.decode(errors="replace"), is_write=outputs is not None)
+        if letter == "w" and outputs is not None and len(outputs) < _MOST_OUTPUTS:
+            outputs.add(target)
+        return letter
 
     def state_of_descriptors(self, descriptors: Sequence[int]) -> str:
         """Return the letter for waiting on several; sleep for none."""
@@ -89,10 +101,11 @@ class _Process:
 class _Thread:
     """A thread that is looked at, and what was seen last."""
 
-    __slots__ = ("file", "letter", "line", "looks_left", "process")
+    __slots__ = ("file", "letter", "line", "looks_left", "outputs", "process")
 
-    def __init__(self, process: _Process, file: int) -> None:
+    def __init__(self, process: _Process, file: int, outputs: set[str]) -> None:
         self.process = process
+        self.outputs = outputs
         self.file = file
         self.line = b""
         self.letter = ABSENT
@@ -104,6 +117,7 @@ class ThreadStates:
 
     Attributes:
         not_measured: {what: why}.
+        outputs: {worker: pipes and terminals that it waited for somebody to read}, as `/proc/PID/fd` names them.
     """
 
     def __init__(
@@ -119,6 +133,7 @@ class ThreadStates:
         """
         machine = machine or os.uname().machine
         self.not_measured: dict[str, str] = {}
+        self.outputs: dict[str, set[str]] = {}
         self._calls = calls_of(machine) or {}
         self._gil = gil
         self._proc = proc
@@ -172,7 +187,7 @@ class ThreadStates:
                 letters.append(thread.letter)
             else:
                 thread.line, thread.looks_left = line, _SAME_LOOKS
-                thread.letter = self._state(line, thread.process)
+                thread.letter = self._state(line, thread)
                 letters.append(thread.letter)
         return "".join(letters)
 
@@ -182,7 +197,8 @@ class ThreadStates:
             if process is None:
                 process = self._processes[worker.process] = self._open_process(worker.process)
             path = self._proc / str(worker.process) / "task" / str(worker.thread_id) / "syscall"
-            return _Thread(process, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return _Thread(process, file, self.outputs.setdefault(worker.name, set()))
         except OSError as error:
             self._note(error, f"process {worker.process}")
             return None
@@ -207,9 +223,9 @@ class ThreadStates:
                 "this kernel has no /proc/PID/task/TID/syscall (CONFIG_HAVE_ARCH_TRACEHOOK)"
             )
 
-    def _state(self, line: bytes, process: _Process) -> str:
+    def _state(self, line: bytes, thread: _Thread) -> str:
         """Return the letter of a blocked thread."""
-        words = line.split()
+        words, process = line.split(), thread.process
         if not words:
             return ABSENT  # it has just ended
         if words[0] == b"-1":
@@ -219,7 +235,7 @@ class ThreadStates:
             if kind == "futex":
                 return "g" if process.gil and process.gil[0] <= int(words[1], 16) < process.gil[1] else "l"
             if kind in ("fd", "out"):
-                return process.state_of_descriptor(int(words[1], 16), is_write=kind == "out")
+                return process.state_of_descriptor(int(words[1], 16), thread.outputs if kind == "out" else None)
             if kind == "poll":
                 return process.state_of_descriptors(_read_polled(process, int(words[1], 16), int(words[2], 16)))
             if kind == "select":

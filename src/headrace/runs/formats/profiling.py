@@ -96,3 +96,5 @@ class ProfilingInfo(msgspec.Struct, kw_only=True):
     """{what: why}."""
     state_samples_per_second: float | None = None
     """How often the threads' states were looked at, on average."""
+    outputs: dict[str, list[str]] = {}
+    """{worker: pipes and terminals that it waited for somebody to read, as `/proc/PID/fd` names them}; at most four of each."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -16,10 +17,12 @@ from headrace.diagnose.evidence import collect
 from headrace.diagnose.lock_holders import share_of_lock_waits
 from headrace.diagnose.verdict import pace
 from headrace.diagnose.verdict.facts import Facts
+from headrace.runs.formats import profiling
 from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import Window
-from headrace.runs.reader import Run
+from headrace.runs.formats.profiling import ProfilingInfo
+from headrace.runs.reader import Run, read_run
 
 WORKERS = 8
 
@@ -104,6 +107,19 @@ def test_a_pipe_is_read_no_faster_by_more_writers(make_run: Any, pipe: Any, made
     assert replay.misfit == pytest.approx(0.0, abs=0.05)
     assert replay.ratio(Change(settings=("clean.workers=4",))) == pytest.approx(1.0, abs=0.05)
     assert replay.ratio(Change(speedups={"clean": 2.0})) == pytest.approx(2.0, rel=0.1)
+
+
+@pytest.mark.parametrize(("second", "ratio"), [("pipe:[7]", 1.0), ("pipe:[8]", 2.0)])
+def test_workers_that_were_seen_with_a_pipe_each_do_not_share_one(
+    make_run: Any, pipe: Any, made: Any, second: str, ratio: float
+) -> None:
+    """Two workers wait for readers: of one pipe, and four get no more through it; of one each, and four get twice as much."""
+    clean = made(name="clean", work="preprocess", cpu=0.001, wait=0.02, state="output", workers=2)
+    run = make_run(pipe(stages=[clean]))
+    written = ProfilingInfo(outputs={"clean-0": ["pipe:[7]"], "clean-1": [second]})
+    (run.path / profiling.FILE).write_bytes(msgspec.json.encode(written))
+    replay = Analysis(read_run(run.path)).replay
+    assert replay.ratio(Change(settings=("clean.workers=4",))) == pytest.approx(ratio, rel=0.1)
 
 
 @pytest.mark.parametrize("spread", [0.6, 1.0, 1.5])

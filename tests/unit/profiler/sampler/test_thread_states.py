@@ -132,6 +132,15 @@ def test_writing_to_a_pipe_is_output(make: Make, tmp_path: Path, target: str, le
     assert states.look() == letter
 
 
+def test_what_is_written_to_is_noted(make: Make, tmp_path: Path) -> None:
+    """Of each thread that waits for a reader: its pipe; of one that waits for the disk, and of one that reads, nothing."""
+    states = make(*(f"{call} {number:#x} 0x1000{TAIL}" for call, number in ((1, 5), (1, 6), (1, 7), (0, 5))))
+    for number, target in ((5, "pipe:[123]"), (6, "pipe:[124]"), (7, "/data/log.txt")):
+        (tmp_path / "5" / "fd" / f"{number}").symlink_to(target)
+    assert states.look() == "wwdp"
+    assert states.outputs == {"w-0": {"pipe:[123]"}, "w-1": {"pipe:[124]"}, "w-2": set(), "w-3": set()}
+
+
 def test_poll_reads_its_descriptors_from_memory(make: Make, tmp_path: Path) -> None:
     """Poll on nothing sleeps; on a pipe it waits for a process; on a negative descriptor alone it sleeps."""
     states = make(f"7 0x0 0x0{TAIL}", f"7 0x100 0x2{TAIL}", f"271 0x108 0x1{TAIL}", f"7 0xffffffffffff 0x1{TAIL}")
