@@ -109,6 +109,8 @@ class Runtime:
         self.before_receiving: list[Callable[[], object]] = []
         self.before_closing: list[Callable[[], object]] = []
         self._pipeline = pipeline
+        source = pipeline.source  # asked once: a protocol takes 60 us to answer
+        self._may_stop = source.may_stop if isinstance(source, HearsOfEnd) else _at_once
         self.tick: Callable[[], object] = lambda: None
         self._slots = equipment.slots
         self._punctuality = Punctuality()
@@ -408,9 +410,7 @@ class Runtime:
         return _POLL_STOP_SECONDS if self.signals.is_polled else _POLL_EMPTY_SECONDS
 
     def _heed_signals(self) -> None:
-        source = self._pipeline.source
-        may_stop = source.may_stop if isinstance(source, HearsOfEnd) else _at_once
-        self.signals.heed(self.stop, may_stop, is_stopping=self._admission.is_closed)
+        self.signals.heed(self.stop, self._may_stop, is_stopping=self._admission.is_closed)
 
     def _close(self, helpers: Sequence[threading.Thread], receivers: Sequence[threading.Thread]) -> None:
         self.context.levers.end()
