@@ -201,7 +201,8 @@ def compare_runs(a: Run, b: Run, *, question: Question | None = None, seed: int 
     """
     question = question or Question()
     metric = question.metric
-    if a.path == b.path and (told := recorded.read_side_by_side(a, b, metric.name)) is not None:
+    are_arms = isinstance(a, PlanOfRun) and isinstance(b, PlanOfRun) and a.path == b.path
+    if are_arms and (told := recorded.read_side_by_side(a, b, metric.name)) is not None:
         return _compare_arms((a, b), told, question)
     margin = max(question.margin or 0.0, recorded.DRIFT)
     told_a, told_b = recorded.read_recording(a, metric.name), recorded.read_recording(b, metric.name)

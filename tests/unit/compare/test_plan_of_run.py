@@ -94,6 +94,13 @@ def test_plans_one_after_the_other_are_two_runs(make_run: MakeRun) -> None:
     assert (document.paired, document.margin) == (False, 0.10)
 
 
+def test_a_whole_run_beside_itself_is_two_runs(make_run: MakeRun) -> None:
+    """Nothing was divided there, so that rates are an answer."""
+    run = read_run(make_run(np.arange(3000) % 5 == 0))
+    document = compare_runs(run, run)
+    assert (document.paired, document.verdict) == (False, "no_difference")
+
+
 @pytest.mark.parametrize("beginning", ["5x", "", "56b56dbd93e3x"])
 def test_a_plan_that_is_not_there_is_refused_with_those_that_are(make_run: MakeRun, beginning: str) -> None:
     """So is a beginning that fits several, such as none at all."""
