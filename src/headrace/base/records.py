@@ -227,10 +227,14 @@ class Span(msgspec.Struct, gc=False):
     """Shape and type of the stage's output where it is an array."""
     weight: int = 1
     """How many items this row represents: above 1 if only some were recorded; 0: counted, never written."""
+    cached: str | None = None
+    """hit: the value came from a cache, and the stage did nothing; miss: the stage's own cache did not have it; None: no cache
+    was asked."""
 
 
 #: Version of the span table and of `run.json`. 1: 2026-11, first. 2: 2026-11, column `weight`; `stages`, `summary` in run.json.
-SCHEMA_VERSION = 2
+#: 3: 2026-11, column `cached`.
+SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)

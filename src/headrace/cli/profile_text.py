@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.base.documents import decode_document
 from headrace.base.formatting import align_columns, pluralize, wrap_lines
-from headrace.base.units import format_duration
+from headrace.base.units import format_duration, format_size
 from headrace.runs.formats.profile import EMULATED
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def as_text(document: ProfileDocument) -> str:
         parts += [_times(document.stages), _work(document.stages)]
     below = (
         document.fused,
+        _caches(document),
         _cpu(document),
         _runtime(document),
         _overhead(document),
@@ -173,6 +174,28 @@ def _causes(split: BlockedSplit | None) -> str:
         return "-"
     named = sorted(((shares[name] / total, text) for name, text in _CAUSES.items()), reverse=True)
     return ", ".join(f"{text} {share:.0%}" for share, text in named if share >= _NAMED_SHARE) or "unknown"
+
+
+def _caches(document: ProfileDocument) -> list[str]:
+    """Return what caches did, or, without one, which results would be worth keeping."""
+    lines = [f"cache of {stage.name}: {stage.cache.says}" for stage in document.stages if stage.cache]
+    if lines or not document.keepable:
+        return lines
+    rows = [
+        (
+            one.stage,
+            format_duration(one.saved_seconds),
+            format_size(one.item_bytes),
+            format_size(one.total_bytes),
+            format_duration(one.seconds_per_gigabyte),
+        )
+        for one in document.keepable
+    ]
+    return [
+        "If the same items come again, keeping results saves (headrace whatif RUN --set",
+        "STAGE.cache=memory:2GB):",
+        *align_columns([("stage", "an item", "takes", "all items", "a GB"), *rows]),
+    ]
 
 
 def _cpu(document: ProfileDocument) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from headrace.diagnose.blocked_split import BlockedSamples
+from headrace.diagnose.caches import cache_account
 from headrace.diagnose.estimates import compute_weighted_mean, distribution
 from headrace.diagnose.evidence import Evidence, StageFacts
 from headrace.diagnose.span_columns import Array, SpanColumns
@@ -117,6 +118,7 @@ def _account(evidence: Evidence, stage: StageFacts, window: Window, samples: Blo
         queue_capacity=stage.queue_capacity if stage.has_queue else None,
         batches=_batches(evidence, stage),
         shapes=_shapes(spans, spans.of(stage.name)),
+        cache=cache_account(evidence, stage),
     )
 
 

@@ -52,6 +52,7 @@ def assumptions(replay: Replay, change: Change) -> tuple[Assumption, ...]:
         *_of_the_outside(replay, change),
         *_of_the_gil(replay, change),
         *_of_the_neighbours(replay, change),
+        *_of_caches(replay, change),
         *_of_the_kind(change),
     )
 
@@ -187,6 +188,16 @@ def _of_the_neighbours(replay: Replay, change: Change) -> Iterator[Assumption]:
     )
 
 
+def _of_caches(replay: Replay, change: Change) -> Iterator[Assumption]:
+    kept = replay.kept(change)
+    if kept.says:
+        yield Assumption(
+            says=f"{kept.says}, most of it without the GIL",
+            gil_shares=dict.fromkeys(kept.hit_seconds, 1.0),
+            learn="profile twice with the cache: the second run finds what the first one kept",
+        )
+
+
 _BY_KIND = {
     "arrivals": "jobs come at random, independent of one another",
     "batch": "calls of sizes between measured ones cost what lies between",
@@ -204,7 +215,7 @@ _BY_KIND = {
 
 def _of_the_kind(change: Change) -> Iterator[Assumption]:
     for kind in change.kinds:
-        if kind in _BY_KIND:
+        if kind in _BY_KIND and not (kind == "cache" and not (change.cache_hits or change.every)):
             yield Assumption(says=_BY_KIND[kind])
     yield Assumption(says="jobs, and what other programs do, are as in the run")
 

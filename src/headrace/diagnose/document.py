@@ -9,6 +9,7 @@ import msgspec
 from headrace.base.documents import decode_document, encode_document
 from headrace.diagnose.accounting import stage_accounts
 from headrace.diagnose.blocked_split import count_samples
+from headrace.diagnose.caches import find_keepable
 from headrace.diagnose.cpu_account import cpu_account, why_no_account
 from headrace.diagnose.environment import environment
 from headrace.diagnose.estimates import PERCENTS, distribution
@@ -98,6 +99,7 @@ def document_of(evidence: Evidence) -> ProfileDocument:
         layers=evidence.layers,
         isolation=evidence.isolation,
         experiment=evidence.experiment,
+        keepable=find_keepable(evidence, stages),
         hot_spots=hot_spots(run.path),
         versions=info.versions,
         hardware=decode_document(encode_document(info.hardware), dict[str, Any]),

@@ -66,6 +66,8 @@ class Flight:
     missing: dict[int, bytes] = field(default_factory=dict)
     """{place of a stage: key under which its result is to be kept}."""
     claim: Claim | None = None
+    marks: dict[str, str] = field(default_factory=dict)
+    """{stage that it came to: hit | miss}; see `records.Span.cached`."""
 
     def end(self) -> None:
         """Keep nothing more, and let others make it."""
@@ -79,6 +81,7 @@ class Flight:
 class StageCaches:
     """The caches that a stage has to do with: its own, and those of stages behind it."""
 
+    stage: str
     place: int
     caches: tuple[StageCache, ...]
     """The last stage's first."""
@@ -112,11 +115,14 @@ class _Cached:
         item: Any = hands.items[0]
         if item.flight is None:
             item.flight, found = yield from self._look_up(item)
-            if found is not None:
-                return found
+        else:
+            found = None
         flight: Flight = item.flight
         if self._place <= flight.until:
-            return value
+            flight.marks[self._caches.stage] = "hit"
+            return value if found is None else found
+        if self._place in flight.missing:
+            flight.marks[self._caches.stage] = "miss"
         try:
             result = yield from begin()
         except BaseException:
@@ -208,8 +214,9 @@ def open_caches(pipeline: Pipeline, plan: Plan, seen: Plan) -> dict[str, StageCa
         for place, stage in enumerate(route):
             covering = tuple(sorted((one for one in own if one.place >= place), key=lambda one: -one.place))
             if covering:
-                before = found.setdefault(stage.name, StageCaches(place, covering))
-                if before != StageCaches(place, covering):
+                caches = StageCaches(stage.name, place, covering)
+                before = found.setdefault(stage.name, caches)
+                if before != caches:
                     raise SettingsError(
                         f"stages.{covering[0].stage}.cache is not possible: jobs of several tasks come to {stage.name}, and "
                         "only some of them to the same stages; cache the results of a stage that they have in common"

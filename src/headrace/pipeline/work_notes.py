@@ -40,14 +40,16 @@ class WorkNote:
             parent_id = item.parent.id if item.parent else None
             dequeued = self.dequeued
             plan = plan_id if item.arm is None else item.arm.plan_id
+            marks = {} if item.flight is None else item.flight.marks
             for timing in timings:
+                stage = self.stages[timing.stage].name
                 # An inline stage has no queue: its item arrives, is taken and begins when the stage before it ends.
                 spans.append(
                     Span(
                         "item",
                         item.id,
                         parent_id,
-                        self.stages[timing.stage].name,
+                        stage,
                         plan,
                         _HOST,
                         self.process_id,
@@ -70,6 +72,7 @@ class WorkNote:
                         timing.bytes_out,
                         timing.shape_key,
                         item.weight,
+                        marks.get(stage),
                     )
                 )
                 arrived = dequeued = timing.ended

@@ -207,6 +207,8 @@ def _read_span_file(file: Path, room: int) -> Any:
     table = content.read()
     if "weight" not in table.column_names:  # schema version 1 wrote every span
         table = table.append_column("weight", pa.repeat(pa.scalar(1, pa.int32()), len(table)))
+    if "cached" not in table.column_names:  # before schema version 3 no span said so
+        table = table.append_column("cached", pa.nulls(len(table), SPAN_SCHEMA.field("cached").type))
     missing = [name for name in SPAN_SCHEMA.names if name not in table.column_names]
     if missing:
         raise ValueError(f"it has no column {', '.join(missing)}")

@@ -65,10 +65,11 @@ _TYPES: dict[str, Any] = {
     "bytes_out": pa.int64(),
     "shape_key": _REPEATED,
     "weight": _SMALL,
+    "cached": _REPEATED,
 }
-_NULLABLE = {"parent_id", "cpu", "run_delay", "batch_id", "batch_size", "release_reason", "shape_key"}
+_NULLABLE = {"parent_id", "cpu", "run_delay", "batch_id", "batch_size", "release_reason", "shape_key", "cached"}
 
-#: The span table of schema version 2.
+#: The span table of schema version 3.
 SPAN_SCHEMA = pa.schema([pa.field(name, kind, name in _NULLABLE) for name, kind in _TYPES.items()])
 
 #: Spans turned into columns without letting go of the GIL: about one millisecond.

@@ -88,7 +88,7 @@ class RunBuilder:
         for name in _TIMES[1:]:
             times[name] = columns.get(name, columns["ended"] if name == "put" else times["arrived"])
         times["ended"] = columns["ended"]
-        values = _DEFAULTS | {"stage": stage, "thread": f"{stage}-0"} | columns
+        values = _DEFAULTS | {"cached": None, "stage": stage, "thread": f"{stage}-0"} | columns
         values.setdefault("unit_id", [f"job-{number}" for number in range(count)])
         for name, seconds in times.items():
             values[name] = np.rint(np.asarray(seconds, float) * 1e9).astype(np.int64) + BEGIN_NS

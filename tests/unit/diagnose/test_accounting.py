@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headrace.base.records import Counters
 from headrace.diagnose import profile_document
 from headrace.runs.formats.profile import StageAccount
 
@@ -194,3 +195,35 @@ def test_the_mean_depth_of_a_queue_is_exact_where_every_item_has_a_span(builder:
     builder.gauge("stage:work", "queue_depth", np.arange(0, 10, 0.1), 1.0)
     [work, _] = profile_document(builder.finish()).stages
     assert work.queue_depth_mean == pytest.approx(0.5, rel=0.01)
+
+
+def test_a_cache_has_its_counts_and_times(builder: Any) -> None:
+    """Found items took what looking up took in the first stage; the others the work of both stages."""
+    hits = np.arange(100) % 4 > 0
+    marks = np.where(hits, "hit", "miss").tolist()
+    builder.stage("fetch").stage("work").stage("deliver")
+    builder.spans("fetch", arrived=STEP, ended=STEP + np.where(hits, 0.0001, 0.002), cached=["hit"] * 100)
+    builder.spans("work", arrived=STEP, ended=STEP + np.where(hits, 0.0, 0.003), cached=marks)
+    notes = {"work.cache_hits": 75, "work.cache_misses": 25, "work.cache_kept": 20, "work.cache_full": 5}
+    run = builder.finish(counters=Counters(received=100, delivered=100, notes=notes))
+    cache = account(run, "work").cache
+    assert cache is not None
+    assert (cache.hits, cache.misses, cache.kept, cache.full, cache.hit_ratio) == (75, 25, 20, 5, 0.75)
+    assert (cache.hit_seconds, cache.miss_seconds) == pytest.approx((0.0001, 0.005))
+    assert "75 of 100 items found (75%)" in cache.says
+    assert "5 not kept for want of room" in cache.says
+    assert account(run, "fetch").cache is None
+    assert profile_document(run).keepable == ()
+
+
+def test_stages_worth_keeping_are_ordered_by_time_saved_a_byte(builder: Any) -> None:
+    """A small result that took long comes first; a model and what is behind it, and what costs nothing, are no candidates."""
+    builder.stage("fetch").stage("decode").stage("model", kind="device").stage("deliver")
+    for name, seconds, size in (("fetch", 0.004, 10_000), ("decode", 0.004, 1_000_000), ("model", 0.01, 8)):
+        builder.spans(name, arrived=STEP, ended=STEP + seconds, cpu=seconds, bytes_out=size)
+    run = builder.finish(counters=Counters(received=100, delivered=100))
+    first, second = profile_document(run).keepable
+    assert (first.stage, second.stage) == ("fetch", "decode")
+    assert (first.saved_seconds, second.saved_seconds) == pytest.approx((0.004, 0.008), rel=0.02)
+    assert second.total_bytes == pytest.approx(100e6, rel=0.01)
+    assert first.seconds_per_gigabyte > 40 * second.seconds_per_gigabyte

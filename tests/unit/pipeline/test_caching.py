@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ import pytest
 import headrace as hr
 from headrace.base.errors import ItemRejected, SettingsError
 from headrace.base.plan import Plan
+from headrace.base.records import Span
 from headrace.pipeline import caching
 
 CALLS: Counter[bytes] = Counter()
@@ -41,6 +42,7 @@ calls.propagate = False
 def fresh() -> Iterator[None]:
     """Forget what other tests kept."""
     CALLS.clear()
+    MARKS.clear()
     caching._stores.clear()
     yield
     caching._stores.clear()
@@ -86,8 +88,26 @@ def run(source: Any, cache: str, *, stage: str = "double", function: Any = doubl
         stages=[hr.fetch("fetch"), hr.stage("double", function, deterministic=True), hr.stage("behind", bytes)],
         delivery=kept,
     )
-    result = hr.run(pipeline, Plan.from_table({"stages": table}))
+    MARKS.append(Marks())
+    result = hr.run(pipeline, Plan.from_table({"stages": table}), observers=[MARKS[-1]])
     return result, dict(kept.results)
+
+
+#: Of the runs of a test, in order.
+MARKS: list[Marks] = []
+
+
+class Marks(hr.Observer):
+    """Counts what spans say of caches."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Counter[str]] = {}
+
+    def stage_finished(self, spans: Sequence[Span]) -> None:
+        """Count."""
+        for span in spans:
+            if span.cached is not None:
+                self.found.setdefault(span.stage, Counter())[span.cached] += 1
 
 
 def setting(kind: str, tmp_path: Path, size: str = "10MB") -> str:
@@ -106,6 +126,7 @@ def test_the_second_run_does_no_work_again(kind: str, executor: str, files: Path
     assert (notes["double.cache_misses"], notes["double.cache_kept"]) == (12, 12)
     second, again = run(hr.folder(files), cache, fetch={"executor": executor})
     assert again == results
+    assert [one.found for one in MARKS] == [{"double": {"miss": 12}}, {"fetch": {"hit": 12}, "double": {"hit": 12}}]
     assert second.counters.notes["double.cache_hits"] == 12
     assert set(CALLS.values()) == {1}
 

@@ -27,7 +27,7 @@ MakeSpan = Callable[..., Span]
 # As the design lists them.
 DESIGN_COLUMNS = """
     unit unit_id parent_id stage plan_id host process thread rank attempt outcome arrived dequeued started ended put
-    cpu run_delay batch_id batch_size release_reason queue_depth bytes_in bytes_out shape_key weight
+    cpu run_delay batch_id batch_size release_reason queue_depth bytes_in bytes_out shape_key weight cached
 """.split()  # noqa: SIM905 - a list literal takes a line per column
 
 

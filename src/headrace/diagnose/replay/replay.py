@@ -29,6 +29,7 @@ from headrace.diagnose.replay.costs import BatchCost, Spread, batch_cost, make_g
 from headrace.diagnose.replay.decoding import scale_factors
 from headrace.diagnose.replay.demands import CannotReplay, Demands, StageDemands, find_demands
 from headrace.diagnose.replay.gil_shares import find_gil_shares
+from headrace.diagnose.replay.kept import Kept, find_kept, pass_by
 from headrace.diagnose.replay.machine import HOP_SECONDS, PASSAGE_SHARE, find_machine, find_other_threads
 from headrace.diagnose.replay.plans import change_plan
 from headrace.diagnose.replay.structure import (
@@ -354,6 +355,8 @@ class Replay:
             for name, value in change.speedups.items():
                 speedups[name] = speedups.get(name, 1.0) * value
             change = msgspec.structs.replace(change, speedups=speedups)
+        kept = self.kept(change)
+        change = pass_by(change, kept)
         count = num_jobs or self._num_jobs(plan)
         sample = self._sample(count, seed if resampled else None)
         call_seconds, jobs_per_call = self._calls()
@@ -371,7 +374,12 @@ class Replay:
             holds_gil=self._compute_holding(plan),
             gil_acquisitions=self.gil_acquisitions,
             spreads=self.spreads,
+            hit_seconds=kept.hit_seconds,
         )
+
+    def kept(self, change: Change) -> Kept:
+        """Return what the caches of a changed Plan do; raises CannotReplay if the recorded run had others."""
+        return find_kept(self.plan, self.change_plan(change), self.demands, self.document)
 
     # --- parts of a scenario
 

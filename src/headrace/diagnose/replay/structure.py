@@ -124,6 +124,8 @@ class Scenario:
     """{stage: how often it takes the GIL back}; of the others once."""
     spreads: Mapping[str, Spread] = field(default_factory=dict)
     """{device stage: how its calls were spread over threads}; of the others not at all."""
+    hit_seconds: Mapping[str, float] = field(default_factory=dict)
+    """{stage that looks items up in a cache: CPU seconds of one that is found}."""
     switch_seconds: float = 0.005
 
 
@@ -408,6 +410,8 @@ class _Builder:
         units, factors = self.units[name], self._factors(demands)
         wait = (demands.wait[units] if demands.turns is None else demands.turns.apart) * factors
         cpu = demands.cpu[units] * factors
+        if name in self.scenario.hit_seconds:
+            cpu += self.scenario.hit_seconds[name] * (factors == 0)
         if name in change.on_device:
             seconds = change.on_device[name] * (factors > 0)
             return seconds.tolist(), [0.0] * len(units), [0.0] * len(units)

@@ -33,6 +33,9 @@ def _find_undivided(stage: StageAccount) -> float | None:
     return stage.service.mean if stage.cpu is None else None
 
 
+#: Counts of `CacheAccount` beside hits and misses.
+_NOT_KEPT = ("kept", "full", "waits", "unversioned", "unfit")
+
 SERVICE: tuple[Part, ...] = (
     ("CPU", "var(--cpu)", lambda stage: stage.cpu),
     ("run delay", "var(--run-delay)", lambda stage: stage.run_delay),
@@ -67,11 +70,39 @@ def stages(document: ProfileDocument) -> Section | None:
             passage.element(),
             _passage_table(document),
             *(part for chart in service for part in _service(chart, document)),
+            *_caches(document),
             fold("Work, queues and sizes of each stage", _work_table(document)),
             *_shapes(document),
         ],
         charts=[passage, *service],
     )
+
+
+def _caches(document: ProfileDocument) -> list[Html]:
+    """Return what caches did, or, without one, which results would be worth keeping."""
+    rows = [
+        [
+            stage.name,
+            *(count(number) for number in (stage.cache.hits, stage.cache.misses)),
+            ratio(stage.cache.hit_ratio),
+            *(seconds(time) for time in (stage.cache.hit_seconds, stage.cache.miss_seconds)),
+            *(count(getattr(stage.cache, name)) for name in _NOT_KEPT),
+        ]
+        for stage in document.stages
+        if stage.cache
+    ]
+    if rows:
+        head = ["stage", "hits", "misses", "hit rate", "a hit takes", "a miss takes", *_NOT_KEPT]
+        return [table(head, rows, caption="What caches did: items found, and the time of the stages up to the cache")]
+    rows = [
+        [one.stage, *map(seconds, (one.saved_seconds, one.saved_cpu_seconds)), *map(size, (one.item_bytes, one.total_bytes)),
+         seconds(one.seconds_per_gigabyte)]
+        for one in document.keepable
+    ]  # fmt: skip
+    if not rows:
+        return []
+    head = ["stage", "saves an item", "of it CPU", "an item takes", "all items take", "saved a gigabyte"]
+    return [fold("What keeping the results of a stage would save, if the same items come again", table(head, rows))]
 
 
 def _has_cpu(document: ProfileDocument) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.base.formatting import pluralize
+from headrace.base.units import format_duration
 from headrace.runs.formats.experiment import ExperimentDocument
 from headrace.runs.formats.isolation import IsolationDocument
 from headrace.runs.formats.layers import LayersDocument
@@ -114,6 +115,61 @@ class Batches(msgspec.Struct, frozen=True, kw_only=True):
     """{batch size: seconds}, measured at warm-up."""
 
 
+class CacheAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """What the cache of a stage's results did; counts are exact, of the whole run."""
+
+    hits: int
+    misses: int
+    kept: int
+    full: int
+    """Results that were not kept for want of room."""
+    waits: int
+    """Items that waited for another one that made the same."""
+    unversioned: int
+    """Items of which nothing tells the version."""
+    unfit: int
+    """Results that are neither bytes nor arrays of numpy's own dtypes."""
+    hit_seconds: float | None
+    """Mean service of the stages up to this one, added up, of an item that was found; None: no span has one."""
+    miss_seconds: float | None
+    """The same of an item that was not."""
+
+    @property
+    def hit_ratio(self) -> float:
+        """Items that were found, of those that were looked up, 0 to 1."""
+        return self.hits / max(1, self.hits + self.misses)
+
+    @property
+    def says(self) -> str:
+        """All of it in a sentence."""
+        looked_up = self.hits + self.misses
+        parts = [f"{self.hits:,} of {looked_up:,} items found ({self.hit_ratio:.0%})"]
+        times = {"hit": self.hit_seconds, "miss": self.miss_seconds}
+        parts += [f"a {kind} takes {format_duration(time)}" for kind, time in times.items() if time is not None]
+        parts.append(f"{self.kept:,} kept")
+        more = {
+            "not kept for want of room": self.full,
+            "waited for another that made the same": self.waits,
+            "without a version": self.unversioned,
+            "of a kind that cannot be kept": self.unfit,
+        }
+        return ", ".join([*parts, *(f"{number:,} {what}" for what, number in more.items() if number)])
+
+
+class Keepable(msgspec.Struct, frozen=True, kw_only=True):
+    """What keeping a stage's results would save if the same items came again; see `[stages.NAME] cache`."""
+
+    stage: str
+    saved_seconds: float
+    """Mean service of the stages up to this one, added up, less what a hit in memory costs."""
+    saved_cpu_seconds: float | None
+    item_bytes: float
+    total_bytes: float
+    """Of all items of the run."""
+    seconds_per_gigabyte: float
+    """Of service saved each time that all items of a gigabyte come again: where room is short, the most is best."""
+
+
 class StageAccount(msgspec.Struct, frozen=True, kw_only=True):
     """One stage: what it cost, and where its items' time went.
 
@@ -165,6 +221,8 @@ class StageAccount(msgspec.Struct, frozen=True, kw_only=True):
     batches: Batches | None = None
     shapes: dict[str, int] = {}
     """{shape key: items}, the most frequent ones."""
+    cache: CacheAccount | None = None
+    """None: the Plan keeps none of its results."""
 
 
 class CpuLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -395,6 +453,8 @@ class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
     layers: LayersDocument | None = None
     isolation: IsolationDocument | None = None
     experiment: ExperimentDocument | None = None
+    keepable: tuple[Keepable, ...] = ()
+    """Stages whose results are worth keeping, the most seconds a gigabyte first; empty in a run with a cache."""
     hot_spots: dict[str, str] = {}
     """{stage: file in the run folder}."""
     versions: dict[str, str] = {}

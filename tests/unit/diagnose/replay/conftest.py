@@ -34,6 +34,7 @@ class Step:
     work: str = ""
     shape: str | None = None
     bytes_in: int = 10
+    bytes_out: int = 10
     executor: str = "thread"
     task: str = ""
     """Items take turns between the tasks of the steps; without one, all of them come."""
@@ -153,6 +154,7 @@ def _write(builder: Any, recorded: Recorded) -> Any:
             run_delay=delay[own],
             shape_key=step.shape,
             bytes_in=step.bytes_in,
+            bytes_out=step.bytes_out,
             **batched,
         )
         arrived = arrived.copy()

@@ -10,7 +10,7 @@ import pytest
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
 from headrace.diagnose.analysis import Analysis
-from headrace.diagnose.replay import Replay
+from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.whatif import in_words, predict
 from headrace.runs.formats.prediction import Change
 
@@ -134,3 +134,31 @@ def test_memory_that_was_not_sampled_is_not_predicted(replay_of: Make) -> None:
     assert found is not None
     assert found.predicted is None
     assert "not sampled" in found.refused
+
+
+CACHED = Change(settings=("work.cache=memory:1GB",))
+TWO = [
+    {"name": "fetch", "cpu": 0.002, "bytes_out": 2_000},
+    {"name": "work", "cpu": 0.008, "bytes_out": 100_000},
+    {"name": "deliver", "cpu": 1e-6},
+]
+
+
+def test_a_cache_of_the_plan_is_predicted_for_the_next_run(replay_of: Make) -> None:
+    """With room for all items only looking up is left; half the room saves half of the work of both stages."""
+    replay = replay_of([*TWO[:2], {"name": "rest", "cpu": 0.010}, TWO[2]], num=120, gap=0.02, cores=1)
+    whole, half = (replay.ratio(Change(settings=(f"work.cache=memory:{size}",))) for size in ("100MB", "6.024MB"))
+    assert whole == pytest.approx(2.0, rel=0.05)
+    assert half == pytest.approx(20 / 15, rel=0.05)
+    (says,) = [text for text in predict(replay, CACHED).assumes if "same" in text]
+    assert says.startswith(
+        "the run over the same 120 items after one that kept their results: 100% of them fit into work.cache"
+    )
+
+
+def test_a_run_that_had_a_cache_predicts_no_other_one(replay_of: Make) -> None:
+    """What its stages cost includes what was found."""
+    replay = replay_of(TWO, settings=["model.threads=1", "work.cache=memory:1GB"])
+    with pytest.raises(CannotReplay, match="profile once without"):
+        replay.ratio(Change(settings=("work.cache=memory:2GB",)))
+    assert replay.ratio(Change(settings=("work.workers=1",))) == pytest.approx(1.0)
