@@ -19,9 +19,20 @@ from headrace.pipeline.definition import Pipeline, check_delivery, check_source
 from headrace.sources.addresses import QUEUES, SOURCES, hide_secrets, hide_secrets_in_errors
 
 _JSON_LINES = "headrace.delivery.jsonl:JsonLines"
+_OBJECTS = "headrace.delivery.objects:ObjectResults"
+_TABLE = "headrace.delivery.sql:SqlTable"
 #: What `--results` writes besides folders of Parquet. {".suffix": called with the file}, {scheme: with the address}.
 DELIVERIES = Registry(
-    "headrace.deliveries", {".jsonl": _JSON_LINES, ".ndjson": _JSON_LINES}, "--results", SCHEME_OR_SUFFIX
+    "headrace.deliveries",
+    {
+        ".jsonl": _JSON_LINES,
+        ".ndjson": _JSON_LINES,
+        **dict.fromkeys(("s3", "gs", "az"), _OBJECTS),
+        "sqlite": _TABLE,
+        "postgresql": _TABLE,
+    },
+    "--results",
+    SCHEME_OR_SUFFIX,
 )
 
 

@@ -128,7 +128,7 @@ class Parquet:
                 return
             final = self.folder / f"{self._prefix}-{self._part:06d}.parquet"
             try:
-                add_part(final, _table(self._rows), self._schemas)
+                add_part(final, make_table(self._rows), self._schemas)
             except (OSError, pyarrow.ArrowException) as error:
                 raise DeliveryFailed(f"{final} cannot be written: {error}") from None
             self._part += 1
@@ -144,7 +144,8 @@ def _new_prefix() -> str:
     return f"part-{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
 
 
-def _table(rows: Sequence[Row]) -> pyarrow.Table:
+def make_table(rows: Sequence[Row]) -> pyarrow.Table:
+    """Return results as a table."""
     columns: dict[str, Sequence[Any]] = {"id": [row.id for row in rows]}
     if any(row.attributes for row in rows):
         # As text: the attributes of senders have no common schema.

@@ -11,6 +11,7 @@ import importlib
 import os
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -128,9 +129,19 @@ class Bucket:
         Raises:
             SourceError: If the store does not list them.
         """
+        found = self.list_below(prefix)
+        if found or not prefix:
+            return found
+        return self._until_listed(prefix, self._list_one)
+
+    def list_below(self, prefix: str) -> list[Listed]:
+        """Return the objects below this name, in order of the alphabet; raises as `list_objects`."""
+        return self._until_listed(prefix, self._list)
+
+    def _until_listed(self, prefix: str, list_them: Callable[[str], list[Listed]]) -> list[Listed]:
         for pause in _PAUSES:
             try:
-                return self._list(prefix)
+                return list_them(prefix)
             except Exception as error:
                 problem = self._explain(error, f"{self.store}/{prefix}")
                 if isinstance(problem, FetchRejected):
@@ -141,10 +152,23 @@ class Bucket:
     def _list(self, prefix: str) -> list[Listed]:
         chunks = self._obstore.list(self._store, prefix or None, chunk_size=1_000)
         found = [Listed(one["path"], one["size"], one.get("e_tag")) for chunk in chunks for one in chunk]
-        if not found and prefix:
-            one = self._obstore.head(self._store, prefix)
-            found = [Listed(prefix, one["size"], one.get("e_tag"))]
         return sorted(found, key=lambda one: one.path)
+
+    def _list_one(self, path: str) -> list[Listed]:
+        one = self._obstore.head(self._store, path)
+        return [Listed(path, one["size"], one.get("e_tag"))]
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write an object, all of it or nothing; one of this name is replaced.
+
+        Raises:
+            FetchRejected: If no other try can succeed: `object.forbidden`, `object.missing` (the bucket).
+            FetchFailed: If one may: `object.busy`, `object.failed`.
+        """
+        try:
+            self._obstore.put(self._store, path, data, use_multipart=False)
+        except Exception as error:
+            raise self._explain(error, f"{self.store}/{path}") from None
 
     def get(self, path: str, start: int, end: int, etag: str | None) -> Got:
         """Return the bytes from start to end of an object, if it is still the one of this etag.
@@ -186,7 +210,7 @@ class Bucket:
             return _changed(where)
         if isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError) or _FORBIDDEN.search(said):
             return FetchRejected(
-                f"object.forbidden: {where} may not be read with these credentials; check AWS_PROFILE, the role of the "
+                f"object.forbidden: {where} may not be used with these credentials; check AWS_PROFILE, the role of the "
                 "machine, or the store's own settings"
             )
         if found := _BUSY.search(said):
@@ -202,7 +226,7 @@ class Bucket:
             return FetchFailed(
                 f"object.failed: the store of {where} gave no answer; check the network and AWS_ENDPOINT_URL"
             )
-        return FetchFailed(f"object.failed: {where} could not be read ({type(error).__name__})")
+        return FetchFailed(f"object.failed: {where} could not be read or written ({type(error).__name__})")
 
 
 def _check_endpoint(url: str) -> None:

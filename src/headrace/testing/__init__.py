@@ -3,7 +3,8 @@
 `FakeClock` stands still until it is moved; `MemoryQueue` is a queue service in memory that can do everything unpleasant a
 real one may (`Lies`); `FaultyQueue` makes single calls of any queue fail; `ListSource` is a list of jobs that remembers how
 each ended, `FaultyStage` fails on demand, and `Receiver` takes callbacks, or does not.
-`headrace.testing.conformance` is the suite that every queue adapter passes; it needs pytest and is therefore imported by
+`headrace.testing.conformance` is the suite that every queue adapter passes, `headrace.testing.delivery_conformance` that of
+deliveries which can be read back; they need pytest and are therefore imported by
 name only.
 """
 

@@ -162,7 +162,10 @@ def test_names_are_shown_where_one_is_wrong_and_completed(headrace: Headrace) ->
     assert all(f"{scheme}://" in wrong.stderr for scheme in ("redis+sentinel", "spool", "lines", "s3"))
     assert "got 'kafka'" in wrong.stderr
     wrong = headrace("run", "plugin_jobs.py:lines", "--source", "files", "--results", "kafka://host/topic")
-    assert "--results = 'kafka' is not possible; allowed: .jsonl, .ndjson, .csv" in wrong.stderr
+    assert (
+        "--results = 'kafka' is not possible; allowed: .jsonl, .ndjson, s3, gs, az, sqlite, postgresql, .csv"
+        in wrong.stderr
+    )
     script = headrace("completion", "bash").stdout
     assert "redis+sentinel:// spool:// s3:// gs:// az:// video:// rtsp://" in script
     assert " udp:// lines://" in script

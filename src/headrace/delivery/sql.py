@@ -1,0 +1,232 @@
+"""Results as rows of a table of a SQL database, SQLite or PostgreSQL, through SQLAlchemy, which is imported here alone.
+
+How this works: results are kept until a flush writes them in one transaction; then they are durable, and their jobs settled.
+The job's id is the key: a result that comes again replaces the row. So a delivery that was repeated leaves one row, and
+several processes may write to one table; rows go in the order of their ids, or two transactions could wait for one another.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+import threading
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from headrace.base.errors import DeliveryFailed, DeliveryRejected, MissingExtra, SettingsError
+from headrace.base.records import Job
+from headrace.delivery.encoding import attributes_of, encode
+
+logger = logging.getLogger("headrace")
+
+_DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_EXPECTED = "sqlite:///results.db?table=NAME or postgresql://USER@HOST/DATABASE?table=NAME"
+
+
+class SqlTable:
+    """Writes `id`, `task`, `attributes`, `result` and `run` into a table; the first is its key.
+
+    `attributes` (null where a job has none) and `result` are JSON text; `run` tells the runs apart, and what a resumed run
+    goes on with is read by it. A result of the same id replaces the row.
+
+    Args:
+        address: `sqlite:///results.db`, `sqlite:////absolute.db` or `postgresql://USER@HOST/DATABASE`, with `?table=NAME`
+            behind it (`results` without); the table is created if missing. PostgreSQL's password comes from `PGPASSWORD` or
+            `~/.pgpass`.
+        rows_per_flush: Results after which they are written.
+        seconds_per_flush: Time after which they are written anyway.
+
+    Raises:
+        SettingsError: If the address names no table.
+        MissingExtra: If SQLAlchemy or the database's driver is not installed.
+    """
+
+    default_workers = 1
+
+    def __init__(self, address: str, *, rows_per_flush: int = 500, seconds_per_flush: float = 1.0) -> None:
+        scheme, url, self._table_name = _parse(address)
+        try:
+            self._sql = importlib.import_module("sqlalchemy")
+            self._insert = importlib.import_module(f"sqlalchemy.dialects.{scheme}").insert
+            options: dict[str, Any] = (
+                {"connect_args": {"timeout": 30.0}} if scheme == "sqlite" else {"pool_pre_ping": True}
+            )
+            self._engine = self._sql.create_engine(url, **options)
+        except ImportError:
+            raise MissingExtra(f"results in {scheme}://", "sql") from None
+        except self._sql.exc.ArgumentError:
+            raise SettingsError(f"--results: this is no address of a database; expected {_EXPECTED}") from None
+        self.shown = (
+            f"{scheme}://{self._engine.url.host or ''}/{self._engine.url.database or ''}, table {self._table_name}"
+        )
+        self.flush_items = rows_per_flush
+        self.flush_seconds = seconds_per_flush
+        self._lock = threading.Lock()
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._run = uuid.uuid4().hex
+        text = self._sql.Text
+        columns = [self._sql.Column(name, text) for name in ("task", "attributes", "result", "run")]
+        key = self._sql.Column("id", text, primary_key=True)
+        self._table = self._sql.Table(self._table_name, self._sql.MetaData(), key, *columns)
+
+    @property
+    def checkpoint(self) -> Path:
+        """Folder for the state that resuming needs: beside a SQLite file; of a server's database in the working folder."""
+        url = self._engine.url
+        if url.drivername == "sqlite":
+            return Path(f"{url.database}.{self._table_name}.checkpoint")
+        return Path(f"{url.host or 'local'}-{url.database}-{self._table_name}.checkpoint")
+
+    @property
+    def has_results(self) -> bool:
+        """Whether the table holds any row."""
+        if not self._is_there():
+            return False
+        with self._connected() as connection:
+            return connection.execute(self._sql.select(self._table.c.id).limit(1)).first() is not None
+
+    def mark(self) -> dict[str, Any]:
+        """Return the name of a new run."""
+        self._run = uuid.uuid4().hex
+        return {"run": self._run}
+
+    def recover(self, mark: Mapping[str, Any]) -> set[str]:
+        """Return the ids of the results since a mark; see `protocols.Recoverable`."""
+        if not self._is_there():
+            raise FileNotFoundError(self.shown)
+        query = self._sql.select(self._table.c.id)
+        if run := mark.get("run"):
+            self._run = str(run)
+            query = query.where(self._table.c.run == self._run)
+        with self._connected() as connection:
+            return {str(row[0]) for row in connection.execute(query)}
+
+    def open(self, context: Any) -> None:
+        """Make the table if it is missing, and see that it has the columns."""
+        with self._connected() as connection:
+            self._table.create(connection, checkfirst=True)
+            connection.execute(self._sql.select(*self._table.c).limit(1))
+            connection.commit()
+
+    def deliver(self, job: Job, result: Any) -> bool:
+        """Keep one result for the next flush; see `protocols.Delivery.deliver`."""
+        row = self._row(job, result)
+        with self._lock:
+            self._rows[job.id] = row
+        return False
+
+    def check(self, job: Job, result: Any) -> bytes:
+        """Return a result's row as JSON; see `protocols.Checkable`."""
+        return encode(self._row(job, result))
+
+    def _row(self, job: Job, result: Any) -> dict[str, Any]:
+        attributes = attributes_of(job)
+        row = {
+            "id": job.id,
+            "task": job.task,
+            "attributes": encode(attributes).decode() if attributes else None,
+            "result": encode(result).decode(),
+            "run": self._run,
+        }
+        # Refused now, for this job alone: in `flush` it would hold up all others for ever.
+        if "\0" in job.id + job.task or not _is_unicode(job.id + job.task):
+            raise DeliveryRejected(
+                f"result.id: a database cannot store the id {job.id!r}; send the job under another id"
+            )
+        return row
+
+    def flush(self) -> None:
+        """Write the kept results in one transaction.
+
+        Raises:
+            DeliveryFailed: If they cannot be written; they stay kept.
+        """
+        with self._lock:
+            if not self._rows:
+                return
+            insert = self._insert(self._table)
+            new = {name: insert.excluded[name] for name in ("task", "attributes", "result", "run")}
+            statement = insert.on_conflict_do_update(index_elements=["id"], set_=new)
+            try:
+                with self._engine.begin() as connection:
+                    connection.execute(statement, [self._rows[one] for one in sorted(self._rows)])
+            except self._sql.exc.SQLAlchemyError as error:
+                raise DeliveryFailed(f"{self.shown} cannot be written: {_say(error)}") from None
+            self._rows = {}
+
+    def close(self) -> None:
+        """Write the rest, and let go of the connections."""
+        try:
+            self.flush()
+        finally:
+            self._engine.dispose()
+
+    def _is_there(self) -> bool:
+        if self._engine.url.drivername == "sqlite" and not Path(self._engine.url.database or "").is_file():
+            return False  # connecting would make an empty file
+        with self._connected() as connection:
+            return bool(self._sql.inspect(connection).has_table(self._table_name))
+
+    def _connected(self) -> Any:
+        return _Connected(self)
+
+
+class _Connected:
+    """A connection whose failures are errors of settings: before a run nothing is tried again."""
+
+    def __init__(self, delivery: SqlTable) -> None:
+        self._delivery = delivery
+        self._sql, self._engine = delivery._sql, delivery._engine  # noqa: SLF001 - a part of it
+
+    def __enter__(self) -> Any:
+        try:
+            self._connection = self._engine.connect()
+        except self._sql.exc.SQLAlchemyError as error:
+            raise self._explain(error) from None
+        return self._connection
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._connection.close()
+        if isinstance(error, self._sql.exc.SQLAlchemyError):
+            raise self._explain(error) from None
+
+    def _explain(self, error: Exception) -> SettingsError:
+        return SettingsError(
+            f"results cannot be kept in {self._delivery.shown}: {_say(error)}; check that the database is there, that it may "
+            "be written, and that the table has the columns id, task, attributes, result and run"
+        )
+
+
+def _parse(address: str) -> tuple[str, str, str]:
+    """Return scheme, SQLAlchemy's address and table of an address."""
+    scheme, _, rest = address.partition("://")
+    base, _, query = rest.partition("?")
+    settings = dict(parse_qsl(query, keep_blank_values=True))
+    table = settings.pop("table", "results")
+    if scheme.lower() not in _DRIVERS or not base.strip("/"):
+        raise SettingsError(f"--results: this address names no database; expected {_EXPECTED}")
+    if not _NAME.fullmatch(table):
+        raise SettingsError(
+            f"--results: table={table!r}: expected letters, digits and _, at most 63, with no digit first"
+        )
+    more = f"?{urlencode(settings)}" if settings else ""
+    return scheme.lower(), f"{_DRIVERS[scheme.lower()]}://{base}{more}", table
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _say(error: Exception) -> str:
+    """Return what the driver said, without the statement and its values."""
+    said = str(getattr(error, "orig", None) or error)
+    return (said.splitlines() or [type(error).__name__])[0]
