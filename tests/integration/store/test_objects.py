@@ -159,7 +159,7 @@ def test_no_secret_is_said(
     fill(bucket, 1)
     caplog.set_level(logging.DEBUG)
     s3.refuse = {"/photos": [403] * 9}
-    with pytest.raises(SourceError, match=r"object\.forbidden: s3://photos/2026 may not be read") as caught:
+    with pytest.raises(SourceError, match=r"object\.forbidden: s3://photos/2026 may not be used") as caught:
         list(hr.objects("s3://photos/2026").entries())
     with pytest.raises(SourceError, match="holds more than a bucket") as also:
         hr.objects("s3://AKIAX:hidden@photos/2026")
