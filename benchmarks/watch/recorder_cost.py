@@ -22,7 +22,7 @@ from headrace.pipeline.execute import run
 RATE = 400.0
 _STAGE_SECONDS = 0.0006
 MOST_CPU_SHARE = 0.01
-_PAIRS, _SECONDS = 16, 5.0
+_PAIRS, _SECONDS = 16, 3.5
 
 
 def measure(quick: bool) -> dict[str, Any]:

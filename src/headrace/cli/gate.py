@@ -146,9 +146,15 @@ def _compare(args: argparse.Namespace, question: Question) -> ComparisonDocument
     from headrace.compare.comparison import compare_pipelines, compare_runs
     from headrace.compare.contenders import Blocks
     from headrace.compare.elsewhere import ItemsElsewhere
+    from headrace.runs.file_names import RUN_JSON
     from headrace.runs.reader import read_run
 
     are_folders = [Path(text).is_dir() for text in (args.base, args.new)]
+    for text in (text for text, is_folder in zip((args.base, args.new), are_folders, strict=True) if is_folder):
+        if not (Path(text) / RUN_JSON).exists():
+            raise SettingsError(
+                f"{text} has no run.json: it is no run folder. Of a checkout, name the pipeline too: {text}::MODULE:ATTRIBUTE"
+            )
     if all(are_folders):
         return compare_runs(read_run(args.base), read_run(args.new), question=question)
     if any(are_folders):

@@ -88,7 +88,9 @@ def open_beside_workers(args: argparse.Namespace) -> BesideWorkers | None:
             says = _describe(death)
             start_incident(settings, str(death.pid), Trigger("death", says), is_dead=True)
             event = event_fields("incident", code="death")
-            logging.getLogger("headrace").warning("incident: %s; written to %s", says, settings.incidents, extra=event)
+            logging.getLogger("headrace").warning(
+                "incident: %s; it is being written to %s", says, settings.incidents, extra=event
+            )
             count("headrace_recorder_incidents_total", "death")
 
     def note_signal(*_: Any) -> None:

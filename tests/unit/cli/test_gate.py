@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import SettingsError
-from headrace.cli.gate import parse_side
+from headrace.cli.gate import add_arguments, parse_side, run
 from headrace.cli.gate_text import as_junit, as_markdown, as_text, describe
 from headrace.runs.formats.comparison import Beside, ComparisonDocument, Side
 from headrace.runs.formats.gate import GateDocument, GateVerdict
@@ -43,6 +44,19 @@ def test_a_side_names_folder_pipeline_and_plan(tmp_path: Path, monkeypatch: pyte
     assert (side.folder, side.target, side.plan) == (str(tmp_path / "base"), "jobs.py:pipeline", "fast.toml")
     assert parse_side("jobs:pipeline", "all.toml").plan == str(tmp_path / "all.toml")
     assert parse_side("jobs.py", None)[1:] == (str(tmp_path), "jobs.py", "")
+
+
+def test_a_checkout_without_its_pipeline_is_told_how_to_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not taken for a damaged run folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("base", "new"):
+        (tmp_path / name).mkdir()
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    with pytest.raises(SettingsError, match="base::MODULE:ATTRIBUTE"):
+        run(parser.parse_args(["base", "new"]))
 
 
 @pytest.mark.parametrize("text", ["jobs", "", "::jobs:pipeline", "jobs:pipeline@", "nowhere::jobs:pipeline", "base::"])

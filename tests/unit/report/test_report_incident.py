@@ -48,3 +48,9 @@ def test_an_incident_in_which_nothing_got_slower_is_not_called_slow(documents: A
     pages = [render_report(documents.full_document(), incident=one) for one in (slower, _DOCUMENT)]
     assert ["Why it was slow" in page for page in pages] == [True, False]
     assert all("headrace · incident of" in page for page in pages)
+
+
+def test_the_status_of_the_run_is_no_mark_of_an_incident(documents: Any) -> None:
+    """It was written while the run went on, which nobody who reads it later wants to know."""
+    running = msgspec.structs.replace(documents.full_document(), status="running")
+    assert ["run running" in render_report(running, incident=one) for one in (None, _DOCUMENT)] == [True, False]

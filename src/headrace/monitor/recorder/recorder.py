@@ -281,7 +281,7 @@ class _Recording:
         sample = self._readings.sample()
         sample = Sample(sample.at_ns, {**sample.values, **self._backlog_notes.take()})
         self._writer.append(BlockKind.RESOURCES, pack([sample]))
-        self._children = [child for child in self._children if child.poll() is None]
+        self._say_written()
         for trigger in self._find_triggers(now, sample):
             self._trigger(trigger)
         self._write_due(now)
@@ -328,7 +328,7 @@ class _Recording:
             return
         if window and not _claim(self._settings.incidents, trigger.kind):
             return  # another worker has it written
-        logger.warning("incident: %s; written to %s", trigger.says, self._settings.incidents, extra=event)
+        logger.warning("incident: %s; it is being written to %s", trigger.says, self._settings.incidents, extra=event)
         self._recorder.incidents += 1
         count("headrace_recorder_incidents_total", trigger.kind)
         self._pack()
@@ -345,6 +345,15 @@ class _Recording:
             self._pack()
         for child in due:
             _let_write(child)
+
+    def _say_written(self) -> None:
+        """Log which incidents are there by now, and which could not be written: their writers say why."""
+        for child in self._children:
+            if child.poll() == 0:
+                logger.info("an incident was written to %s", self._settings.incidents, extra=event_fields("incident"))
+            elif child.returncode is not None:
+                logger.warning("an incident was not written: its writer ended with status %d", child.returncode)
+        self._children = [child for child in self._children if child.returncode is None]
 
     # --- identity
 
@@ -407,7 +416,8 @@ class _Recording:
         for child in self._children:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(max(0.0, ends - time.monotonic()))
-        return all(child.poll() is not None for child in self._children)
+        self._say_written()
+        return not self._children
 
 
 def _claim(incidents: Path, kind: str) -> bool:

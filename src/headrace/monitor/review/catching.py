@@ -147,10 +147,12 @@ class ReviewCatcher(Observer):
         @functools.wraps(call, updated=())
         def caught(value: Any) -> Any:
             made = call(value)
-            with self._guarded("a picture"):
+            try:
                 job = hands.items[0].job
                 if self._is_chosen(job):
                     self._note_picture(job, copy_value(value if is_original else made, self._settings.pictures))
+            except Exception as error:  # as in `_guarded`, which takes longer
+                self._say_failed("a picture", error)
             return made
 
         return caught
@@ -162,9 +164,11 @@ class ReviewCatcher(Observer):
         def caught(value: Any) -> Any:
             made = call(value)
             items = hands.items
-            with self._guarded("an answer"):
+            try:
                 for item, result in zip(items, made if is_batched else (made,), strict=True):
                     self._note_answer(item, result, reader, has_picture=has_picture)
+            except Exception as error:
+                self._say_failed("an answer", error)
             return made
 
         return caught
@@ -224,24 +228,30 @@ class ReviewCatcher(Observer):
         """Count the answer of a delivered job."""
         if job.id not in self._waiting:
             return
-        with self._guarded("the end of a job"), self._lock:
-            waiting = self._waiting.pop(job.id, None)
-            if waiting is None:
-                return
-            if outcome.kind is not OutcomeKind.DELIVERED or waiting.offer is None:
-                self._num_bytes -= _size(waiting.value)
-                return
-            if waiting.is_dropped and waiting.sample is self._sample and self._hour is not None:
-                self._sample.count(waiting.offer)
-                self._is_changed, self._last = True, self._clock()
-            elif waiting.is_dropped and waiting.sample is not self._sample:  # whose value is gone
-                self._num_missed += 1  # an hour that has just begun might have kept it
-            elif job.twin == [] and len(self._undecided) < _MOST_QUEUED:
-                self._undecided.append((job, waiting, self._clock()))
-            else:
-                self._enqueue(job, waiting)
+        try:
+            with self._lock:
+                self._count_settled(job, outcome)
+        except Exception as error:
+            self._say_failed("the end of a job", error)
         if len(self._queue) > _MOST_QUEUED // 2:
             self._wake.set()
+
+    def _count_settled(self, job: Job, outcome: Outcome) -> None:
+        waiting = self._waiting.pop(job.id, None)
+        if waiting is None:
+            return
+        if outcome.kind is not OutcomeKind.DELIVERED or waiting.offer is None:
+            self._num_bytes -= _size(waiting.value)
+            return
+        if waiting.is_dropped and waiting.sample is self._sample and self._hour is not None:
+            self._sample.count(waiting.offer)
+            self._is_changed, self._last = True, self._clock()
+        elif waiting.is_dropped and waiting.sample is not self._sample:  # whose value is gone
+            self._num_missed += 1  # an hour that has just begun might have kept it
+        elif job.twin == [] and len(self._undecided) < _MOST_QUEUED:
+            self._undecided.append((job, waiting, self._clock()))
+        else:
+            self._enqueue(job, waiting)
 
     def _enqueue(self, job: Job, waiting: _Waiting) -> None:
         if len(self._queue) >= _MOST_QUEUED or waiting.offer is None:
@@ -399,7 +409,10 @@ class ReviewCatcher(Observer):
         try:
             yield
         except Exception as error:  # a monitor must not end the work that it watches
-            self._say_once(what, f"{what} cannot be noted for review: {type(error).__name__}: {error}; the jobs go on")
+            self._say_failed(what, error)
+
+    def _say_failed(self, what: str, error: Exception) -> None:
+        self._say_once(what, f"{what} cannot be noted for review: {type(error).__name__}: {error}; the jobs go on")
 
     def _say_once(self, kind: str, text: str) -> None:
         if kind not in self._said:

@@ -54,10 +54,10 @@ class _Top:
     most: int
     heap: list[tuple[float, str, str]] = field(default_factory=list)
 
-    def takes(self, amount: float | None, key: str) -> bool:
-        if amount is None or not self.most:
-            return False
-        return len(self.heap) < self.most or (amount, key[16:]) > self.heap[0][:2]
+    def takes(self, amount: float, key: str) -> bool:
+        if len(self.heap) < self.most:
+            return True
+        return self.most > 0 and amount >= self.heap[0][0] and (amount, key[16:]) > self.heap[0][:2]
 
     def add(self, amount: float, key: str) -> str | None:
         """Keep a key, and return the one that is dropped for it."""
@@ -96,7 +96,9 @@ class HourSample:
         kept = self._cells.get(self.cell_of(offer.name, offer.arm), [])
         if len(kept) < self._limits.per_cell or (kept and -_place(offer.key) > kept[0][0]):
             found.add("random")
-        found |= {why for why, top in self._tops.items() if top.takes(_amount(offer, why), offer.key)}
+        for why, top in self._tops.items():
+            if (amount := _amount(offer, why)) is not None and top.takes(amount, offer.key):
+                found.add(why)
         return found
 
     def add(self, offer: Offer, item: Any) -> list[Any]:

@@ -19,15 +19,20 @@ def overview(document: ProfileDocument, kind: str = "profile") -> Html:
         "header",
         tag("p", f"headrace · {kind} of ", tag("b", document.run), class_="kicker"),
         tag("h1", *_breakable(document.pipeline or document.run)),
-        *figures(document),
+        *figures(document, is_part=kind == "incident"),
     )
 
 
-def figures(document: ProfileDocument) -> list[Html]:
-    """Return whether to believe a run, and its figures that are asked for first."""
+def figures(document: ProfileDocument, *, is_part: bool = False) -> list[Html]:
+    """Return whether to believe a run, and its figures that are asked for first.
+
+    Args:
+        document: Of the run.
+        is_part: Whether it is some time of a run, whose own status says nothing of it.
+    """
     more = _how_to_get_more(document)
     return [
-        tag("p", *_marks(document), class_="marks"),
+        tag("p", *_marks(document, is_part), class_="marks"),
         _trust(document),
         tag("dl", *_tiles(document), class_="tiles"),
         *([more] if more else []),
@@ -46,7 +51,7 @@ def _breakable(name: str) -> list[str]:
     return [part for piece in re.split("(?<=[.:])", name) for part in (piece, tag("wbr"))]
 
 
-def _marks(document: ProfileDocument) -> list[Html]:
+def _marks(document: ProfileDocument, is_part: bool) -> list[Html]:
     shares = document.plan_shares or {document.plan_id: 1.0}
     marks = [
         tag("span", "Plan ", tag("code", plan_id), f", {share:.0%} of the passages" if len(shares) > 1 else "")
@@ -58,7 +63,7 @@ def _marks(document: ProfileDocument) -> list[Html]:
         noisy = document.environment.grade == "C"
         grade = f"machine graded {document.environment.grade}{': noisy' if noisy else ''}"
         marks.append(tag("span", grade, class_="badge warning" if noisy else None))
-    if document.status != "finished":
+    if document.status != "finished" and not is_part:
         marks.append(tag("span", f"run {document.status}", class_="badge warning"))
     return marks
 
