@@ -6,36 +6,11 @@ python -m benchmarks.watch --write    # with a dated result file
 python -m benchmarks.watch --only drift --quick
 """
 
-import importlib
-import multiprocessing
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from typing import Any, Protocol, cast
+from typing import Any
 
 from benchmarks import measure
-
-#: Modules of this folder; each gives its keys of the benchmark's object.
-PARTS: tuple[str, ...] = (
-    "metrics", "review", "recorder_cost", "recorder_kills", "causes", "history", "alerts", "drift", "drift_cost",
-)  # fmt: skip
-#: Parts that measure no time: they run side by side, before those that do.
-UNTIMED = frozenset({"recorder_kills", "history", "alerts", "drift"})
-
-
-class Part(Protocol):
-    """The functions of a part's module."""
-
-    def measure(self, quick: bool) -> dict[str, Any]:
-        """Return the part's keys of the benchmark's object."""
-        ...
-
-    def as_text(self, result: dict[str, Any]) -> str:
-        """Return the part of the page for readers, with its heading, from the whole object."""
-        ...
-
-    def missed_goals(self, result: dict[str, Any]) -> list[str]:
-        """Return a line for each goal that was missed, with the figure and the goal."""
-        ...
+from benchmarks.watch.parts import PARTS, load_part, measure_parts
 
 
 def _chosen() -> list[str]:
@@ -50,34 +25,15 @@ def _chosen() -> list[str]:
     return names
 
 
-def _load(name: str) -> Part:
-    return cast(Part, importlib.import_module(f"benchmarks.watch.{name}"))
-
-
-def _measure(name: str, quick: bool) -> dict[str, Any]:
-    print(name, file=sys.stderr, flush=True)
-    return _load(name).measure(quick)
-
-
-def _measure_parts(names: list[str], quick: bool) -> dict[str, dict[str, Any]]:
-    """Return {part: its keys}."""
-    together = [name for name in names if name in UNTIMED]
-    found = {}
-    if len(together) > 1:
-        with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-            found = dict(zip(together, pool.map(_measure, together, [quick] * len(together)), strict=True))
-    return {name: found[name] if name in found else _measure(name, quick) for name in names}
-
-
 def main() -> int:
     """Run the benchmark from the command line; status 1 when a goal is missed."""
     chosen = _chosen()
-    parts = {name: _load(name) for name in chosen}
+    parts = {name: load_part(name) for name in chosen}
     theme = "watch" if chosen == list(PARTS) else f"watch_{chosen[0]}"
 
     def measure_all(quick: bool) -> dict[str, Any]:
         result: dict[str, Any] = {"quick": quick}
-        for found in _measure_parts(chosen, quick).values():
+        for found in measure_parts(chosen, quick).values():
             for key, value in found.items():  # two parts may have some of the same key
                 result[key] = {**result[key], **value} if key in result else value
         missed = [line for part in parts.values() for line in part.missed_goals(result)]

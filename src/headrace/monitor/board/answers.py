@@ -18,6 +18,8 @@ WEEK_SECONDS = 7 * 86_400.0
 _SAME = 0.05
 #: Answers of one kind that are listed.
 _MOST = 5
+#: Of incidents, what somebody wanted to see: nothing need have been broken.
+_ASKED_FOR = frozenset({"asked", "signal"})
 
 Mood = Literal["good", "bad", "calm"]
 
@@ -124,7 +126,7 @@ def _what_broke(records: Sequence[Record], now: float, links: Links) -> Answer:
     lines = [
         join([links.to(record, record.incident.pipeline), f": {record.incident.says}"])
         for record in recent
-        if record.incident is not None
+        if record.incident is not None and record.incident.trigger.kind not in _ASKED_FOR
     ]
     for record in recent:
         lines += [join([links.to(record, record.name), f": {alarm}"]) for alarm in record.alarms]

@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from headrace.monitor.board.records import Record
 from headrace.monitor.board.server import newest_unadvised
 from headrace.report.markup import raw
 from headrace.runs.formats.drift import DRIFT_SCHEMA
+from headrace.runs.formats.incident import IncidentDocument, IncidentTrigger, Stretch
 
 
 def make_run(folder: Path) -> Path:
@@ -161,6 +163,21 @@ def test_only_what_changed_is_read_again(runs: Path) -> None:
     names = {record.name: second[record.id] is record for record in first.values()}
     assert names == {"first": False, "2026/second": True}
     change_info(runs / "first", pipeline="jobs:pipeline")
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("slo", "It was slow."), ("asked", "Nothing."), ("signal", "Nothing.")])
+def test_an_incident_that_somebody_asked_for_broke_nothing(kind: Any, expected: str, tmp_path: Path) -> None:
+    """A snapshot may be taken at any time."""
+    stretch = Stretch(
+        from_unix_seconds=1.0, to_unix_seconds=9.0, jobs=80, rate=10.0, latency=0.5, p99=None, failed_share=0.0
+    )
+    incident = IncidentDocument(
+        id="i", pipeline="m:p", plan_id="p", host="h", process=1, headrace_version="0",
+        trigger=IncidentTrigger(kind=kind, says="said"), written_unix_seconds=9.0, incident=stretch, says="It was slow.",
+        baseline=None, baseline_source="", bottleneck="", changes=(), unchanged=(),
+    )  # fmt: skip
+    record = Record(kind="incident", path=tmp_path, name="i", at=time.time(), incident=incident)
+    assert expected in texts([record])["What broke"]
 
 
 def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path) -> None:
