@@ -27,6 +27,12 @@ def _tell(weights: Iterable[Any]) -> None:
     print(digest.hexdigest(), flush=True)
 
 
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
 def _data() -> Any:
     return TensorDataset(torch.randn(160, 16), torch.randint(0, 4, (160,)))
 
@@ -38,7 +44,7 @@ def _model() -> Any:
 
 def plain(*, workers: int = 0, at_step: Callable[[int], object] = lambda step: None, rank: int = 0) -> None:
     """Three epochs of a plain loop; something may happen at a step."""
-    torch.manual_seed(3 + rank)
+    _seed(3 + rank)
     model = _model()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     loader = DataLoader(_data(), batch_size=16, shuffle=True, num_workers=workers)
@@ -95,7 +101,7 @@ def trainer() -> None:
         def forward(self, values: Any, labels: Any) -> Any:
             return {"loss": torch.nn.functional.cross_entropy(self.layers(values), labels)}
 
-    torch.manual_seed(3)
+    _seed(3)
     model, data = Model(), [{"values": values, "labels": label} for values, label in _data()]
     with tempfile.TemporaryDirectory() as folder:
         usual: dict[str, Any] = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "logging_strategy": "no"}
@@ -128,7 +134,7 @@ def keras(*, with_callback: bool = False) -> None:
 
 def compiled() -> None:
     """A model that `torch.compile` compiles, without a compiler of C++."""
-    torch.manual_seed(3)
+    _seed(3)
     model = _model()
     called = torch.compile(model, backend="aot_eager")
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -142,7 +148,6 @@ def compiled() -> None:
 def threads() -> None:
     """Another thread works on a model of its own, meanwhile."""
     other = threading.Thread(target=lambda: [_model()(torch.ones(1, 16)).sum().backward() for _ in range(20)])
-    torch.manual_seed(3)
     other.start()
     other.join()
     plain()
@@ -183,9 +188,9 @@ def _kill_worker() -> None:
 
 
 def rank_dies() -> None:
-    """One of two ranks exits in the middle; started by torchrun."""
+    """One of two ranks exits in the middle, and torchrun ends the other, which waits for it; started by torchrun."""
     rank = int(os.environ["RANK"])
-    plain(rank=rank, at_step=_at(9, lambda: os._exit(3) if rank else None))
+    plain(rank=rank, at_step=_at(9, lambda: os._exit(3) if rank else signal.pause()))
 
 
 LOOPS: dict[str, Callable[[], object]] = {
@@ -209,6 +214,4 @@ LOOPS: dict[str, Callable[[], object]] = {
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    random.seed(3)
-    np.random.seed(3)
     LOOPS[sys.argv[1]]()
