@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,8 +81,15 @@ def kill_until_done(source: Path, output: Path, kills: int, draw: random.Random)
     return hits
 
 
-def check_kills(folder: Path, kills: int, seed: int) -> int:
-    """Compare a folder packed under kills with one packed in peace; return the kills that hit."""
+def check_kills(folder: Path, kills: int, seed: int, note: Callable[[int], object] = lambda hits: None) -> int:
+    """Compare a folder packed under kills with one packed in peace; return the kills that hit.
+
+    Args:
+        folder: For all of it.
+        kills: That are to hit.
+        seed: Of the moments.
+        note: Called with the kills so far that changed nothing.
+    """
     source = folder / "files"
     if not source.exists():
         make_files(source)
@@ -92,6 +100,7 @@ def check_kills(folder: Path, kills: int, seed: int) -> int:
         output = folder / f"packed-{seed}-{number}"
         hits += kill_until_done(source, output, min(8, kills - hits), draw)
         assert content(output) == content(folder / "right"), f"{output} differs"
+        note(hits)
     return hits
 
 
@@ -116,9 +125,16 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=7)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        hits = check_kills(Path(folder), args.kills, args.seed)
-    print(f"{hits} kills; every packed folder had the same bytes")
+    hits = 0
+
+    def note(number: int) -> None:
+        nonlocal hits
+        hits = number
+        print(f"\r{hits} of {args.kills} kills hit and changed nothing", end="", file=sys.stderr, flush=True)
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(KeyboardInterrupt):
+        check_kills(Path(folder), args.kills, args.seed, note)
+    print(f"\n{hits} kills hit; the packed bytes were right after each series")
 
 
 if __name__ == "__main__":

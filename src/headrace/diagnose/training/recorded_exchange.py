@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
+from headrace.base.documents import convert_document
 from headrace.diagnose.training.ranks import Meetings, select_steps
 from headrace.diagnose.training.simulation_exchange import BUCKET, FIRST_BUCKET
 from headrace.diagnose.training.steps import Array, RankSteps
@@ -40,10 +42,9 @@ def describe_exchange(process: TrainingProcess | None) -> RecordedExchange:
     """Return what a process says of its gradients."""
     if process is None:
         return UNKNOWN_EXCHANGE
-    try:
-        info = msgspec.convert(process.details.get("gradients"), GradientsInfo | None)
-    except msgspec.ValidationError:
-        info = None
+    found, info = process.details.get("gradients"), None
+    with contextlib.suppress(msgspec.ValidationError):
+        info = None if found is None else convert_document(found, GradientsInfo)
     if info is None:  # of an older headrace
         whole = float(process.parameter_bytes)
         return RecordedExchange(gradients=(whole,) if whole > 0 else ())

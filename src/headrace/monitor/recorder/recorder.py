@@ -5,7 +5,7 @@ workers' threads some times a second, packs what came into blocks twice a second
 second. A kill costs the last half second. Above `SPANS_PER_SECOND` whole jobs are left out, like in run folders; a run that
 writes a folder has such a limit of its own, and then both have the same spans.
 
-An incident is written by a child process at the lowest priority (`headrace snapshot`), which reads the recording as it would
+An incident is written by a child process at a low priority (`headrace snapshot`), which reads the recording as it would
 that of a dead process. Where it is better to see more of what goes wrong first, the child is started at once and waits until
 its input is closed: by the recorder when it is time, or by the kernel when the run is killed before. So nothing that goes wrong
 there can hold up the run: a full disk, a damaged block, hours of analysis.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import msgspec
-
 from headrace import __version__
+from headrace.base.documents import convert_document
 from headrace.runs.formats.train_check import AccumulationCheck, PrecisionCheck, TrainCheckDocument
 from headrace.train.search.checkpointing import check_checkpointing
 from headrace.train.search.children import ask_child
@@ -45,11 +44,11 @@ def check_training(
     accumulation, precision = None, []
     if "accumulation" in checks:
         parts = {"micro_batches": micro_batches, "micro_batch_size": micro_batch_size, "with_ddp": with_ddp}
-        accumulation = msgspec.convert(ask_child("accumulation", recipe, seed, **parts), AccumulationCheck)
+        accumulation = convert_document(ask_child("accumulation", recipe, seed, **parts), AccumulationCheck)
     if "precision" in checks:
         for dtype in DTYPES:
             found = ask_child("precision", recipe, seed, dtype=dtype, most_samples=MOST_SAMPLES)
-            precision.append(msgspec.convert(found, PrecisionCheck))
+            precision.append(convert_document(found, PrecisionCheck))
     return TrainCheckDocument(
         recipe=recipe,
         headrace_version=__version__,
