@@ -24,6 +24,12 @@ from headrace.delivery.encoding import attributes_of, encode
 logger = logging.getLogger("headrace")
 
 _DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "sqlite": {"connect_args": {"timeout": 30.0}},
+    "postgresql": {"pool_pre_ping": True, "connect_args": {"client_encoding": "utf8"}},
+}
+#: Of an id: PostgreSQL's index takes 2,704 bytes.
+_MOST_ID_BYTES = 2_000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _EXPECTED = "sqlite:///results.db?table=NAME or postgresql://USER@HOST/DATABASE?table=NAME"
 
@@ -53,13 +59,10 @@ class SqlTable:
         try:
             self._sql = importlib.import_module("sqlalchemy")
             self._insert = importlib.import_module(f"sqlalchemy.dialects.{scheme}").insert
-            options: dict[str, Any] = (
-                {"connect_args": {"timeout": 30.0}} if scheme == "sqlite" else {"pool_pre_ping": True}
-            )
-            self._engine = self._sql.create_engine(url, **options)
+            self._engine = self._sql.create_engine(url, **_OPTIONS[scheme])
         except ImportError:
             raise MissingExtra(f"results in {scheme}://", "sql") from None
-        except self._sql.exc.ArgumentError:
+        except (self._sql.exc.ArgumentError, ValueError):  # whose words may hold a part of a password
             raise SettingsError(f"--results: this is no address of a database; expected {_EXPECTED}") from None
         self.shown = (
             f"{scheme}://{self._engine.url.host or ''}/{self._engine.url.database or ''}, table {self._table_name}"
@@ -107,11 +110,23 @@ class SqlTable:
             return {str(row[0]) for row in connection.execute(query)}
 
     def open(self, context: Any) -> None:
-        """Make the table if it is missing, and see that it has the columns."""
+        """Make the table if it is missing, and see that rows can be written: one is, and taken back."""
         with self._connected() as connection:
-            self._table.create(connection, checkfirst=True)
-            connection.execute(self._sql.select(*self._table.c).limit(1))
-            connection.commit()
+            if connection.dialect.name == "postgresql":
+                encoding = str(connection.exec_driver_sql("SHOW server_encoding").scalar())
+                if encoding != "UTF8":
+                    raise SettingsError(
+                        f"results cannot be kept in {self.shown}: its encoding is {encoding}, which cannot store every result; "
+                        "expected a database created with ENCODING 'UTF8'"
+                    )
+            try:
+                self._table.create(connection, checkfirst=True)
+                connection.commit()
+            except (self._sql.exc.ProgrammingError, self._sql.exc.IntegrityError):
+                connection.rollback()  # another process may have made it meanwhile; if not, the next line says so
+            probe = {"id": "headrace-probe", "task": "", "attributes": "{}", "result": "{}", "run": self._run}
+            connection.execute(self._upsert(), [probe])
+            connection.rollback()
 
     def deliver(self, job: Job, result: Any) -> bool:
         """Keep one result for the next flush; see `protocols.Delivery.deliver`."""
@@ -134,9 +149,11 @@ class SqlTable:
             "run": self._run,
         }
         # Refused now, for this job alone: in `flush` it would hold up all others for ever.
-        if "\0" in job.id + job.task or not _is_unicode(job.id + job.task):
+        words = job.id + job.task
+        if "\0" in words or not _is_unicode(words) or len(job.id.encode()) > _MOST_ID_BYTES:
             raise DeliveryRejected(
-                f"result.id: a database cannot store the id {job.id!r}; send the job under another id"
+                f"result.id: a database cannot store the id {job.id[:100]!r} ({len(job.id):,} characters) as a key; expected "
+                f"text without NUL, at most {_MOST_ID_BYTES:,} bytes: send the job under another id"
             )
         return row
 
@@ -149,12 +166,9 @@ class SqlTable:
         with self._lock:
             if not self._rows:
                 return
-            insert = self._insert(self._table)
-            new = {name: insert.excluded[name] for name in ("task", "attributes", "result", "run")}
-            statement = insert.on_conflict_do_update(index_elements=["id"], set_=new)
             try:
                 with self._engine.begin() as connection:
-                    connection.execute(statement, [self._rows[one] for one in sorted(self._rows)])
+                    connection.execute(self._upsert(), [self._rows[one] for one in sorted(self._rows)])
             except self._sql.exc.SQLAlchemyError as error:
                 raise DeliveryFailed(f"{self.shown} cannot be written: {_say(error)}") from None
             self._rows = {}
@@ -165,6 +179,11 @@ class SqlTable:
             self.flush()
         finally:
             self._engine.dispose()
+
+    def _upsert(self) -> Any:
+        insert = self._insert(self._table)
+        new = {name: insert.excluded[name] for name in ("task", "attributes", "result", "run")}
+        return insert.on_conflict_do_update(index_elements=["id"], set_=new)
 
     def _is_there(self) -> bool:
         if self._engine.url.drivername == "sqlite" and not Path(self._engine.url.database or "").is_file():
@@ -197,8 +216,9 @@ class _Connected:
 
     def _explain(self, error: Exception) -> SettingsError:
         return SettingsError(
-            f"results cannot be kept in {self._delivery.shown}: {_say(error)}; check that the database is there, that it may "
-            "be written, and that the table has the columns id, task, attributes, result and run"
+            f"results cannot be kept in {self._delivery.shown}: {_say(error)}; check that the database is there, that it "
+            "may be written, and that the table has the columns id (its key), task, attributes, "
+            "result and run, all of them text"
         )
 
 
@@ -210,6 +230,14 @@ def _parse(address: str) -> tuple[str, str, str]:
     table = settings.pop("table", "results")
     if scheme.lower() not in _DRIVERS or not base.strip("/"):
         raise SettingsError(f"--results: this address names no database; expected {_EXPECTED}")
+    if "@" in base.partition("@")[2] or "@" in base.partition("/")[2]:
+        raise SettingsError(
+            "--results: in this address an '@' or '/' stands in a user's name or password; write them as %40 and %2F, or give "
+            "the password in PGPASSWORD or ~/.pgpass"
+        )
+    if scheme.lower() == "sqlite" and (settings or ":memory:" in base):
+        wrong = f"{next(iter(settings))}=" if settings else ":memory:, which is gone with the run"
+        raise SettingsError(f"--results: {wrong}: for SQLite expected {_EXPECTED.partition(' or ')[0]}")
     if not _NAME.fullmatch(table):
         raise SettingsError(
             f"--results: table={table!r}: expected letters, digits and _, at most 63, with no digit first"

@@ -139,12 +139,24 @@ def _check_group(group: Sequence[Stage], plan: Plan) -> None:
 
 def _check_streams(stages: Sequence[Stage], plan: Plan) -> None:
     """Raise SettingsError unless each stage that keeps streams can have their items in order."""
-    inside = ""
+    inside = behind = ""
     for stage in stages:
+        settings, where = plan.stages[stage.name], f"stages.{stage.name}"
         inside = stage.name if stage.role == "fan_out" else "" if stage.role == "join" else inside
+        behind = behind if settings.executor == "inline" else ""
+        if behind and not stage.keeps_streams:
+            raise SettingsError(
+                f"{where}.executor = 'inline' is not possible behind {behind}, which keeps what it knows of each stream: "
+                "another try would show it a frame twice; allowed: 'thread'"
+            )
         if not stage.keeps_streams:
             continue
-        settings, where = plan.stages[stage.name], f"stages.{stage.name}"
+        behind = stage.name
+        if plan.source.receivers > 1:
+            raise SettingsError(
+                f"source.receivers = {plan.source.receivers} is not possible with {stage.name}, which gets the items of a "
+                "stream in the order of receipt: several have none; allowed: 1"
+            )
         if inside:
             raise SettingsError(
                 f"stage {stage.name} stands between the fan_out stage {inside} and its join; it keeps what it knows of each "

@@ -199,6 +199,8 @@ class _Builder:
         """Return whether it can run in the workers of the stage before: both take items one by one, and compute."""
         if before is None or stage.kind != "cpu" or before.kind != "cpu" or {stage.role, before.role} != {"map"}:
             return False
+        if before.keeps_streams:
+            return False  # another try would show it an item twice
         return plan.executor == "thread" and self._base.stages[before.name].executor != "process"
 
     def _may_leave(self, stage: Stage) -> bool:

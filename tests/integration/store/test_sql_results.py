@@ -7,15 +7,17 @@ import pwd
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from headrace.base.errors import SettingsError
+from headrace.base.errors import DeliveryRejected, SettingsError
 from headrace.base.records import Job
 from headrace.cli.loading import parse_results
 from headrace.testing.delivery_conformance import DeliveryConformance
@@ -38,7 +40,11 @@ def postgres() -> Iterator[str]:
         os.chown(home, pwd.getpwnam(user).pw_uid, -1)
     data = home / "data"
     as_user: dict[str, Any] = {"user": user, "cwd": home, "stdout": subprocess.DEVNULL}
-    subprocess.run([programs[-1], "-D", data, "-U", "tester", "-A", "trust", "--no-sync"], check=True, **as_user)
+    subprocess.run(
+        [programs[-1], "-D", data, "-U", "tester", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"],
+        check=True,
+        **as_user,
+    )
     server = subprocess.Popen(
         [programs[-1].with_name("postgres"), "-D", data, "-k", home, "-c", "listen_addresses=", "-c", "fsync=off"],
         stderr=subprocess.DEVNULL,
@@ -96,6 +102,65 @@ class TestPostgres(DeliveryConformance):
         delivery.deliver(Job("b", b""), 2)
         delivery.close()
         assert self.read_results() == {"a": 1, "b": 2}
+
+    def test_several_processes_may_make_the_table(self, make_delivery: Any) -> None:
+        """Whoever comes second finds it."""
+        deliveries = [make_delivery() for _ in range(8)]
+        begin = threading.Barrier(len(deliveries))
+
+        def open_one(delivery: Any) -> None:
+            begin.wait()
+            delivery.open(None)
+
+        with ThreadPoolExecutor(len(deliveries)) as pool:
+            list(pool.map(open_one, deliveries))
+        assert self.read_results() == {}
+
+    def test_a_table_that_takes_no_rows_is_refused_before_the_first(self, make_delivery: Any) -> None:
+        """Without a key nothing can be replaced; each flush would fail for ever."""
+        with psycopg.connect(host=self.server, user="tester", dbname="postgres") as connection:
+            connection.execute("create table scores (id text, task text, attributes text, result text, run text)")
+        with pytest.raises(SettingsError, match=r"id \(its key\)"):
+            make_delivery().open(None)
+
+    def test_an_id_that_no_index_takes_is_rejected_alone(self, make_delivery: Any) -> None:
+        """And the others are written."""
+        delivery = make_delivery()
+        delivery.open(None)
+        with pytest.raises(DeliveryRejected, match="at most 2,000 bytes"):
+            delivery.deliver(Job("x" * 2001, b""), 1)
+        delivery.deliver(Job("b", b""), 2)
+        delivery.flush()
+        assert self.read_results() == {"b": 2}
+
+    def test_a_database_that_cannot_store_every_text_is_refused(self, postgres: str, make_delivery: Any) -> None:
+        """One result in another script would hold up all others."""
+        with psycopg.connect(host=postgres, user="tester", dbname="postgres", autocommit=True) as connection:
+            connection.execute("create database latin template template0 encoding 'LATIN1' locale 'C'")
+        delivery = parse_results(f"postgresql:///latin?host={postgres}&user=tester&table=scores")
+        try:
+            with pytest.raises(SettingsError, match="its encoding is LATIN1"):
+                delivery.open(None)
+        finally:
+            delivery.close()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["postgresql://me:p@ss/word@h/x", "postgresql://me:pa/ss@h/x", "postgresql://me:sekret@h:bad/x"],
+)
+def test_no_part_of_a_password_is_shown(address: str) -> None:
+    """However the address was broken."""
+    with pytest.raises(SettingsError) as refused:
+        parse_results(address)
+    assert not any(part in str(refused.value) for part in ("p@ss", "word@", "pa/ss", "ss@", "sekret"))
+
+
+@pytest.mark.parametrize("address", ["sqlite:///:memory:?table=t", "sqlite:///r.db?TABLE=x", "sqlite:///r.db?mode=ro"])
+def test_settings_that_sqlite_would_ignore_are_refused(address: str) -> None:
+    """What is in memory would be gone with the run."""
+    with pytest.raises(SettingsError, match="for SQLite expected"):
+        parse_results(address)
 
 
 def test_a_server_that_is_not_there_is_named_without_the_password(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ class TestSqlite(DeliveryConformance):
         other = sqlite3.connect(self.file)
         other.execute("create table scores (id text, price real)")
         other.close()
-        with pytest.raises(SettingsError, match="has the columns id, task, attributes, result and run"):
+        with pytest.raises(SettingsError, match=r"has the columns id \(its key\), task, attributes, result and run"):
             make_delivery().open(None)
 
     def test_an_id_that_no_database_stores_is_rejected(self, make_delivery: Any) -> None:

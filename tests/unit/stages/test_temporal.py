@@ -125,6 +125,15 @@ def test_it_has_one_worker_of_its_own(settings: dict[str, Any], message: str) ->
         run_frames([("a", 0)], stages, {"stages": {"keep": settings}})
 
 
+def test_nothing_is_fused_behind_it() -> None:
+    """Another try of what stands behind would show it a frame twice; nor may several receivers mix up the order."""
+    stages = [per_stream("keep", record({})), hr.stage("after", lambda value: value)]
+    with pytest.raises(SettingsError, match=r"stages\.after\.executor = 'inline' is not possible behind keep"):
+        run_frames([("a", 0)], stages, {"stages": {"after": {"executor": "inline"}}})
+    with pytest.raises(SettingsError, match=r"source\.receivers = 3 is not possible with keep"):
+        run_frames([("a", 0)], stages, {"source": {"receivers": 3}})
+
+
 def test_it_does_not_stand_inside_a_fan_out() -> None:
     """Children have no order of their own."""
     stages = [

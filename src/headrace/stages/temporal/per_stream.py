@@ -66,12 +66,13 @@ class PerStreamStage(Stage):
                 raise ItemRejected(f"temporal.no_time: the time of {job.id} is {now!r}; expected a number of seconds")
             stream = streams.get(job.stream)
             if stream is None or not -self._reset_after <= now - stream.newest <= self._reset_after:
+                made = _Stream(self._make(), float(now))  # first: if it fails, nothing is forgotten
                 if stream is not None:
                     context.count(f"{self.name}.begun_anew")
                 elif len(streams) >= self._most_streams:
                     streams.popitem(last=False)
                     context.count(f"{self.name}.streams_forgotten")
-                stream = streams[job.stream] = _Stream(self._make(), float(now))
+                stream = streams[job.stream] = made
             streams.move_to_end(job.stream)
             stream.newest = max(stream.newest, float(now))  # a clock that steps back a little stands still
             return stream.update(value, stream.newest)
