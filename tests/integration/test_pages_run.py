@@ -129,6 +129,8 @@ MARKS = [
         "sources/test_guide_of_sqs_workers.py runs them, with moto",
     ),
     Mark("docs/guides/object-stores.md", "pip install", "elsewhere", "it installs; the extra is in `dev`"),
+    Mark("docs/guides/databases.md", "pip install", "elsewhere", "it installs; the extra is in `dev`"),
+    Mark("docs/guides/databases.md", "headrace run", "elsewhere", "it writes to a server of the reader's"),
     Mark("docs/guides/video.md", "pip install", "elsewhere", "it installs; the extra is in requirements/full.txt"),
     Mark(
         "docs/guides/video.md", "headrace", "elsewhere", "sources/test_video.py runs the like, on clips that it makes"

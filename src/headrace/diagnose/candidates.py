@@ -94,7 +94,7 @@ def _importance(trial: _Trial) -> float:
 
 
 def _gain(replay: Replay, base: Change, **changes: object) -> float:
-    return replay.gain(msgspec.structs.replace(base, **changes), base)
+    return replay.ratio(msgspec.structs.replace(base, **changes), base)
 
 
 def _scale(ratio: Callable[[], float], exponent: float) -> float:

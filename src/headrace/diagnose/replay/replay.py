@@ -64,10 +64,6 @@ _WAITING_SHARE = 0.4
 #: fewer jobs are simulated: at least so many, and so many rounds.
 _MOST_EVENTS = 20_000
 _LEAST_JOBS, _LEAST_ROUNDS = 100, 4
-#: Part of the jobs, and rounds at least, that show whether a change is worth nothing; and how near to 1 that is.
-_GLANCE, _GLANCE_ROUNDS, _NOTHING = 4, 2, 0.002
-#: How many times fewer jobs a glance has to need, to be worth it where it does not settle the matter.
-_GLANCE_WORTH = 3
 #: Blocks of neighbouring jobs that a resampled run is made of.
 _BLOCKS = 12
 #: Share of the waiting for a core that is the run's own doing where other programs have little part in it.
@@ -262,18 +258,6 @@ class Replay:
         if not (before > 0 and np.isfinite(after / before)):
             raise CannotReplay("nothing that takes time is left of the run, so its throughput has no limit to predict")
         return after / before
-
-    def gain(self, change: Change, base: Change | None = None) -> float:
-        """Return the ratio of a change, by fewer jobs where these show that it is worth nothing: most that is tried is not."""
-        base = base or Change()
-        count = self._num_jobs_of(base, change)
-        at_once = max(_count_at_once(self.change_plan(one)) for one in (base, change))
-        few = max(_LEAST_JOBS, _GLANCE_ROUNDS * at_once, count // _GLANCE)
-        if _GLANCE_WORTH * few <= count:
-            found = self.ratio(change, base, num_jobs=few)
-            if abs(found - 1) < _NOTHING:
-                return found
-        return self.ratio(change, base)
 
     def simulate(
         self, change: Change | None = None, *, seed: int = 0, num_jobs: int | None = None, resampled: bool = False

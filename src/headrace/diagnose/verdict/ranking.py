@@ -400,7 +400,7 @@ def _ratio(facts: Facts, change: Change) -> float | None:
 
 def _gain(facts: Facts, change: Change, base: Change) -> float | None:
     try:
-        return facts.replay.gain(change, base)
+        return facts.replay.ratio(change, base)
     except (CannotReplay, SettingsError):
         return None
 

@@ -59,14 +59,3 @@ def test_the_run_as_recorded_is_simulated_once(fanned: Replay) -> None:
 def test_a_run_of_few_steps_is_simulated_with_as_many_jobs_as_ever(fan_of: Callable[..., Replay]) -> None:
     """The bound changes nothing of a run that does not reach it."""
     assert len(fan_of(whole=0.010, child=0.001, children=2).simulate().latencies) == 400
-
-
-def test_what_changes_nothing_is_seen_from_fewer_jobs(fan_of: Callable[..., Replay]) -> None:
-    """More workers of the stage that waits for the other are worth nothing; the other's speed is simulated in full."""
-    replay = fan_of(whole=0.010, child=0.001, children=2)
-    full = replay.simulate().trace.num_events
-    before = replay.num_events
-    assert replay.gain(Change(speedups={"piece": 1.001})) == pytest.approx(1.0, abs=0.002)
-    assert replay.num_events - before < full
-    change = Change(speedups={"cut": 1.2})
-    assert replay.gain(change) == replay.ratio(change)
