@@ -242,7 +242,7 @@ class Comparison:
             if size_ratio(before, after) >= RATIO and state == "network":
                 return ChangeKind.INPUT_SIZE, facts.first_larger or name
             return ChangeKind.DOWNLOAD, name
-        if state in ("network", "process"):
+        if state in ("network", "process", "output"):
             return ChangeKind.REMOTE, name
         if after.account.kind == "device":
             return (ChangeKind.MODEL if facts.is_other_model else ChangeKind.DEVICE), name

@@ -298,7 +298,7 @@ TO_DO: dict[ChangeKind, str] = {
     ChangeKind.MEMORY: "find what keeps memory (tracemalloc); restart workers until then (--supervise)",
     ChangeKind.DOWNLOAD: "look at the servers that {stage} downloads from; more of its workers hide a slow answer",
     ChangeKind.RECEIVER: "look at who takes the results of {stage}; more of its workers hide a slow answer",
-    ChangeKind.REMOTE: "look at the service that {stage} waits for",
+    ChangeKind.REMOTE: "look at what {stage} waits for: a service that it asks, or who reads what it writes (a log, a pipe)",
     ChangeKind.LOCK: "look at the lock that {stage} waits for: who holds it, and why so long",
     ChangeKind.GIL: "see which stage computes with the GIL (headrace profile --python); executor = process, or fuse stages",
     ChangeKind.GC: "see what makes so many objects; gc.freeze() after loading, or a higher threshold",

@@ -184,6 +184,7 @@ def _slower(stage: str, cpu: float = 0.0, delay: float = 0.0, blocked: float = 0
         (ChangeKind.GIL, None, {"work": _slower("fetch", blocked=0.05), "gauges": {"own": 1.2}, "letter": "g"}),
         (ChangeKind.LOCK, "fetch", {"work": _slower("fetch", blocked=0.05), "letter": "l"}),
         (ChangeKind.DISK, "decode", {"work": _slower("decode", blocked=0.05), "letter": "d"}),
+        (ChangeKind.REMOTE, "decode", {"work": _slower("decode", blocked=0.05), "letter": "w"}),
         (ChangeKind.ARRIVALS, None, {"at_once": 25, "wait": 0.3}),
         (ChangeKind.ARRIVALS, None, {"at_once": 25, "wait": 0.3, "work": _slower("fetch", blocked=0.01)}),
         (
