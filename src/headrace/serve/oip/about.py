@@ -28,8 +28,10 @@ def describe_server() -> dict[str, Any]:
     return {"name": "headrace", "version": __version__, "extensions": _EXTENSIONS}
 
 
-def list_models(inference: Inference, health: SaysWhyNot) -> list[dict[str, str]]:
-    """Return every model with its state, as Triton's extension `model_repository` has it."""
+def list_models(inference: Inference, health: SaysWhyNot, *, only_ready: bool = False) -> list[dict[str, str]]:
+    """Return every model, or every one that is ready, with its state, as Triton's extension `model_repository` has it."""
     why_not = health.why_not_ready()
+    if only_ready and why_not:
+        return []
     state = {"version": VERSION, "state": "UNAVAILABLE" if why_not else "READY", "reason": why_not}
     return [{"name": name, **state} for name in inference.models]

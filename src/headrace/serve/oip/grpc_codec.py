@@ -18,6 +18,7 @@ from headrace.serve.oip.messages import (
     RequestedOutput,
     Tensor,
     read_schedule,
+    refuse_extensions,
     refuse_shared_memory,
 )
 
@@ -62,6 +63,8 @@ def read_grpc_request(message: Any, check_input: CheckInput) -> InferRequest:
             inputs.append(read_raw(one.name, one.datatype, one.shape, raw[index]))
         else:
             inputs.append(_read_contents(one))
+    for wanted in message.outputs:
+        refuse_extensions(_read_parameters(wanted.parameters), wanted.name)
     is_urgent, timeout_us = read_schedule(_read_parameters(message.parameters))
     return InferRequest(
         inputs=inputs,

@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import MissingExtra, SettingsError
+from headrace.base.log_events import read_trace
 from headrace.serve.http.limits import Limits
 from headrace.serve.http.listening import tls_context
 from headrace.serve.oip.about import SaysWhyNot, describe_server, list_models
@@ -191,7 +192,9 @@ class _Calls:
             "ModelStatistics": lambda asked: statistics.describe(
                 [self._find(asked).name] if asked.name else list(models)
             ),
-            "RepositoryIndex": lambda asked: {"models": list_models(self._inference, self._health)},
+            "RepositoryIndex": lambda asked: {
+                "models": list_models(self._inference, self._health, only_ready=asked.ready)
+            },
         }
         answers: dict[str, _Handler] = {name: partial(self._tell, name, tell) for name, tell in tells.items()}
         answers["ModelInfer"] = self._infer
@@ -233,6 +236,7 @@ class _Calls:
             lambda ended: _tell_loop(loop, outcome, ended),
             received_ns=received_ns,
             deadline_ns=_deadline_of(context, received_ns),
+            attributes=read_trace(dict(context.invocation_metadata() or ())),
         )
         try:
             ended = await outcome

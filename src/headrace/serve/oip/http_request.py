@@ -10,7 +10,14 @@ import msgspec
 from headrace.serve.oip.datatypes import BYTES, read_array, split_bytes
 from headrace.serve.oip.failure import OipError
 from headrace.serve.oip.json_tensors import read_json_tensor
-from headrace.serve.oip.messages import InferRequest, Parameters, RequestedOutput, Tensor, read_schedule
+from headrace.serve.oip.messages import (
+    InferRequest,
+    Parameters,
+    RequestedOutput,
+    Tensor,
+    read_schedule,
+    refuse_extensions,
+)
 from headrace.serve.oip.messages import refuse_shared_memory as refuse_region
 
 #: JSON takes up many times its size once it is read, and the front's thread to read it.
@@ -74,9 +81,7 @@ def read_http_request(body: bytes | memoryview, json_length: str, check_input: C
     is_urgent, timeout_us = read_schedule(read.parameters)
     return InferRequest(
         inputs=inputs,
-        outputs=[
-            RequestedOutput(one.name, _read_flag(one.parameters, "binary_data", one.name)) for one in read.outputs
-        ],
+        outputs=[_read_output(one) for one in read.outputs],
         id=read.id,
         is_binary=bool(_read_flag(read.parameters, "binary_data_output", "the request")),
         is_urgent=is_urgent,
@@ -113,6 +118,11 @@ def _read_input(one: _Input, rest: memoryview) -> tuple[Tensor, memoryview]:
     if bytes(one.data):
         raise OipError("oip.no_data", f"{name} has data and binary_data_size; expected one of them")
     return read_raw(one.name, one.datatype, one.shape, rest[:size]), rest[size:]
+
+
+def _read_output(one: _Output) -> RequestedOutput:
+    refuse_extensions(one.parameters, one.name)
+    return RequestedOutput(one.name, _read_flag(one.parameters, "binary_data", one.name))
 
 
 def read_raw(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> Tensor:

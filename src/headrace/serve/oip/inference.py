@@ -27,6 +27,8 @@ from headrace.serve.oip.statistics import Statistics
 
 logger = logging.getLogger("headrace")
 
+#: The status of what may be there in a moment.
+_LATER = 503
 #: Hears the response, or why there is none; once, from any thread, and must not block.
 Done = Callable[[InferResponse | OipError], object]
 
@@ -185,7 +187,8 @@ class RunningRequest:
     def _note_end(self, index: int, ended: Ended) -> None:
         if ended.code:
             which = f"item {index} of {len(self._rows)}: " if len(self._rows) > 1 else ""
-            self._end(OipError(ended.code, which + ended.reason, ended.status))
+            again = 1.0 if ended.status == _LATER else None
+            self._end(OipError(ended.code, which + ended.reason, ended.status, again))
             return
         with self._lock:
             self._rows[index] = ended.result

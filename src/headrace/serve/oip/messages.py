@@ -80,7 +80,23 @@ def read_schedule(parameters: Parameters) -> tuple[bool, int]:
 def refuse_shared_memory(parameters: Parameters, tensor: str) -> None:
     """Raise OipError if a tensor is said to be in a memory region: nobody's memory is read but the request's."""
     if "shared_memory_region" in parameters:
-        raise OipError("oip.shared_memory", f"{tensor} names a shared memory region; send its bytes with the request")
+        raise OipError(
+            "oip.shared_memory", f"{tensor} names a shared memory region; bytes go with request and response"
+        )
+
+
+def refuse_extensions(parameters: Parameters, output: str) -> None:
+    """Raise OipError if an output is asked for in a way that is not known here: its client would find something else.
+
+    Raises:
+        OipError: If it is to go into a memory region, or as the labels of the highest values.
+    """
+    refuse_shared_memory(parameters, f"output {output:.100}")
+    if parameters.get("classification"):
+        raise OipError(
+            "oip.classification",
+            f"output {output:.100} is asked for as labels (classification); ask for the output itself",
+        )
 
 
 def _read_whole(parameters: Parameters, name: str, largest: int) -> int:

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from headrace.base.errors import BadMessage
 from headrace.base.log_events import read_trace
 from headrace.serve.http.request import Answer, Request, error_answer, json_answer
@@ -21,6 +23,13 @@ from headrace.serve.timeouts import read_deadline
 
 logger = logging.getLogger("headrace")
 
+
+class _IndexRequest(msgspec.Struct):
+    ready: bool = False
+    """Whether only models that are ready are wanted."""
+
+
+_index_decoder = msgspec.json.Decoder(_IndexRequest)
 _MODEL = "/v2/models/{model}"
 
 
@@ -70,7 +79,11 @@ class OipRoutes:
         return json_answer(200, self._inference.statistics.describe(list(self._inference.models)))
 
     def _tell_index(self, request: Request) -> Answer:
-        return json_answer(200, list_models(self._inference, self._health))
+        try:
+            asked = _index_decoder.decode(bytes(request.body) or b"{}")
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return error_answer(400, "oip.json", f'expected JSON such as {{"ready": true}}, or no body: {error}')
+        return json_answer(200, list_models(self._inference, self._health, only_ready=asked.ready))
 
     def _say_ready(self, value: dict[str, Any]) -> Answer:
         return _say(self._health.why_not_ready(), "ready", value)

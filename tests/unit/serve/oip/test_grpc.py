@@ -27,6 +27,10 @@ from headrace.serve.oip.grpc_messages import make_messages  # noqa: E402
 MESSAGES = make_messages()
 
 
+REGION = {"key": "shared_memory_region", "value": {"string_param": "r"}}
+LABELS = {"key": "classification", "value": {"int64_param": 3}}
+
+
 class Client:
     """A channel to a front over a door."""
 
@@ -139,6 +143,8 @@ def test_typed_contents_are_read(client: Client) -> None:
         ({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 2]}]}, "oip.unknown_input"),
         ({"inputs": [{"name": "input", "datatype": "FP64", "shape": [1, 2]}]}, "oip.datatype"),
         ({"outputs": [{"name": "mean"}]}, "oip.output"),
+        ({"outputs": [{"name": "sum", "parameters": [REGION]}]}, "oip.shared_memory"),
+        ({"outputs": [{"name": "sum", "parameters": [LABELS]}]}, "oip.classification"),
         ({"parameters": [{"key": "timeout", "value": {"bool_param": True}}]}, "oip.parameter"),
     ],
 )
@@ -164,6 +170,14 @@ def test_the_clients_time_is_the_deadline(client: Client) -> None:
     deadline_ns = client.door.works[0].deadline_ns
     assert deadline_ns is not None
     assert 0 < deadline_ns - before < 21e9
+
+
+def test_items_belong_to_the_trace_of_their_call(client: Client) -> None:
+    """As over HTTP: a good `traceparent` becomes an attribute, a bad one is left out."""
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    client.call("ModelInfer", asked([[1, 2]]), metadata=[("traceparent", trace)])
+    client.call("ModelInfer", asked([[1, 2]]), metadata=[("traceparent", "no trace")])
+    assert [work.attributes for work in client.door.works] == [{"traceparent": trace}, {}]
 
 
 def test_a_client_that_cancels_has_its_items_cancelled() -> None:
@@ -210,6 +224,8 @@ def test_a_service_that_is_not_ready_says_so() -> None:
     """The calls still succeed."""
     for client in serving(Sums.add_up, health=Ready("cold")):
         assert not client.call("ServerReady").ready
+        assert client.call("RepositoryIndex").models[0].state == "UNAVAILABLE"
+        assert not client.call("RepositoryIndex", MESSAGES["RepositoryIndexRequest"](ready=True)).models
         assert not client.call("ServerLive").live
 
 

@@ -86,6 +86,8 @@ def test_tensors_come_behind_the_json_in_their_order() -> None:
         (head(parameters={"binary_data_output": 1}), b"", None, "oip.parameter"),
         (head(parameters={"sequence_id": 7}), b"", None, "oip.sequence"),
         (head(input={"parameters": {"shared_memory_region": "r"}}), b"", None, "oip.shared_memory"),
+        (head(outputs=[{"name": "y", "parameters": {"shared_memory_region": "r"}}]), b"", None, "oip.shared_memory"),
+        (head(outputs=[{"name": "y", "parameters": {"classification": 3}}]), b"", None, "oip.classification"),
         (head(input={"data": None, "parameters": {"binary_data_size": 3}}), b"12", None, "oip.size"),
         (head(input={"data": None, "parameters": {"binary_data_size": -1}}), b"12", None, "oip.size"),
         (head(input={"data": None, "parameters": {"binary_data_size": True}}), b"1", None, "oip.size"),

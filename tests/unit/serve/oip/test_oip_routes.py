@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.serve.door import Ended
 from headrace.serve.http.routes import Routes
 from headrace.serve.oip.inference import Inference
 from headrace.serve.oip.routes import OipRoutes
@@ -94,6 +95,17 @@ def test_a_refused_item_refuses_the_request(service: Service) -> None:
     assert (answer.status, dict(answer.headers)["Retry-After"]) == (429, "3")
     assert service.door.cancelled == {"0"}
     assert len(asker.answers) <= 1
+
+
+def test_what_was_not_done_says_when_to_come_again() -> None:
+    """A service that stops, or has too little memory, ends items with 503."""
+    with answering(Sums.add_up) as door:
+        door._answer = lambda job_id, work: Ended(job_id, code="serve.stopping", reason="it stops", status=503)
+        asker, service = Asker(), Service(door)
+        one = {"name": "input", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
+        request = asker.request("POST", "/v2/models/sums/infer", json.dumps({"inputs": [one]}).encode())
+        answer = service.routes.answer(request) or asker.wait()
+    assert (answer.status, dict(answer.headers)["Retry-After"]) == (503, "1")
 
 
 def test_a_timeout_is_a_deadline(service: Service) -> None:
@@ -179,7 +191,8 @@ def test_the_service_and_its_model_describe_themselves(service: Service) -> None
         assert [one["name"] for one in service.ask("GET", place)[1]["outputs"]] == ["sum", "parts"]
         assert service.ask("GET", f"{place}/config")[1]["output"][0]["data_type"] == "TYPE_FP64"
     index = [{"name": "sums", "version": "1", "state": "READY", "reason": ""}]
-    assert service.ask("POST", "/v2/repository/index", {}) == (200, index)
+    for wanted in ({}, {"ready": True}, None):
+        assert service.ask("POST", "/v2/repository/index", wanted) == (200, index)
 
 
 def test_what_is_not_ready_says_why(service: Service) -> None:
@@ -188,6 +201,10 @@ def test_what_is_not_ready_says_why(service: Service) -> None:
     for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/sums/ready"):
         status, said = service.ask("GET", path)
         assert (status, "models are being loaded" in said["error"]) == (503, True)
+    assert service.ask("POST", "/v2/repository/index")[1][0]["state"] == "UNAVAILABLE"
+    assert service.ask("POST", "/v2/repository/index", {"ready": True}) == (200, [])
+    status, said = service.ask("POST", "/v2/repository/index", {"ready": "yes"})
+    assert (status, said["code"]) == (400, "oip.json")
 
 
 def test_requests_are_counted(service: Service) -> None:
