@@ -120,9 +120,7 @@ class RecoveryFolder:
     def create(cls) -> RecoveryFolder | None:
         """Return a new one; None where the machine gives no memory for it, which is logged."""
         try:
-            root = _root()
-            _sweep(root)
-            return cls(*_make_folder(root))
+            return cls(*make_own_folder(SHARED_MEMORY))
         except OSError as error:
             log.warning(_FORGOTTEN, error)
             return None
@@ -195,6 +193,19 @@ class RecoveryFolder:
         return self._folder / f"{name}.table"
 
 
+def make_own_folder(parent: Path) -> tuple[Path, int]:
+    """Make a folder of this process below a place of this user alone, and return it with the descriptor that locks it.
+
+    What dead processes left there, and nobody needs any more, is removed.
+
+    Raises:
+        OSError: If it cannot be made, or the place is somebody else's.
+    """
+    root = _root(parent)
+    _sweep(root)
+    return _make_folder(root)
+
+
 def _make_folder(root: Path) -> tuple[Path, int]:
     """Make a folder, and return it with the descriptor that locks it."""
     token = f"{os.getpid()}-{os.urandom(6).hex()}"
@@ -215,8 +226,8 @@ def _make_folder(root: Path) -> tuple[Path, int]:
     return root / token, lock
 
 
-def _root() -> Path:
-    root = SHARED_MEMORY / f"headrace.{os.geteuid()}"
+def _root(parent: Path) -> Path:
+    root = parent / f"headrace.{os.geteuid()}"
     with suppress(FileExistsError):
         root.mkdir(mode=0o700)
     status = root.lstat()

@@ -38,11 +38,11 @@ import argparse
 import dataclasses
 import functools
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.canary_place import add_canary_argument, make_canary_place
 from headrace.cli.companions import add_companion_arguments, companion_options
+from headrace.cli.following_argument import add_follow_argument, make_following, read_followed
 from headrace.cli.pipeline_arguments import (
     add_pipeline_arguments,
     live_view,
@@ -57,7 +57,6 @@ from headrace.cli.terminal import open_console, speaker, write_json
 if TYPE_CHECKING:
     from headrace.base.worker_slot import Ended, WorkerSlot
     from headrace.pipeline.execute import Result
-    from headrace.pipeline.following import Following
     from headrace.pipeline.watching import Watch
     from headrace.runs.formats.shadow import ShadowDocument
 
@@ -75,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint", metavar="DIR",
         help="folder for the state that --resume needs; default: beside the results, if they can be read back",
     )  # fmt: skip
-    parser.add_argument("--follow", action="store_true", help="change the model whenever the file of --plan changes")
+    add_follow_argument(parser)
     parser.add_argument(
         "--shadow", metavar="VARIANT", help="run this variant beside the model, and compare the answers"
     )
@@ -161,11 +160,9 @@ def _execute(
     from headrace.cli.shadowing import open_candidate
     from headrace.pipeline.execute import run as execute
 
-    # Before the Plan is read: what changes while the pipeline is set up is taken up later.
-    args.plan_text = Path(args.plan).read_text() if args.follow and args.plan and Path(args.plan).is_file() else None
+    followed = read_followed(args)
     pipeline, plan = open_pipeline(args)
-    _check_beside(args)
-    following = _make_following(args)
+    following = make_following(args, followed, _say)
     candidate = open_candidate(args, plan)
     result = execute(
         pipeline,
@@ -183,29 +180,6 @@ def _execute(
     args.queue = pipeline.source.shown_address
     task = next((model_key(stage.task, stage.name) for stage in pipeline.stages if stage.kind == "device"), "")
     return result, candidate.document(args, result, task) if candidate else None
-
-
-def _check_beside(args: argparse.Namespace) -> None:
-    """Raise SettingsError if more than one would choose the models, or run beside them."""
-    from headrace.base.errors import SettingsError
-
-    given = [option for option in ("--follow", "--shadow", "--canary") if getattr(args, option[2:])]
-    if len(given) > 1:
-        raise SettingsError(f"{' and '.join(given)} each choose the models or run beside them; give one of them")
-
-
-def _make_following(args: argparse.Namespace) -> Following | None:
-    from headrace.base.errors import SettingsError
-    from headrace.pipeline.following import Following
-    from headrace.validate.switching import explain_no_switch
-
-    if not args.follow:
-        return None
-    if not args.plan:
-        raise SettingsError("--follow goes with --plan FILE: that file is followed")
-    return Following(
-        file=Path(args.plan), judge=explain_no_switch, text=args.plan_text, settings=args.settings, say=_say
-    )
 
 
 def print_result(args: argparse.Namespace, result: Any, beside: ShadowDocument | None = None) -> None:

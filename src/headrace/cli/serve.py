@@ -14,6 +14,9 @@ share batches: an idle device begins at once, and batches grow while it is busy.
 
 Clients of Triton and KServe are answered as well, by the Open Inference Protocol at /v2, and over gRPC with --grpc-port.
 
+With --follow the running service changes its model whenever the Plan's file changes: after `headrace optimize -o` or
+`headrace ledger rollback`; see `headrace run --help`.
+
 With --queue nothing is computed here: POST /v1/jobs takes {"url", "task", "callback"}, stores it in the queue, and answers 202
 with the job's id; workers elsewhere do it.
 
@@ -33,12 +36,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import os
+import shutil
 import socket
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.canary_place import add_canary_argument, make_canary_place
 from headrace.cli.companions import add_companion_arguments, companion_options
+from headrace.cli.following_argument import add_follow_argument, make_following, read_followed
 from headrace.cli.pipeline_arguments import (
     PIPELINE_HELP,
     add_plan_arguments,
@@ -54,6 +62,7 @@ from headrace.cli.terminal import speaker, write
 
 if TYPE_CHECKING:
     from headrace.base.worker_slot import Ended, WorkerSlot
+    from headrace.pipeline.definition import Pipeline
     from headrace.pipeline.execute import Result
     from headrace.pipeline.watching import Watch
     from headrace.serve.service import ServeSettings
@@ -62,7 +71,8 @@ _say = speaker("serve")
 _LONGEST_TOKEN = 4_096
 #: Options that mean nothing beside `--queue`.
 _OF_A_PIPELINE = (
-    "plan", "settings", "deadline", "grpc_port", "probe", "supervise", "canary", "ledger", "output", "profile", "json",
+    "plan", "settings", "deadline", "grpc_port", "probe", "supervise", "follow", "canary", "ledger", "output", "profile",
+    "json",
 )  # fmt: skip
 
 
@@ -101,6 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--supervise", type=positive, metavar="N",
         help="serve by N worker processes that share the port, and restart those that die; SIGHUP restarts all in turn",
     )  # fmt: skip
+    add_follow_argument(parser)
     add_canary_argument(parser)
     parser.add_argument(
         "--ledger", metavar="FILE",
@@ -160,9 +171,13 @@ def _execute(args: argparse.Namespace, *, watch: Watch | None = None, slot: Work
     from headrace.cli.loading import load_pipeline
     from headrace.serve.service import serve
 
+    followed = read_followed(args)
     pipeline, plan = load_pipeline(args.pipeline), open_plan(args)
+    following = make_following(args, followed, _say)
     pipeline.options = tuple(list_plan_options(args))
     settings = _settings(args, read_probes(args.probe, pipeline))
+    if slot is None or (slot.number, slot.generation) == (0, 1):
+        _warn_of_untried(settings, pipeline)
     options: dict[str, Any] = {"watch": watch}
     if args.profile:
         from headrace.profiler.profile import profiling_options
@@ -179,10 +194,20 @@ def _execute(args: argparse.Namespace, *, watch: Watch | None = None, slot: Work
         tell_ready=lambda: _say("ready" if slot is None else f"worker {slot.number} is ready"),
         output=args.output,
         force=args.force,
-        beside=make_canary_place(args, _say),
+        beside=following or make_canary_place(args, _say),
         slot=slot,
         **options,
     )
+
+
+def _warn_of_untried(settings: ServeSettings, pipeline: Pipeline) -> None:
+    """Say which tasks count as ready although no item has gone through them."""
+    if untried := [task for task in pipeline.routes if task not in settings.probes]:
+        which, given = ("", "FILE") if untried == [""] else (f" of {', '.join(untried)}", "TASK=FILE")
+        _say(
+            f"nothing is there to try the pipeline{which} with: /readyz is believed once the models are open, and the first "
+            f"client waits for the warm-up; give --probe {given}"
+        )
 
 
 def _serve_by_several(args: argparse.Namespace) -> int:
@@ -198,13 +223,34 @@ def _serve_by_several(args: argparse.Namespace) -> int:
     host, port = args.listening.getsockname()[:2]
     scheme = "https" if args.tls_cert else "http"
     address = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-    return supervise(
-        *(args, _run_worker),
-        command="serve",
-        has_queue=False,
-        begun=lambda: _tell(address),
-        stopping=lambda: _refuse_clients(args.listening),
-    )
+    with _answers_kept(args):
+        return supervise(
+            *(args, _run_worker),
+            command="serve",
+            has_queue=False,
+            begun=lambda: _tell(address),
+            stopping=lambda: _refuse_clients(args.listening),
+        )
+
+
+@contextlib.contextmanager
+def _answers_kept(args: argparse.Namespace) -> Iterator[None]:
+    """Make the folder in which the workers keep answers for those who ask another one of them later."""
+    from headrace.base.crash_recovery import make_own_folder
+
+    args.answers, supervisor = None, os.getpid()
+    try:
+        args.answers, lock = make_own_folder(Path(tempfile.gettempdir()))
+    except OSError as error:
+        _say(f"warning: `GET /v1/jobs/ID` is answered only by the worker that took the job: {error}")
+        yield
+        return
+    try:
+        yield
+    finally:
+        if os.getpid() == supervisor:  # a worker, which is a fork, leaves by this way too
+            shutil.rmtree(args.answers, ignore_errors=True)
+            os.close(lock)
 
 
 def _refuse_clients(listening: socket.socket) -> None:
@@ -256,6 +302,7 @@ def _settings(args: argparse.Namespace, probes: dict[str, Any]) -> ServeSettings
         tls=(args.tls_cert, args.tls_key) if args.tls_cert else None,
         probes=probes,
         listening=getattr(args, "listening", None),
+        answers=getattr(args, "answers", None),
     )
 
 

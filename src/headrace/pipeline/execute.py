@@ -384,6 +384,7 @@ class _Run:
             num_waiting=runtime.num_waiting,
             state=runtime.state,
             longest_call_seconds=runtime.longest_call_seconds,
+            longest_calls=runtime.longest_calls,
             warm_ups=context.cost_curves,
             metering=context.metering,
             counters=context.counters,

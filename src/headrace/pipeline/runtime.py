@@ -282,6 +282,15 @@ class Runtime:
         began = min((hand[0] for hand in hands if hand is not None), default=None)
         return 0.0 if began is None else max(0, self.context.clock.now_ns() - began) / 1e9
 
+    def longest_calls(self) -> tuple[float, float]:
+        """Return for how long the oldest call lasts by now, once for each `Station.pace`; 0 where none is under way."""
+        now, longest = self.context.clock.now_ns(), [0, 0]
+        for station in self.stations:
+            if station.pace is not None:
+                busy = [since for worker in list(station.workers) if (since := worker.busy_since)]
+                longest[station.pace] = max([longest[station.pace], *(now - since for since in busy)])
+        return longest[0] / 1e9, longest[1] / 1e9
+
     def receiving(self) -> Receiving:
         """Return what the receivers did up to now."""
         return self._admission.receiving()

@@ -298,6 +298,20 @@ class Station:
         return sum(1 for worker in self.workers if worker.busy_since)
 
     @property
+    def pace(self) -> int | None:
+        """How soon a call of its workers counts as hung: 0 soon, 1 late, None never.
+
+        What waits on the outside may wait for long, and its stages have timeouts of their own; a process of its own may have
+        to be started again within a call, and so may a model be warmed up.
+        """
+        if not self._is_warm:
+            return None
+        waits = any(stage.kind == "io" and not stage.is_instant for stage in self.stages)
+        if waits and self.device_name is None:
+            return None
+        return int(waits or self.settings.executor == "process")
+
+    @property
     def shared(self) -> Mapping[str, Mapping[str, Any]]:
         """By stage, what its workers in this process share."""
         return self._spec.shared

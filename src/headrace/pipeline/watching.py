@@ -43,6 +43,9 @@ class RunInProgress:
     """Returns what else is so now; from any thread, about once a second."""
     longest_call_seconds: Callable[[], float]
     """Returns for how long the oldest call of a stage lasts by now; from any thread."""
+    longest_calls: Callable[[], tuple[float, float]]
+    """Returns the same of stages that only compute, and of those that are known to take long now and then; what only waits on
+    the outside is in neither."""
     warm_ups: Sequence[CostCurve]
     """What was measured at warm-up; grows while the run begins."""
     metering: Metering

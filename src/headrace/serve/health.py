@@ -1,7 +1,8 @@
 """Whether the service lives, and whether it can answer: `/livez` and `/readyz`.
 
 Ready cannot lie: it says so only if a real item went through the whole pipeline a moment ago, in time. Where no requests do
-that, a probe does: an item of the user's own, or a photograph of ours.
+that, a probe does: an item of the user's own, or a photograph of ours. The first item is always a probe; while requests are
+answered none is sent, as it would take their place, and be refused where too much comes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ _FIRST_SECONDS = 0.05
 #: A call hangs that takes longer than the slowest of warm-up by more than this, and by more than so many times that: what hangs
 #: is seen within 3 s where no call takes more than one. Less would take a call for hung that shares its cores with others.
 _HUNG_SECONDS, _HUNG_TIMES = 2.0, 2.0
+#: So much more is given to calls that may wait on the outside, or for a process that is started again.
+_LATE_SECONDS = 60.0
+#: For so long a call hangs until it is given up, where somebody does that: as long as orchestrators wait that ask `/livez`.
+_GIVE_UP_SECONDS = 20.0
 #: How long the answer to a probe may take: whoever asks for it gave up long before.
 _PROBE_LIMIT_SECONDS = 5.0
 
@@ -51,6 +56,10 @@ class Health:
     """Called once, by the thread that probes, when the service can answer for the first time."""
     on_proof: Callable[[str, Any], object] = lambda task, result: None
     """Called with the result of each probe; must not block."""
+    on_hung: Callable[[str], object] = lambda why: None
+    """Called with what hangs, by the thread that probes, while that has hung for long."""
+    answered_at: Callable[[str], float | None] = lambda task: None
+    """Returns when a request of a task was last answered with a result, seconds of the host's monotonic clock."""
     _run: RunInProgress | None = None
     _proofs: dict[str, _Proof] = field(default_factory=dict)
     _is_over: threading.Event = field(default_factory=threading.Event)
@@ -82,30 +91,29 @@ class Health:
         if run is None:
             return ""
         slowest = max((max(seconds) for curve in run.warm_ups for seconds in curve.seconds.values()), default=0.0)
-        limit, lasts = slowest + max(_HUNG_SECONDS, _HUNG_TIMES * slowest), run.longest_call_seconds()
-        is_warm = bool(run.warm_ups) or any(proof.succeeded_at for proof in self._proofs.values())
-        if not is_warm or lasts <= limit:
+        if not run.warm_ups and not any(proof.succeeded_at for proof in self._proofs.values()):
             return ""
-        return (
-            f"a call of a stage lasts {lasts:.1f} s by now; more than {limit:.1f} s is taken for hung, as the slowest call of "
-            f"warm-up took {slowest:.2g} s"
-        )
+        soon = slowest + max(_HUNG_SECONDS, _HUNG_TIMES * slowest)
+        for lasts, limit in zip(run.longest_calls(), (soon, soon + _LATE_SECONDS), strict=True):
+            if lasts > limit:
+                return (
+                    f"a call of a stage lasts {lasts:.1f} s by now; more than {limit:.1f} s is taken for hung, as the slowest "
+                    f"call of warm-up took {slowest:.2g} s"
+                )
+        return ""
 
     def why_not_ready(self) -> str:
         """Return what is missing; empty: it can answer."""
         if self.door.state is not State.OPEN:
             return str(self.door.state)
-        now = time.monotonic()
         for task, proof in self._proofs.items():
-            if proof.succeeded_at is None or now - proof.succeeded_at > _PROOF_SECONDS:
+            if not self._is_proved(task, _PROOF_SECONDS):
                 return f"{f'task {task}: ' if task else ''}{proof.failure}"
         return self.why_not_live()
 
     def note(self, task: str, ended: Ended) -> None:
-        """Note how a job ended: a success proves as much as a probe."""
-        proof = self._proofs.get(task)
-        if proof is None:
-            return
+        """Note how a probe ended."""
+        proof = self._proofs[task]
         if ended.code:
             proof.failure = f"the probe failed: {ended.reason}"
         else:
@@ -119,18 +127,26 @@ class Health:
         return _say(self.why_not_ready(), "ready")
 
     def _keep_probing(self) -> None:
-        pause, was_ready = _FIRST_SECONDS, False
+        pause, was_ready, lived_at = _FIRST_SECONDS, False, time.monotonic()
         while not self._is_over.wait(pause):
+            if not (why := self.why_not_live()):
+                lived_at = time.monotonic()
+            elif time.monotonic() - lived_at > _GIVE_UP_SECONDS:
+                self.on_hung(why)
             if not was_ready and not self.why_not_ready():
                 was_ready = True
                 self.on_ready()
             pause = _PROBE_SECONDS if was_ready else _FIRST_SECONDS
-            for task, proof in self._proofs.items():
-                if not self._is_proved(proof) and not self._probe(task):
+            for task in self._proofs:
+                if not self._is_proved(task, _PROBE_SECONDS) and not self._probe(task):
                     pause = min(pause, _AGAIN_SECONDS)
 
-    def _is_proved(self, proof: _Proof) -> bool:
-        return proof.succeeded_at is not None and time.monotonic() - proof.succeeded_at < _PROBE_SECONDS
+    def _is_proved(self, task: str, seconds: float) -> bool:
+        """Return whether an item of a task came out within the last seconds, after a probe had."""
+        first = self._proofs[task].succeeded_at
+        if first is None:
+            return False
+        return time.monotonic() - max(first, self.answered_at(task) or first) < seconds
 
     def _probe(self, task: str) -> bool:
         """Send an item through the pipeline and return whether it came out in time."""
@@ -150,7 +166,7 @@ class Health:
                 ticket.cancel()
                 self._proofs[task].failure = f"a probe was not answered within {_PROBE_LIMIT_SECONDS:.0f} s"
                 return False
-        return self._is_proved(self._proofs[task])
+        return self._is_proved(task, _PROBE_SECONDS)
 
 
 def _say(why_not: str, state: str) -> Answer:

@@ -4,7 +4,8 @@ POST /v1/jobs                      the bytes of an image, a form with a file, or
 POST /v1/jobs?wait=2s              answers 202 with the job's id if the result is not there in time
 POST /v1/jobs?timings=1             says in `Server-Timing` how long each stage took, and in how large a batch
 POST /v1/jobs?priority=0           lets the job go before those of priority 1, the usual one
-POST /v1/jobs  Prefer: respond-async   answers 202 at once; so does a job that names a callback
+POST /v1/jobs  Prefer: respond-async   answers 202 at once, or after S seconds with `respond-async, wait=S`; a job that names
+                                       a callback is answered so, too
 GET  /v1/jobs/ID                   how it stands with a job that was answered 202
 
 A parameter that is not one of these is refused: a misspelt one would be lost silently.
@@ -12,6 +13,8 @@ A parameter that is not one of these is refused: a misspelt one would be lost si
 
 from __future__ import annotations
 
+import logging
+import re
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
@@ -31,7 +34,7 @@ from headrace.serve.forms import read_form
 from headrace.serve.http.request import Answer, Request, error_answer, json_answer
 from headrace.serve.http.routes import Routes
 from headrace.serve.ids import make_id
-from headrace.serve.kept_answers import KeptAnswers
+from headrace.serve.kept_answers import Answers, KeptAnswers
 from headrace.serve.npy import read_npy
 from headrace.serve.server_timing import tell_timing
 from headrace.serve.shared_source import digest
@@ -39,6 +42,8 @@ from headrace.serve.statuses import status_of
 from headrace.serve.timeouts import read_deadline
 from headrace.sources.jobs import decode_message
 from headrace.stages.inputs import ArrayInput
+
+logger = logging.getLogger("headrace")
 
 _JSON, _FORM = "application/json", "multipart/form-data"
 #: What names a job: parameters behind the question mark, or fields of a form.
@@ -50,8 +55,12 @@ _FLAGS = {
 }
 #: All that a request may have there beside `JOB_FIELDS`.
 _PARAMETERS = ("wait", *_FLAGS)
+_PREFERRED_WAIT = re.compile(r'wait *= *"?([0-9]{1,9})"?')
+_HOW_JSON_COMES = "; it looks like JSON: send that as Content-Type: application/json, such as by `curl --json`"
 #: A timer is kept for as long, whenever the answer comes.
 _LONGEST_WAIT_SECONDS = 60.0
+#: Of what may be there in a moment.
+_LATER, _AGAIN = 503, ("Retry-After", "1")
 #: Calls a function after so many seconds, in the front's thread.
 CallLater = Callable[[float, Callable[[], object]], object]
 
@@ -64,6 +73,7 @@ class JobsApi:
         call_later: Of the front.
         calls_back: Whether jobs may name a receiver for their results.
         arrays: {task: what it takes} of those that take arrays.
+        kept: Where answers are kept that nobody waited for; None: in this process.
         clock: For deadlines.
     """
 
@@ -74,6 +84,7 @@ class JobsApi:
         *,
         calls_back: bool,
         arrays: Mapping[str, ArrayInput] | None = None,
+        kept: Answers | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._door = door
@@ -81,7 +92,7 @@ class JobsApi:
         self._calls_back = calls_back
         self._arrays = arrays or {}
         self._clock = clock or SystemClock()
-        self._kept = KeptAnswers()
+        self._kept = kept or KeptAnswers()
         self._told: tuple[Refused, Answer] | None = None
 
     def add_to(self, routes: Routes) -> None:
@@ -145,22 +156,34 @@ class JobsApi:
             return error_answer(
                 404, "serve.unknown_job", f"no job {job_id:.100} is kept here; answers are kept for a while"
             )
+        if found.is_lost:
+            reason = f"the process that worked on job {job_id:.100} is gone, and the job with it; send it again"
+            return error_answer(503, "serve.lost", reason, _AGAIN)
         return json_answer(200, {"id": job_id, "state": "working"}) if found.ended is None else _answer(found.ended)
 
     def _submit(
         self, request: Request, job: Job, payload: Payload, wait_seconds: float | None, passages: list[Passage] | None
     ) -> Answer | None:
-        kept = None if wait_seconds is None else self._kept.open(job.id, _content_of(job))
+        try:
+            kept = None if wait_seconds is None else self._kept.open(job.id, _content_of(job))
+        except OSError as error:
+            logger.error("no place can be kept for the answer to job %.100s: %s", job.id, error)
+            return error_answer(
+                503, "serve.no_room", "the answer could not be kept for you; try again, or wait for it", _AGAIN
+            )
         if kept is not None and kept.is_another:
             return error_answer(
                 409, "serve.id_taken",
                 f"job {job.id:.100} came with another content before, and its answer is kept; give each job an id of its own",
             )  # fmt: skip
-        if kept is not None and not kept.is_new:
-            return _accepted(job.id)  # a second try of the same request
+        if kept is not None and not kept.is_new:  # a second try of the same request
+            return _answer(kept.ended) if kept.ended is not None and wait_seconds else _accepted(job.id)
+        looks_like_json = isinstance(payload, bytes) and payload[:1] == b"{"
         work = Work(
             payload=payload,
-            on_end=partial(self._ended, request, job.id, passages, is_kept=kept is not None),
+            on_end=partial(
+                self._ended, request, job.id, passages, is_kept=kept is not None, looks_like_json=looks_like_json
+            ),
             prepare=encode,
             id=job.id,
             task=job.task,
@@ -184,8 +207,17 @@ class JobsApi:
         return None
 
     def _ended(
-        self, request: Request, job_id: str, passages: list[Passage] | None, ended: Ended, *, is_kept: bool
+        self,
+        request: Request,
+        job_id: str,
+        passages: list[Passage] | None,
+        ended: Ended,
+        *,
+        is_kept: bool,
+        looks_like_json: bool,
     ) -> None:
+        if looks_like_json and ended.code == "decode.format":
+            ended = msgspec.structs.replace(ended, reason=ended.reason + _HOW_JSON_COMES)
         if is_kept:
             self._kept.close(job_id, ended)
         if passages is None:
@@ -300,8 +332,16 @@ def _read_wait(request: Request, *, is_called_back: bool) -> float | None:
                 f"message.wait: wait={text!r:.40} is more than {_LONGEST_WAIT_SECONDS:.0f}s; leave it out to wait to the end"
             )
         return seconds
-    is_async = "respond-async" in request.headers.get("prefer", "")
-    return 0.0 if is_async or is_called_back else None
+    return 0.0 if is_called_back else _read_preference(request.headers.get("prefer", ""))
+
+
+def _read_preference(text: str) -> float | None:
+    """Return how long a client waits that prefers `respond-async`, or `respond-async, wait=SECONDS` (RFC 7240)."""
+    wishes = {wish.partition(";")[0].strip() for wish in text.lower().split(",")}
+    if "respond-async" not in wishes:
+        return None
+    times = [int(found[1]) for wish in wishes if (found := _PREFERRED_WAIT.fullmatch(wish))]
+    return float(min([*times, _LONGEST_WAIT_SECONDS])) if times else 0.0
 
 
 def _unasked(ended: Ended) -> None:
@@ -323,6 +363,8 @@ def _accepted(job_id: str) -> Answer:
 def _answer(ended: Ended, *headers: tuple[str, str]) -> Answer:
     if ended.plan_id:
         headers = (("X-Headrace-Plan", ended.plan_id), *headers)
+    if ended.status == _LATER:
+        headers = (_AGAIN, *headers)
     if ended.code:
         return error_answer(ended.status, ended.code, ended.reason, *headers)
     return json_answer(200, {"id": ended.id, "result": msgspec.Raw(ended.result)}, *headers)

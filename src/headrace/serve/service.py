@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import ipaddress
+import logging
+import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +23,7 @@ from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Measuring, Result, run
 from headrace.pipeline.watching import RunInProgress, Watch, watch_together
 from headrace.runs.canary_folder import CanaryFolder
+from headrace.serve.answers_folder import AnswersFolder
 from headrace.serve.feedback_api import FeedbackApi
 from headrace.serve.front_door import FrontDoor
 from headrace.serve.health import Health
@@ -27,6 +31,7 @@ from headrace.serve.http.front import Front
 from headrace.serve.http.limits import Limits, fit_to_files
 from headrace.serve.http.routes import Routes
 from headrace.serve.jobs_api import CallLater, JobsApi
+from headrace.serve.kept_answers import Answers
 from headrace.serve.npy import arrays_of
 from headrace.serve.oip.inference import Inference
 from headrace.serve.oip.routes import OipRoutes
@@ -36,6 +41,8 @@ from headrace.serve.reply import Reply, ReplyOrCall
 from headrace.serve.shared_source import SharedRequestSource
 from headrace.serve.source import RequestSource
 from headrace.serve.wait_judge import WaitJudge
+
+logger = logging.getLogger("headrace")
 
 #: Calls a function in a loop's thread as soon as that has read all that is there.
 CallSoon = Callable[[Callable[[], object]], object]
@@ -66,6 +73,8 @@ class ServeSettings:
     tells_failures: bool | None = None
     """Whether a 500 says what failed, with files and lines of this machine; None: only where it listens on loopback. The log
     always says it."""
+    answers: Path | None = None
+    """Folder in which processes that share the port keep the answers that nobody waited for; None: each keeps its own."""
     grpc_port: int | None = None
     """Where the Open Inference Protocol is spoken over gRPC as well; 0: any free one; None: nowhere."""
 
@@ -119,7 +128,7 @@ def serve(
         settings = dataclasses.replace(
             settings, limits=dataclasses.replace(settings.limits, connection_seconds=_SHARED_CONNECTION_SECONDS)
         )
-    service = Service(pipeline, settings.probes, is_shared=slot is not None)
+    service = Service(pipeline, settings.probes, is_shared=slot is not None, kept=_kept_answers(settings, slot))
     service.source.tells_failures = tells_failures(settings)
     front = make_front(service.routes, settings)
     service.begin(front.call_soon, front.call_later, front.call_after_reading, has_token=settings.token is not None)
@@ -149,6 +158,8 @@ def serve(
             start()
             watch = watch_together(announce, *([watch] if watch else []))
         service.health.on_ready = begin_ready
+        if slot is not None:
+            service.health.on_hung = _end_this_process
         return service.run(plan, watch=watch, slot=slot, **options)
     finally:
         for server in servers:
@@ -163,24 +174,29 @@ class Service:
         pipeline: See `serve`.
         probes: See `ServeSettings`.
         is_shared: Whether several processes serve beside one another, under a supervisor.
+        kept: Where answers are kept that nobody waited for; None: in this process.
 
     Attributes:
         routes: Who answers what.
         source, door, health, inference: See their modules.
     """
 
-    def __init__(self, pipeline: Pipeline, probes: Mapping[str, Any], *, is_shared: bool = False) -> None:
+    def __init__(
+        self, pipeline: Pipeline, probes: Mapping[str, Any], *, is_shared: bool = False, kept: Answers | None = None
+    ) -> None:
         self._callback = pipeline.delivery if isinstance(pipeline.delivery, Callback) else None
         self.source = SharedRequestSource() if is_shared else RequestSource()
         delivery = Reply() if self._callback is None else ReplyOrCall(self._callback)
         self._pipeline = pipeline.replace_source(self.source).replace_delivery(delivery)
         self._run: RunInProgress | None = None
         self._is_shared = is_shared
+        self._kept = kept
         self._canary_folder: CanaryFolder | None = None
         self._judge = WaitJudge(self.source)
         self.door = FrontDoor(self.source, judge=self._judge)
         self.source.refused = lambda: self.door.refused
-        self.health, self.routes = Health(self.door, probes), Routes()
+        self.source.answered_at = dict.fromkeys(self._pipeline.routes, 0.0)
+        self.health, self.routes = Health(self.door, probes, answered_at=self.source.answered_at.get), Routes()
         self.inference = Inference(self._pipeline, self.door)
 
     def begin(
@@ -196,7 +212,7 @@ class Service:
         self.health.add_to(self.routes)
         FeedbackApi(lambda: self._run.arms if self._run else None, lambda: self._canary_folder).add_to(self.routes)
         calls_back, arrays = self._callback is not None, arrays_of(self._pipeline)
-        JobsApi(self.door, call_later, calls_back=calls_back, arrays=arrays).add_to(self.routes)
+        JobsApi(self.door, call_later, calls_back=calls_back, arrays=arrays, kept=self._kept).add_to(self.routes)
         OipRoutes(self.inference, self.health).add_to(self.routes)
         self.health.on_proof = self.inference.learn
         add_page(self.routes)
@@ -219,6 +235,25 @@ class Service:
         self.door.follow(run_in_progress.plan.serve, len(self._pipeline.routes))
         self._judge.watch(run_in_progress)
         return self.health.watch(run_in_progress)
+
+
+def _end_this_process(why: str) -> None:
+    """End a worker in which a call hangs: nobody outside can, as whoever asks `/livez` is answered by any of the workers.
+
+    As a crash ends it, so that its supervisor finds out which request it was.
+    """
+    logger.error("this worker ends itself, and another takes its place: %s", why)
+    os.kill(os.getpid(), signal.SIGABRT)
+
+
+def _kept_answers(settings: ServeSettings, slot: WorkerSlot | None) -> Answers | None:
+    if settings.answers is None or slot is None:
+        return None
+    try:
+        return AnswersFolder(settings.answers, f"{slot.number}-{slot.generation}")
+    except OSError as error:
+        logger.error("answers of jobs that nobody waits for are known to this process alone: %s", error)
+        return None
 
 
 def tells_failures(settings: ServeSettings) -> bool:

@@ -80,6 +80,8 @@ class RequestSource(Source):
         tells_failures: Whether clients are told what failed in the pipeline, with files and lines of this machine.
         refused: Returns {why: how many requests never became jobs}.
         tally: How requests ended so far.
+        answered_at: {task: when a request of it was last answered with a result, seconds of the host's monotonic clock}, of
+            the tasks that stand here and of the others together ("").
         num_inside: Jobs that somebody waits for, and those that nobody waits for any more and the run has not dropped yet.
         num_bytes: Bytes of the payloads of all that are inside.
         soon: Calls a function when all requests that are there by now have been read, so that their jobs go in together.
@@ -96,6 +98,7 @@ class RequestSource(Source):
         self.tells_failures = True
         self.refused: Callable[[], Mapping[str, int]] = dict
         self.tally = RequestTally()
+        self.answered_at: dict[str, float] = {}
         self.soon: Callable[[Callable[[], object]], object] = lambda call: call()
         self.after_reading: Callable[[Callable[[], object]], object] = self.soon
         self._clock = clock or SystemClock()
@@ -277,6 +280,8 @@ class RequestSource(Source):
             return
         if outcome.kind is OutcomeKind.DELIVERED:
             ended = Ended(job.id, job.result, plan_id=job.plan_id or self.plan_id)
+            # Of a module that is alone any task will do, and clients name what tasks they like.
+            self.answered_at[job.task if job.task in self.answered_at else ""] = self._clock.now_ns() / 1e9
         elif outcome.kind is OutcomeKind.RETURNED:
             ended = _stopping(job)
         else:

@@ -1,5 +1,7 @@
 """`/livez` and `/readyz` say what is: starting, ready, hung, not able."""
 
+import json
+import socket
 import threading
 import time
 from pathlib import Path
@@ -57,6 +59,32 @@ def test_a_worker_that_hangs_is_neither_live_nor_ready(folder: Path) -> None:
     assert status == 130, said
 
 
+def test_a_slow_server_that_a_job_names_makes_nothing_hang(folder: Path) -> None:
+    """Whoever names an address cannot have the service taken for dead: what waits on the outside has timeouts of its own."""
+    (folder / "jobs.py").write_text(
+        PIPELINE.replace("    def process", "    input = hr.BytesInput()\n\n    def process")
+    )
+    service = Service(
+        folder, "jobs.py:pipeline", "--probe", "good", "--allow", "127.0.0.1", "--set", "run.grace_seconds=1"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as slow:
+        try:
+            service.read_until("headrace serve: ready")
+            job = json.dumps({"url": f"http://127.0.0.1:{slow.getsockname()[1]}/a.jpg"}).encode()
+            kind = {"Content-Type": "application/json"}
+            waiting = threading.Thread(target=lambda: service.ask("/v1/jobs", job, **kind))
+            waiting.start()
+            connected, _ = slow.accept()
+            until = time.monotonic() + 4
+            while time.monotonic() < until:
+                assert (service.ask("/livez")[0], service.ask("/readyz")[0]) == (200, 200)
+                time.sleep(0.1)
+            connected.close()
+        finally:
+            service.end()
+    waiting.join(60)
+
+
 def test_a_pipeline_that_fails_at_the_probe_is_never_ready(folder: Path) -> None:
     """It is live, and readiness says why not, with the user's own words."""
     service = Service(folder, "jobs.py:pipeline", "--probe", "bad")
@@ -71,3 +99,12 @@ def test_a_pipeline_that_fails_at_the_probe_is_never_ready(folder: Path) -> None
     finally:
         status, _, said = service.end()
     assert (status, "serve: ready" in said) == (0, False), said
+
+
+def test_who_gives_no_item_to_try_it_with_is_told(folder: Path) -> None:
+    """Then ready means less: what the pipeline takes is no image, and nothing goes through it before a client's item."""
+    for options, is_told in (([], True), (["--probe", "good"], False)):
+        service = Service(folder, "jobs.py:pipeline", *options)
+        service.wait_until_ready()
+        _, _, said = service.end()
+        assert ("nothing is there to try the pipeline with" in said) == is_told, said

@@ -117,6 +117,21 @@ def test_a_rolling_restart_fails_nobody(service: Service) -> None:
     assert (status, "died" in said) == (0, False), said
 
 
+def test_whichever_process_is_asked_knows_the_answer_also_after_a_restart(service: Service) -> None:
+    """Who took 202 asks over other connections, which another process may have, and long after its own is gone."""
+    later = {"Prefer": "respond-async", "Content-Type": "application/octet-stream"}
+    assert service.ask("/v1/jobs?id=a", b"12345", **later) == (202, {"id": "a", "state": "working"})
+    until = time.monotonic() + 60
+    while "state" in service.ask("/v1/jobs/a")[1]:
+        assert time.monotonic() < until
+    done = 200, {"id": "a", "result": 5}
+    assert [service.ask("/v1/jobs/a") for _ in range(20)] == [done] * 20
+    service.process.send_signal(signal.SIGHUP)
+    service.read_until("all workers were restarted")
+    assert [service.ask("/v1/jobs/a") for _ in range(20)] == [done] * 20
+    assert service.ask("/v1/jobs?id=a", b"123", **later)[1]["code"] == "serve.id_taken"
+
+
 def test_a_request_that_kills_is_found_and_refused(service: Service) -> None:
     """The second death names it; the service goes on, and the same request is refused from then on."""
     for _ in range(2):

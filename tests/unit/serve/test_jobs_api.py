@@ -10,6 +10,7 @@ from headrace.serve.door import Ended, Refused, Work
 from headrace.serve.http.request import Answer
 from headrace.serve.http.routes import Routes
 from headrace.serve.jobs_api import JobsApi
+from headrace.serve.kept_answers import KeptAnswer, KeptAnswers
 from tests.unit.serve.asking import Asker, Later
 
 
@@ -214,6 +215,40 @@ def test_a_job_that_was_answered_202_is_found_until_it_is_old() -> None:
     assert get(routes, "b").status == 404
 
 
+def test_a_job_that_was_not_done_is_tried_again_under_its_id() -> None:
+    """Its client is told to, and what it asks for next is no answer of the first try."""
+    door = Door()
+    routes = routes_of(door)
+    routes.answer(Asker().request("POST", "/v1/jobs?id=a", b"x", prefer="respond-async"))
+    door.end(code="serve.stopping", status=503)
+    stopped = get(routes, "a")
+    assert (stopped.status, dict(stopped.headers)["Retry-After"]) == (503, "1")
+    routes.answer(Asker().request("POST", "/v1/jobs?id=a", b"x", prefer="respond-async"))
+    assert (len(door.works), body_of(get(routes, "a"))["state"]) == (2, "working")
+    door.end(3)
+    assert body_of(get(routes, "a"))["result"] == 3
+
+
+def test_a_job_whose_process_is_gone_is_said_to_be_lost() -> None:
+    """With a code, and when to send it again."""
+
+    class Kept(KeptAnswers):
+        def find(self, job_id: str) -> KeptAnswer | None:
+            """Find one that is lost."""
+            return KeptAnswer(is_lost=True)
+
+        def open(self, job_id: str, content: str = "") -> KeptAnswer:
+            """Fail as a full disk does."""
+            raise OSError("full")
+
+    routes = Routes()
+    JobsApi(Door(), Later(), calls_back=False, kept=Kept()).add_to(routes)
+    lost = get(routes, "a")
+    assert (lost.status, body_of(lost)["code"], dict(lost.headers)["Retry-After"]) == (503, "serve.lost", "1")
+    unkept = routes.answer(Asker().request("POST", "/v1/jobs?id=a", b"x", prefer="respond-async"))
+    assert (unkept.status, body_of(unkept)["code"], dict(unkept.headers)["Retry-After"]) == (503, "serve.no_room", "1")
+
+
 def test_who_waits_for_a_while_gets_the_result_or_an_id() -> None:
     """Who waits for a while gets the result or an id."""
     door, asker, later = Door(), Asker(), Later()
@@ -224,6 +259,53 @@ def test_who_waits_for_a_while_gets_the_result_or_an_id() -> None:
     door.end(3)
     assert [answer.status for answer in asker.answers] == [202]
     assert body_of(get(routes, "a"))["result"] == 3
+
+
+@pytest.mark.parametrize(
+    ("prefer", "seconds"),
+    [
+        ("respond-async, wait=10", 10.0),
+        ('Respond-Async;x=1, Wait = "2"', 2.0),
+        ("respond-async, wait=999999999", 60.0),
+        ("respond-async, wait=soon", 0.0),
+    ],
+)
+def test_a_preference_may_say_for_how_long(prefer: str, seconds: float) -> None:
+    """As RFC 7240 has it: what is preferred and cannot be had is no error."""
+    door, later = Door(), Later()
+    answer = routes_of(door, later=later).answer(Asker().request("POST", "/v1/jobs?id=a", b"x", prefer=prefer))
+    assert (answer is None) == (seconds > 0)
+    assert [length for length, _ in later.calls] == ([seconds] if seconds else [])
+
+
+def test_who_prefers_something_else_waits_for_the_result() -> None:
+    """`wait` alone asks for no other answer."""
+    door, later = Door(), Later()
+    for prefer in ("wait=10", "return=minimal", "no-respond-async"):
+        assert routes_of(door, later=later).answer(Asker().request("POST", "/v1/jobs", b"x", prefer=prefer)) is None
+    assert later.calls == []
+
+
+def test_who_tries_again_and_waits_gets_the_result_that_is_there() -> None:
+    """Its first answer may have been lost; nobody has to ask elsewhere for what is here."""
+    door = Door()
+    routes = routes_of(door)
+    for _ in range(2):
+        assert routes.answer(Asker().request("POST", "/v1/jobs?id=a", b"x", prefer="respond-async")).status == 202
+    door.end(3)
+    again = routes.answer(Asker().request("POST", "/v1/jobs?id=a&wait=2s", b"x"))
+    assert (again.status, body_of(again)["result"], len(door.works)) == (200, 3, 1)
+
+
+def test_json_that_comes_as_an_image_is_told_how_to_come() -> None:
+    """As `curl -d` sends it."""
+    for body, is_told in ((b'{"url": "http://x/1"}', True), (b"no image", False)):
+        door, asker = Door(), Asker()
+        routes_of(door).answer(
+            asker.request("POST", "/v1/jobs", body, content_type="application/x-www-form-urlencoded")
+        )
+        door.end(code="decode.format", status=422)
+        assert ("curl --json" in str(body_of(asker.answers[0])["error"])) == is_told
 
 
 def test_a_client_that_is_gone_cancels_its_job() -> None:
