@@ -22,10 +22,10 @@ from headrace.cli.output_file import check_output, write_output
 from headrace.cli.terminal import say, speaker, write, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from headrace.monitor.board.finding import Finder, Found
-    from headrace.monitor.board.records import Record
+    from headrace.monitor.board.records import Advice, Record
     from headrace.runs.reader import Run
 
 SCHEMA = "headrace.board/1"
@@ -76,7 +76,10 @@ def _serve(args: argparse.Namespace, name: str, finder: Finder) -> None:
 
     board = Board(name, finder, advise)
     try:
-        pages = {"run": _show_run, "incident": _show_run, "ledger": _show_ledger, "history": _show_history}
+        pages = {
+            "run": _show_run, "incident": _show_run, "ledger": _show_ledger, "drift": _show_drift, "loop": _show_loop,
+            "history": lambda record: _show_history(record, board.found.records),
+        }  # fmt: skip
         with BoardServer(board, pages, _show_comparison, args.host, args.port) as server:
             _say(f"{server.address} shows {len(board.found.records):,} things; Ctrl-C ends it")
             if args.host not in ("127.0.0.1", "localhost"):
@@ -95,7 +98,8 @@ def _write_page(output: Path, name: str, finder: Finder) -> None:
     from headrace.monitor.board.page import render_board
     from headrace.monitor.board.server import newest_unadvised
 
-    found, advice = finder.look(), dict[str, str]()
+    found = finder.look()
+    advice: dict[str, Advice | None] = {}
     while (record := newest_unadvised(found, advice)) is not None:
         _say(f"reading {record.name}")
         advice[record.id] = advise(record)
@@ -103,28 +107,20 @@ def _write_page(output: Path, name: str, finder: Finder) -> None:
     write(f"written: {output}")
 
 
-def advise(record: Record) -> str:
-    """Return what the diagnosis of a run says to do next; empty where it says nothing."""
+def advise(record: Record) -> Advice | None:
+    """Return what the diagnosis of a run says to do next; None where it says nothing."""
     from headrace.base.errors import HeadraceError
+    from headrace.cli.explain import page, summary
     from headrace.cli.report import diagnose_run
     from headrace.diagnose.analysis import Analysis
-    from headrace.report.markup import sentence
-    from headrace.runs.formats.diagnosis import VerdictClass
+    from headrace.monitor.board.advising import make_advice
     from headrace.runs.reader import read_run
 
     try:
         found = diagnose_run(Analysis(read_run(record.path)))
     except HeadraceError:
-        return ""
-    if isinstance(found, str) or found.first is None:
-        return ""
-    is_open = found.first.verdict in {VerdictClass.INCONCLUSIVE, VerdictClass.UNTRUSTED}
-    limits = f"{found.first.verdict}{'' if is_open else ' limits it'}: {found.first.says}"
-    predicted = [(one.ratio, one.says) for one in found.first.remedies if one.ratio is not None]
-    if not predicted:
-        return limits
-    ratio, says = max(predicted, key=lambda one: one[0].mid)
-    return f"{limits}. {sentence(says)[:-1]}: x{ratio.mid:.2f} [{ratio.low:.2f} to {ratio.high:.2f}] is predicted"
+        return None
+    return None if isinstance(found, str) else make_advice(found, summary(page(found.first.verdict)))
 
 
 def _show_run(record: Record) -> str:
@@ -168,14 +164,41 @@ def _show_ledger(record: Record) -> str:
     return render_ledger(record.name, record.ledger.attempts, record.ledger.decisions)
 
 
-def _show_history(record: Record) -> str:
+def _show_history(record: Record, records: Sequence[Record]) -> str:
     from headrace.monitor.history.document import make_document, read_windows
     from headrace.monitor.history.page import render_history
     from headrace.monitor.history.store import History
 
+    ledgers = [one.path for one in records if one.ledger is not None]
     with History(record.path, must_exist=True) as history:
-        document = make_document(history)
+        document = make_document(history, ledger=_find_nearest(ledgers, record.path))
         return render_history(document, [read_windows(history, verdict) for verdict in document.baselines])
+
+
+def _find_nearest(files: Sequence[Path], place: Path) -> Path | None:
+    """Return the file whose folder shares most of its way with that of a place; None without files."""
+
+    def count_shared(file: Path) -> int:
+        return sum(a == b for a, b in zip(file.parent.parts, place.parent.parts, strict=False))
+
+    return max(files, key=count_shared, default=None)
+
+
+def _show_drift(record: Record) -> str:
+    from headrace.monitor.drift.folder import DriftFolder
+    from headrace.monitor.drift.judging import recording
+    from headrace.report.drift_page import render_drift
+
+    folder = DriftFolder(record.path)
+    scores = folder.scores()
+    return render_drift(recording(folder.windows()[0], str(folder.path)) if scores is None else scores)
+
+
+def _show_loop(record: Record) -> str:
+    from headrace.loop.folder import LOOP_FILE, read_loop
+    from headrace.report.loop_page import render_loop
+
+    return render_loop(read_loop(record.path / LOOP_FILE), record.facts.get("says", ""))
 
 
 def _as_dict(found: Found) -> dict[str, Any]:
@@ -194,6 +217,8 @@ def _as_dict(found: Found) -> dict[str, Any]:
             said["run"] = dataclasses.asdict(record.run)
         if record.incident is not None:
             said["incident"] = record.incident
+        if record.comparison is not None:
+            said["comparison"] = record.comparison
         if record.alarms:
             said["alarms"] = list(record.alarms)
         return {**said, **({"facts": dict(record.facts)} if record.facts else {})}

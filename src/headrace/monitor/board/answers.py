@@ -10,8 +10,8 @@ from typing import Literal
 from headrace.base.formatting import pluralize
 from headrace.base.units import format_time
 from headrace.monitor.board.links import Links
-from headrace.monitor.board.records import Record, RunRow
-from headrace.report.markup import Html, join, tag
+from headrace.monitor.board.records import Advice, Record, RunRow
+from headrace.report.markup import Html, fold, join, sentence, tag
 
 WEEK_SECONDS = 7 * 86_400.0
 #: A change of the throughput below this is none: runs of one Plan differ by as much.
@@ -33,7 +33,9 @@ class Answer:
     lines: Sequence[Html]
 
 
-def answer_all(records: Sequence[Record], advice: Mapping[str, str], now: float, links: Links) -> list[Answer]:
+def answer_all(
+    records: Sequence[Record], advice: Mapping[str, Advice | None], now: float, links: Links
+) -> list[Answer]:
     """Return the answers, in the order in which they are asked.
 
     Args:
@@ -47,7 +49,7 @@ def answer_all(records: Sequence[Record], advice: Mapping[str, str], now: float,
         _what_changed(records, now, links),
         _what_broke(records, now, links),
         _what_was_decided(records, now, links),
-        _what_next(records, advice),
+        _what_next(records, advice, links),
     ]
 
 
@@ -158,22 +160,56 @@ def _what_was_decided(records: Sequence[Record], now: float, links: Links) -> An
             accepted = sum(one.verdict == "accept" for one in tried)
             said = f": {pluralize(len(tried), 'attempt')}, {accepted} of them accepted"
             lines.append(join([links.to(record, record.name), said]))
+    compared = [record for record in records if record.comparison is not None and record.at > now - WEEK_SECONDS]
+    lines += [join([tag("b", record.name), f": {describe_comparison(record)}"]) for record in compared]
     none = (
-        "No ledger was found: optimize, tune and validate write one with --ledger."
+        "No ledger was found: headrace tune, optimize and loop keep one, runs/ledger.sqlite unless you say otherwise."
         if not ledgers
         else "Nothing this week."
     )
     return Answer("What was tried and decided?", "calm", lines[:_MOST] or [_text(none)])
 
 
-def _what_next(records: Sequence[Record], advice: Mapping[str, str]) -> Answer:
+def describe_comparison(record: Record) -> str:
+    """Return what a comparison that was written to a file came to."""
+    found = record.comparison
+    assert found is not None
+    return f"A is {found.a.name}, B is {found.b.name}. {sentence(found.says[0] if found.says else found.verdict)}"
+
+
+def _what_next(records: Sequence[Record], advice: Mapping[str, Advice | None], links: Links) -> Answer:
     lines = []
     for pipeline, runs in _by_pipeline(records).items():
-        told = next((advice[record.id] for record, run in runs if advice.get(record.id)), None)
-        if told:
-            lines.append(join([tag("b", pipeline), f": {told}"]))
+        found = next(((record, told) for record, _ in runs if (told := advice.get(record.id)) is not None), None)
+        if found is not None:
+            lines.append(_show_advice(pipeline, *found, links))
+    # People are waited for: a diagnosis can wait.
+    waiting = [_ask_for(record, links) for record in records if record.command]
     none = "Profile a pipeline (headrace profile jobs.py:pipeline), and the diagnosis says here what to do."
-    return Answer("What should be done next?", "calm", lines[:_MOST] or [_text(none)])
+    return Answer("What should be done next?", "calm", [*waiting[:_MOST], *lines[:_MOST]] or [_text(none)])
+
+
+def _show_advice(pipeline: str, record: Record, told: Advice, links: Links) -> Html:
+    typed = [told.command] if told.command else [f"--set {setting}" for setting in told.settings]
+    more = [tag("p", told.why) if told.why else None]
+    if links.is_served:
+        more.append(tag("p", links.to(record, "The report of this run"), " has the evidence."))
+    return join(
+        [
+            tag("b", pipeline),
+            f": {told.says}",
+            f" {told.to_do}" if told.to_do else None,
+            *(part for text in typed for part in (" ", tag("code", text))),
+            fold("Why", *more) if told.why else None,
+        ]
+    )
+
+
+def _ask_for(record: Record, links: Links) -> Html:
+    says = record.facts.get("says", "")
+    return join(
+        [tag("b", links.to(record, record.name)), f": {sentence(says)} " if says else ": ", tag("code", record.command)]
+    )
 
 
 def _by_pipeline(records: Sequence[Record]) -> dict[str, list[tuple[Record, RunRow]]]:

@@ -13,7 +13,11 @@
       const state = await answer.json();
       silentSince = null;
       said.textContent = "";
-      if (version !== null && version !== state.version && !document.querySelector("input:checked")) location.reload();
+      if (version !== null && version !== state.version) {
+        // Who has ticked a run or opened a fold is reading.
+        if (document.querySelector("input:checked, details[open]")) said.textContent = "there is news: load the page again";
+        else location.reload();
+      }
       version = version ?? state.version;
       for (const one of document.querySelectorAll("[data-live]")) {
         const text = state.live[one.dataset.live];

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.base.errors import HeadraceError
-from headrace.monitor.board.kinds import KINDS, Kind
+from headrace.monitor.board.kinds import KINDS, Kind, may_be_ours, read_head
 from headrace.monitor.board.records import Record
 
 #: Folders below one that is given, and folders looked at in all.
 MOST_DEPTH, MOST_FOLDERS = 6, 20_000
 #: Unix seconds of the year 5138: what lies beyond is no time.
 LAST_TIME = 1e11
+#: Files of a folder that are looked into: a folder of images may have a JSON file for each.
+_MOST_FILES = 200
 #: Things shown; the newest.
 MOST_RECORDS = 2_000
 #: Never looked into: what is large and holds nothing of ours.
@@ -58,8 +60,7 @@ class Finder:
 
     def _read(self, kind: Kind, path: Path, below: Path) -> tuple[float, int, Record]:
         try:
-            state = kind.watched(path).stat()
-            version = (state.st_mtime, state.st_size)
+            version = kind.version(path)
         except OSError:
             version = (0.0, -1)
         known = self._known.get(path)
@@ -125,10 +126,17 @@ def _walk(top: Path, passed_over: list[str]) -> Iterator[tuple[Kind, Path]]:
                 is_hidden = entry.name.startswith(".") or entry.name in _PASSED_OVER
                 if not is_hidden and (kind is None or kind.has_more):
                     waiting.append((Path(entry.path), depth + 1))
-            else:
-                of_file = next((kind for kind in KINDS if not kind.is_folder and kind.is_file(entry)), None)
-                if of_file is not None:
-                    yield of_file, Path(entry.path)
+        yield from _list_files(entries)
         if depth >= MOST_DEPTH and waiting and waiting[-1][1] > MOST_DEPTH:
             waiting = [one for one in waiting if one[1] <= MOST_DEPTH]
             passed_over.append(f"folders below {folder}: more than {MOST_DEPTH} deep")
+
+
+def _list_files(entries: Sequence[os.DirEntry[str]]) -> Iterator[tuple[Kind, Path]]:
+    """Give the files of a folder that are of some kind: of many that may be, the newest are looked into."""
+    candidates = [one for one in entries if one.is_file(follow_symlinks=False) and may_be_ours(one.name)]
+    for entry in candidates[:_MOST_FILES]:
+        head = read_head(entry.path)
+        kind = next((one for one in KINDS if not one.is_folder and one.is_file(entry.name, head)), None)
+        if kind is not None:
+            yield kind, Path(entry.path)

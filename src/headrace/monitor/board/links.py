@@ -8,7 +8,7 @@ from headrace.monitor.board.records import Record
 from headrace.report.markup import Html, join, tag
 
 #: Kinds that have a page of their own.
-PAGES = ("run", "incident", "ledger", "history")
+PAGES = ("run", "incident", "ledger", "history", "drift", "loop")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from headrace.base.units import format_time
 from headrace.monitor.board.answers import Answer, answer_all, runs_of
 from headrace.monitor.board.finding import Found
 from headrace.monitor.board.links import Links
-from headrace.monitor.board.records import Record, RunRow
+from headrace.monitor.board.records import Advice, Record, RunRow
 from headrace.report.charts import PALETTE, Chart, axis, plot, vertical_marks
 from headrace.report.frame import make_page
-from headrace.report.markup import DASH, Html, bullets, fold, join, note, table, tag
+from headrace.report.markup import DASH, Html, bullets, fold, join, note, sentence, table, tag
 from headrace.report.numbers import count, moment, rate, seconds, show_value
 from headrace.report.section import Section
 from headrace.runs.run_folder import headrace_version
@@ -25,7 +25,9 @@ _BADGES = {"runs": "warning", "finished": "ok", "interrupted": "plain", "failed"
 _MOODS = {"good": "ok", "bad": "found", "calm": "open"}
 
 
-def render_board(name: str, found: Found, advice: Mapping[str, str], now: float, *, script: Html | None = None) -> str:
+def render_board(
+    name: str, found: Found, advice: Mapping[str, Advice | None], now: float, *, script: Html | None = None
+) -> str:
     """Return the board as an HTML document.
 
     Args:
@@ -40,9 +42,11 @@ def render_board(name: str, found: Found, advice: Mapping[str, str], now: float,
     sections = [
         _runs(records, links),
         _incidents(records, links),
+        _comparisons(records),
         _ledgers(records, links),
         _others(records, links),
         _not_shown(found),
+        _words(),
     ]
     footer = (
         f"Made by headrace {headrace_version()} at {format_time(now)}. A dash ({DASH}) means not measured, never zero."
@@ -76,7 +80,7 @@ def _headline(records: Sequence[Record], answers: Sequence[Answer]) -> str:
     runs = runs_of(records)
     going = sum(run.state == "runs" for _, run in runs)
     broke = next(answer for answer in answers if answer.question.startswith("What broke"))
-    said = f"{pluralize(len(runs), 'run')}, {going} now"
+    said = f"{pluralize(len(runs), 'run')}, {going or 'none'} of them at work now"
     return f"{said}; nothing broke this week" if broke.mood == "good" else f"{said}; look at what broke"
 
 
@@ -210,6 +214,29 @@ def _incidents(records: Sequence[Record], links: Links) -> Section | None:
     return Section(anchor="incidents", title="Incidents", parts=[_folded(head, rows, "Incidents", text_columns=6)])
 
 
+def _comparisons(records: Sequence[Record]) -> Section | None:
+    rows = [
+        [
+            record.name, one.a.name, one.b.name, moment(record.at),
+            tag("span", _VERDICTS[one.verdict], class_=f"badge {_VERDICT_BADGES[one.verdict]}"),
+            join(part for line in one.says for part in (sentence(line), " ")),
+        ]
+        for record in records
+        if (one := record.comparison) is not None
+    ]  # fmt: skip
+    if not rows:
+        return None
+    head = ["file", "A", "B", "when", "verdict on B", "what it says"]
+    shown = _folded(head, rows, "Comparisons, the newest first", text_columns=6)
+    return Section(anchor="comparisons", title="Comparisons", parts=[shown])
+
+
+_VERDICTS = {
+    "better": "better", "worse": "worse", "no_difference": "no difference", "underpowered": "cannot tell",
+}  # fmt: skip
+_VERDICT_BADGES = {"better": "ok", "worse": "failed", "no_difference": "plain", "underpowered": "warning"}
+
+
 def _ledgers(records: Sequence[Record], links: Links) -> Section | None:
     parts = []
     for record in records:
@@ -248,24 +275,23 @@ def _ledgers(records: Sequence[Record], links: Links) -> Section | None:
 def _others(records: Sequence[Record], links: Links) -> Section | None:
     rows = []
     for record in records:
-        if record.run is not None or record.incident is not None or record.ledger is not None or record.trouble:
+        if any((record.run, record.incident, record.ledger, record.comparison, record.trouble)):
             continue
         listed = "; ".join(f"{what}: {value}" for what, value in record.facts.items())
         facts = record.facts.get("says", listed)  # a sentence, where there is one
-        rows.append(
-            [record.kind, links.to(record, record.name), moment(record.at), facts or _HINTS.get(record.kind, "")]
-        )
+        typed = tag("code", record.command) if record.command else None
+        says = join([sentence(facts or _HINTS.get(record.kind, "")), " " if typed else None, typed])
+        rows.append([record.kind, links.to(record, record.name), moment(record.at), says])
     if not rows:
         return None
     return Section(
         anchor="others",
-        title="Drift, reviews, canaries, history",
+        title="Drift, reviews, loops, canaries, history",
         parts=[_folded(["kind", "name", "changed", "what it says"], rows, "Other folders", text_columns=4)],
     )
 
 
 _HINTS = {
-    "review": "headrace review FOLDER shows the answers that wait for a person",
     "workers": "several worker processes of one run; each is in the table of runs",
 }
 
@@ -274,6 +300,27 @@ def _not_shown(found: Found) -> Section | None:
     troubles = [f"{record.kind} {record.name}: {record.trouble}" for record in found.records if record.trouble]
     lines = [*troubles, *found.passed_over]
     return Section(anchor="not-shown", title="Not shown", parts=[bullets(lines)]) if lines else None
+
+
+_WORDS = {
+    "pipeline": "what is done with each item: where items come from, the stages, where results go.",
+    "run": "one time that a pipeline was started, until it ended.",
+    "Plan": "how a pipeline is run: how many workers a stage has, how many items in a batch, which variant of the model. "
+    "Each Plan has an id; two runs with the same id were run alike.",
+    "throughput": "items that were done in a second.",
+    "p50, p99": "half of the items took no longer than p50, 99 of 100 no longer than p99.",
+    "incident": "something went wrong, or slow, and a recording of the minutes before was kept.",
+    "ledger": "the book of what was tried to make a pipeline better: predicted, measured, accepted or taken back.",
+    "drift": "images or answers are no longer what they were when somebody last looked.",
+    "review": "people look at a sample of the answers; from that follows how many of all are right.",
+    "interval": "what stands in brackets: the true value lies in it with 95 % confidence.",
+    "emulated": "the model's device was simulated: times are settings, not measurements.",
+}
+
+
+def _words() -> Section:
+    listed = tag("ul", *(tag("li", tag("b", word), f": {meaning}") for word, meaning in _WORDS.items()))
+    return Section(anchor="words", title="What the words mean", parts=[fold("Show them", listed)])
 
 
 def _folded(head: Sequence[str], rows: Sequence[Sequence[str | None]], caption: str, *, text_columns: int) -> Html:

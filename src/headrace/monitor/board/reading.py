@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -11,18 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.base.documents import decode_document
 from headrace.base.errors import RunFolderError
+from headrace.base.formatting import pluralize, quote_arg
 from headrace.ledger.ledger import Ledger
 from headrace.monitor.board.records import LedgerRow, Record, RunRow, State
 from headrace.monitor.history.document import make_document
 from headrace.monitor.history.store import History
+from headrace.monitor.review.reviewing import Review
+from headrace.monitor.review.store import read_samples
 from headrace.runs.canary_folder import CanaryFolder
 from headrace.runs.emulation import emulated_engines
 from headrace.runs.file_names import SPANS_FOLDER
+from headrace.runs.formats.comparison import ComparisonDocument
 from headrace.runs.formats.drift import DriftDocument
+from headrace.runs.formats.gate import SCHEMA as GATE
+from headrace.runs.formats.gate import GateDocument
 from headrace.runs.formats.incident import FILE as INCIDENT_FILE
 from headrace.runs.formats.incident import IncidentDocument
 from headrace.runs.formats.loop import LoopDocument
@@ -35,6 +44,8 @@ LOOP_FILE = "loop.json"
 _MOST_BYTES = 16 * 2**20
 #: A run that says that it goes on, on a file system without locks, and has written nothing for so long, was killed.
 _SILENT_SECONDS = 60.0
+#: Reviewed items after which `headrace review` calls a round done.
+_ROUND_ITEMS = 100
 #: Newest decisions, attempts and predictions of a ledger.
 _MOST_ENTRIES = 50
 
@@ -80,12 +91,62 @@ def read_canary(path: Path, name: str) -> Record:
 def read_loop(path: Path, name: str) -> Record:
     """Return a loop that was unattended."""
     found = _decode(path / LOOP_FILE, LoopDocument)
-    facts = {"asked for": ", ".join(found.asked.goals) or "as much as can be gained"}
-    if found.throughput_before is not None and found.throughput_after is not None:
-        facts["throughput"] = f"{found.throughput_before:.3g}/s before, {found.throughput_after:.3g}/s after"
-    facts["stopped"] = found.stopped or "not yet"
-    facts["steps"] = f"{len(found.steps):,}"
-    return Record(kind="loop", path=path, name=name, at=(path / LOOP_FILE).stat().st_mtime, facts=facts)
+    return Record(
+        kind="loop", path=path, name=name, at=(path / LOOP_FILE).stat().st_mtime, facts={"says": describe_loop(found)}
+    )
+
+
+def describe_loop(found: LoopDocument) -> str:
+    """Return how far a loop has come, in a sentence."""
+    asked = f"asked for {', '.join(found.asked.goals)}" if found.asked.goals else "asked for as much as can be gained"
+    met = {True: ": met", False: ": not met", None: ""}[found.is_met if found.asked.goals else None]
+    parts = [f"{found.asked.pipeline}, {asked}{met}"]
+    if found.throughput_before is not None and found.throughput_after is not None and found.plan_file:
+        parts.append(f"{found.throughput_before:.3g}/s before, {found.throughput_after:.3g}/s after")
+    if found.ratio is not None:
+        parts.append(f"x{found.ratio.mid:.2f} ({found.ratio.low:.2f} to {found.ratio.high:.2f}) by blocks in turn")
+    if not found.stopped:
+        last = f", the last: {found.steps[-1].kind}" if found.steps else ""
+        parts.append(f"not ended yet, {pluralize(len(found.steps), 'step')} done{last}")
+    return "; ".join([*parts, *found.says])
+
+
+def read_comparison(path: Path, name: str) -> Record:
+    """Return what `headrace compare -o` or `headrace gate -o` has written."""
+    found = _decode(path, _Schema)
+    document = _decode(path, GateDocument).comparison if found.schema == GATE else _decode(path, ComparisonDocument)
+    return Record(kind="comparison", path=path, name=name, at=path.stat().st_mtime, comparison=document)
+
+
+def read_review(path: Path, name: str) -> Record:
+    """Return how far a review is, and what is known of the accuracy."""
+    samples, _ = read_samples(path)
+    kept, answers = (
+        sum(len(one.items) for one in samples),
+        sum(cell.num_answers for one in samples for cell in one.cells),
+    )
+    said = f"{kept:,} of {pluralize(answers, 'answer')} are kept with their pictures"
+    command = f"headrace review {quote_arg(_name_for_people(path))}"
+    if not any((path / "rounds").glob("*.json")):  # a first round is begun by whoever reviews
+        ask = command if kept else ""
+        return Record(
+            kind="review", path=path, name=name, at=_changed(path / "samples", path), command=ask,
+            facts={"says": f"{said}; nobody has looked at them yet"},
+        )  # fmt: skip
+    review = Review(path)
+    reviewed, found = review.count_reviewed(), review.estimate()
+    of = min(_ROUND_ITEMS, len(review.round.draws))
+    facts = {"says": f"{reviewed} of {of} reviewed; {found.says}"}
+    at = _changed(path / "verdicts.jsonl", path / "rounds", path)
+    return Record(
+        kind="review", path=path, name=name, at=at, facts=facts, command=command if reviewed < of else ""
+    )  # fmt: skip
+
+
+def _name_for_people(path: Path) -> str:
+    """Return a path as it is typed where the board was started."""
+    near = os.path.relpath(path)
+    return str(path) if near.startswith("..") else near
 
 
 def read_drift(path: Path, name: str) -> Record:
@@ -128,17 +189,20 @@ def count_delivered(path: Path) -> int:
     """Return the deliveries of a run that goes on, from the spans that it has written."""
     delivered = 0
     for file in filter(Path.is_file, (path / SPANS_FOLDER).glob("*.parquet")):
-        with contextlib.suppress(Exception):  # it may be written, or damaged; the next look counts it
-            table = pq.read_table(file, columns=["stage", "outcome", "weight"])
-            last = [
-                weight
-                for stage, outcome, weight in zip(
-                    *(table[name].to_pylist() for name in table.column_names), strict=True
-                )
-                if stage.rpartition(".")[2] == "deliver" and outcome == "ok"
-            ]
-            delivered += sum(last)
+        with contextlib.suppress(Exception):  # it may be damaged, or just be removed
+            status = file.stat()
+            delivered += _count_in_file(file, status.st_mtime_ns, status.st_size)
     return delivered
+
+
+@functools.lru_cache(maxsize=100_000)
+def _count_in_file(file: Path, changed_ns: int, num_bytes: int) -> int:
+    """Return the deliveries in a file of spans. There is another one every five seconds, and none is written to again."""
+    table = pq.read_table(file, columns=["stage", "outcome", "weight"])
+    stages, outcomes = (table[name].cast(pa.string()) for name in ("stage", "outcome"))
+    is_last = pc.or_(pc.equal(stages, "deliver"), pc.ends_with(stages, ".deliver"))
+    weights = pc.filter(table["weight"], pc.and_(is_last, pc.equal(outcomes, "ok")))
+    return int(pc.sum(weights).as_py() or 0)
 
 
 def _as_row(path: Path, info: RunInfo) -> RunRow:
@@ -194,6 +258,10 @@ def _changed(*paths: Path) -> float:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, float | int) else None
+
+
+class _Schema(msgspec.Struct):
+    schema: str = ""
 
 
 def _decode(file: Path, kind: Any) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from headrace.runs.formats.comparison import ComparisonDocument
 from headrace.runs.formats.decisions import Decision
 from headrace.runs.formats.incident import IncidentDocument
 from headrace.runs.formats.ledger import PredictionEntry
@@ -57,6 +58,22 @@ class LedgerRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What should be done about a pipeline."""
+
+    says: str
+    """What limits it, for people who know no verdicts."""
+    to_do: str = ""
+    """One thing; empty: nothing is known."""
+    why: str = ""
+    """With the numbers: for those who want to know."""
+    command: str = ""
+    """To type."""
+    settings: tuple[str, ...] = ()
+    """Of the Plan, `KEY=VALUE`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """Something that was found."""
 
@@ -70,11 +87,14 @@ class Record:
     """Why it could not be read; empty: it was."""
     run: RunRow | None = None
     incident: IncidentDocument | None = None
+    comparison: ComparisonDocument | None = None
     ledger: LedgerRow | None = None
     alarms: tuple[str, ...] = ()
     """What is not as it was: drift, a stage that takes longer."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """{what: value} of other kinds, in words."""
+    """{what: value} of other kinds, in words; `says` is a sentence that stands for all of them."""
+    command: str = ""
+    """What to type about it, where somebody is waited for."""
 
     @property
     def id(self) -> str:

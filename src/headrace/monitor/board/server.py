@@ -22,7 +22,7 @@ from headrace.base.documents import encode_document
 from headrace.base.errors import HeadraceError, SettingsError
 from headrace.monitor.board.finding import Finder, Found
 from headrace.monitor.board.page import render_board
-from headrace.monitor.board.records import Record
+from headrace.monitor.board.records import Advice, Record
 from headrace.report.frame import make_page
 from headrace.report.markup import raw, tag
 
@@ -35,8 +35,8 @@ _IDLE_SECONDS = 60
 #: Return the page of one thing, or of two runs that are compared, as HTML; raise a HeadraceError where there is none.
 Show = Callable[[Record], str]
 Compare = Callable[[Record, Record], str]
-#: Returns what to do next, from a run folder; empty: nothing is known.
-Advise = Callable[[Record], str]
+#: Returns what to do next, from a run folder; None: nothing is known.
+Advise = Callable[[Record], Advice | None]
 
 
 class Board:
@@ -50,7 +50,7 @@ class Board:
 
     def __init__(self, name: str, finder: Finder, advise: Advise) -> None:
         self.name = name
-        self.advice: dict[str, str] = {}
+        self.advice: dict[str, Advice | None] = {}
         self._finder = finder
         self._advise = advise
         self._stop = threading.Event()
@@ -66,9 +66,11 @@ class Board:
     def version(self) -> str:
         """Changes when the page would; counts of what runs do not count."""
         said = [
-            (record.id, record.at, record.trouble, record.run and record.run.state) for record in self.found.records
+            (record.id, record.at, record.trouble, record.run and record.run.state, sorted(record.facts.items()))
+            for record in self.found.records
         ]
-        return hashlib.sha256(repr((said, sorted(self.advice.items()))).encode()).hexdigest()[:12]
+        advice = sorted(self.advice.items(), key=lambda one: one[0])
+        return hashlib.sha256(repr((said, advice)).encode()).hexdigest()[:12]
 
     def record(self, record_id: str) -> Record | None:
         """Return what an id stands for."""
@@ -85,7 +87,7 @@ class Board:
                 logger.exception("the board could not look; it tries again")
 
 
-def newest_unadvised(found: Found, advice: Mapping[str, str]) -> Record | None:
+def newest_unadvised(found: Found, advice: Mapping[str, Advice | None]) -> Record | None:
     """Return the newest finished run of a pipeline about which nothing was said yet; None: there is none left."""
     pipelines: set[str] = set()
     for record in found.records:

@@ -7,22 +7,38 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from headrace.base.documents import encode_document
+from headrace.ledger.ledger import Ledger
 from headrace.monitor.board import finding
+from headrace.monitor.board.advising import make_advice
 from headrace.monitor.board.answers import answer_all
 from headrace.monitor.board.finding import MOST_DEPTH, Finder
 from headrace.monitor.board.links import Links
 from headrace.monitor.board.page import render_board
-from headrace.monitor.board.records import Record
+from headrace.monitor.board.reading import describe_loop
+from headrace.monitor.board.records import Advice, Record
 from headrace.monitor.board.server import newest_unadvised
+from headrace.monitor.review.reviewing import Review
+from headrace.monitor.review.store import make_room
+from headrace.report.loop_page import render_loop
 from headrace.report.markup import raw
+from headrace.runs.formats.comparison import ComparisonDocument, Side
+from headrace.runs.formats.diagnosis import DiagnosisDocument, Finding, Remedy, VerdictClass
 from headrace.runs.formats.drift import DRIFT_SCHEMA
+from headrace.runs.formats.gate import GateDocument
 from headrace.runs.formats.incident import IncidentDocument, IncidentTrigger, Stretch
+from headrace.runs.formats.loop import LoopAsked, LoopDocument
+from headrace.runs.formats.profile import Estimate
+from headrace.runs.formats.review import VerdictLine
+from tests.unit.monitor.review.folders import make_folder
 
 
 def make_run(folder: Path) -> Path:
@@ -199,6 +215,27 @@ def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path) -> None:
     assert "20 delivered" in texts([record])["What runs"]
 
 
+def test_what_a_run_has_written_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of a night has thousands of files of spans, and a board looks every few seconds."""
+    run = make_run(tmp_path / "run")
+    change_info(run, status="running", ended_unix_seconds=None)
+    read: list[Path] = []
+    read_table = pq.read_table
+
+    def count_reads(file: Path, **options: Any) -> Any:
+        read.append(file)
+        return read_table(file, **options)
+
+    monkeypatch.setattr("headrace.monitor.board.reading.pq.read_table", count_reads)
+    finder = Finder([tmp_path])
+    for _ in range(2):
+        (record,) = finder.look().records
+        assert record.run is not None
+        assert record.run.delivered == 20
+        change_info(run, host="another")  # so that it is read again
+    assert len(read) == len(list((run / "spans").glob("*.parquet"))) == 1
+
+
 def test_two_runs_of_a_pipeline_are_compared(tmp_path: Path) -> None:
     """In words, with what it proves."""
     for name, rate, began in (("a", 100.0, 1000.0), ("b", 60.0, 2000.0)):
@@ -256,7 +293,165 @@ def test_each_pipeline_is_advised_once(runs: Path) -> None:
     first = newest_unadvised(found, {})
     assert first is not None
     assert first.name == "2026/second"
-    assert newest_unadvised(found, {first.id: "do it"}) is None
-    second = newest_unadvised(found, {first.id: ""})
+    assert newest_unadvised(found, {first.id: Advice(says="do it")}) is None
+    second = newest_unadvised(found, {first.id: None})
     assert second is not None
     assert second.name == "first"
+
+
+def test_what_a_ledger_is_given_shows_while_its_writer_is_at_work(tmp_path: Path) -> None:
+    """A search keeps it open for minutes; until it is closed, what is new stands in a file beside it."""
+    (tmp_path / "plan.toml").write_text("")
+    Ledger.open(tmp_path / "ledger.sqlite").close()
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        finder = Finder([tmp_path])
+        (before,) = finder.look().records
+        ledger.attempts.accept(tmp_path / "plan.toml", "[run]\n", why="faster")
+        (after,) = finder.look().records
+    assert before.ledger is not None
+    assert after.ledger is not None
+    assert [len(one.ledger.decisions) for one in (before, after) if one.ledger] == [0, 1]
+
+
+# --- advice
+
+
+def diagnose(
+    verdict: str, says: str, remedies: Sequence[Remedy] = (), stage: str | None = "decode"
+) -> DiagnosisDocument:
+    """Return a diagnosis with a verdict."""
+    finding = Finding(
+        verdict=VerdictClass(verdict), stage=stage, cause="", says=says, rule="r", confidence="low", gain=None,
+        evidence=(), remedies=tuple(remedies),
+    )  # fmt: skip
+    return DiagnosisDocument(
+        run="r", headrace_version="0", pipeline="jobs:pipeline", plan_id="p", throughput=1.0, first=finding,
+        runner_up=None, next_bottleneck=None, candidates=(), bounds=(), simulated_throughput=None,
+        experiment="headrace profile jobs:pipeline --isolate",
+    )  # fmt: skip
+
+
+LONG = "the simulation finds decode, but what was measured does not bear it out: the way into decode is 65% full"
+DECIDE = Remedy(says="run each stage alone", command="headrace profile jobs:pipeline --isolate")
+WORKERS = Remedy(
+    says="give decode a worker for each core", settings=("decode.workers=4",), ratio=Estimate(1.7, 1.9, 2.1)
+)
+
+
+def test_what_is_not_known_is_said_in_a_sentence_and_the_rest_on_a_click() -> None:
+    """An inconclusive diagnosis has reasons for an engineer; a lead reads what to type."""
+    told = make_advice(diagnose("INCONCLUSIVE", LONG, [DECIDE, WORKERS]), "The run does not tell what limits it.")
+    assert (told.says, told.to_do) == ("The run does not tell what limits it.", "Run each stage alone.")
+    assert told.command == DECIDE.command
+    assert LONG not in told.says + told.to_do
+    assert LONG[1:] in told.why
+
+
+def test_advice_is_the_remedy_that_is_predicted_to_gain_most() -> None:
+    """With the stage and the prediction; nothing limits what is healthy."""
+    told = make_advice(diagnose("DECODE", "it decodes", [DECIDE, WORKERS]), "Decoding takes the cores.")
+    assert told.says == "Decoding takes the cores. Stage: decode."
+    assert told.to_do == (
+        "Give decode a worker for each core. Predicted: 1.90 times the throughput (1.70 to 2.10)."
+    )  # fmt: skip
+    assert (told.settings, told.command) == (("decode.workers=4",), "")
+    little = Remedy(says="more receivers", ratio=Estimate(0.9, 1.0, 1.1))
+    assert make_advice(diagnose("DECODE", "it decodes", [little]), "It.").to_do.startswith("Nothing that headrace")
+    assert make_advice(diagnose("DECODE", "it decodes", [little, DECIDE]), "It.").to_do == "Run each stage alone."
+    healthy = make_advice(diagnose("HEALTHY", "no single resource limits", [WORKERS], None), "Nothing limits the run.")
+    assert (healthy.says, healthy.to_do) == ("Nothing limits the run. Nothing needs to be done.", "")
+
+
+def test_the_page_shows_advice_with_its_reasons_folded(runs: Path) -> None:
+    """The reason stands in a fold, the command as one can be copied."""
+    found = Finder([runs]).look()
+    advice = {found.records[0].id: Advice(says="What limits it is not known.", why=LONG, command="headrace profile it")}
+    page = render_board("team", found, advice, time.time(), script=raw("0"))
+    assert "What limits it is not known. <code>headrace profile it</code><details>" in page
+    assert page.index("<details>") < page.index(LONG)
+
+
+# --- comparisons, reviews, loops
+
+
+def make_comparison(ratio: float) -> ComparisonDocument:
+    """Return a comparison that says something."""
+    sides = [Side(name=name, pipeline="jobs:pipeline", plan_id="p") for name in ("before.toml", "after.toml")]
+    return ComparisonDocument(
+        a=sides[0], b=sides[1], metric="throughput", unit="1/s", higher_is_better=True, paired=True, num_pairs=8,
+        ratio=ratio, ratio_low=ratio - 0.1, ratio_high=ratio + 0.1, margin=0.02, budget=None, verdict="better",
+        is_regression=False, pairs_needed=None, says=("B is faster than A",),
+    )  # fmt: skip
+
+
+def test_comparisons_in_files_are_found(tmp_path: Path) -> None:
+    """What `compare -o` and `gate -o` write, by its schema; other JSON files are none of ours."""
+    compared = make_comparison(1.4)
+    gate = GateDocument(verdict="passed", max_slowdown=0.05, seconds=9.0, says="it may pass", comparison=compared)
+    (tmp_path / "compared.json").write_bytes(encode_document(compared, indent=True))
+    (tmp_path / "gate.json").write_bytes(encode_document(gate))
+    (tmp_path / "labels.json").write_text('{"a": "headrace.other/1"}')
+    (tmp_path / "cut.json").write_bytes(encode_document(compared)[:100])
+    records = {record.name: record for record in Finder([tmp_path]).look().records}
+    assert set(records) == {"compared.json", "gate.json", "cut.json"}
+    assert records["cut.json"].trouble
+    assert records["gate.json"].comparison == compared
+    assert "A is before.toml, B is after.toml. B is faster than A." in texts(list(records.values()))["What was"]
+    page = render_board("team", Finder([tmp_path]).look(), {}, time.time())
+    assert page.count('<span class="badge ok">better</span>') == 2
+
+
+def test_of_a_folder_full_of_json_files_the_newest_are_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A data set may have a file for each image, and a board looks every few seconds."""
+    monkeypatch.setattr(finding, "_MOST_FILES", 3)
+    opened: list[str] = []
+
+    def note(path: str) -> bytes:
+        opened.append(path)
+        return b""
+
+    monkeypatch.setattr(finding, "read_head", note)
+    for number in range(9):
+        (tmp_path / f"{number}.json").write_text("{}")
+    assert not Finder([tmp_path]).look().records
+    assert len(opened) == 3
+
+
+def test_a_review_shows_what_waits_and_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anybody has looked, and after each verdict; the board itself begins no round."""
+    monkeypatch.chdir(tmp_path)
+    folder = make_folder(tmp_path / "team" / "reviews", {"cat": 20})
+    make_room(folder, 2**30, 30.0, time.time())  # as a run does when it begins
+    finder = Finder([tmp_path / "team"])
+    (record,) = finder.look().records
+    assert "nobody has looked at them yet" in record.facts["says"]
+    assert record.command == "headrace review team/reviews"
+    assert not list(folder.glob("rounds/*"))
+    assert "headrace review team/reviews" in texts([record])["What should"]
+    review = Review(folder)
+    item = review.list_open(1)[0]
+    review.record([VerdictLine(item=item, verdict="correct")])
+    (record,) = finder.look().records
+    assert record.facts["says"].startswith("1 of ")
+    assert "100.0% of" in record.facts["says"]
+
+
+def test_a_loop_says_how_far_it_has_come(tmp_path: Path) -> None:
+    """In a sentence: what was asked, whether it is met, and what came of it."""
+    asked = LoopAsked(pipeline="jobs:pipeline", source="", goals=("throughput=100/s",), rate=100.0)
+    document = LoopDocument(
+        headrace_version="0", asked=asked, folder="loop", ledger="l", budget_seconds=None, stopped="goal met",
+        is_met=True, throughput_before=98.6, throughput_after=127.0, ratio=Estimate(1.29, 1.31, 1.36),
+        plan_file="loop/plan.toml", says=("the goals are met; 6 steps in 3.5 min",),
+    )  # fmt: skip
+    assert describe_loop(document) == (
+        "jobs:pipeline, asked for throughput=100/s: met; 98.6/s before, 127/s after; x1.31 (1.29 to 1.36) by blocks in turn; "
+        "the goals are met; 6 steps in 3.5 min"
+    )
+    page = render_loop(document, describe_loop(document))
+    assert "The goals are met" in page
+    assert "headrace ledger rollback loop/plan.toml" in page
+    going = describe_loop(LoopDocument(headrace_version="0", asked=asked, folder="l", ledger="l", budget_seconds=None))
+    assert going == "jobs:pipeline, asked for throughput=100/s; not ended yet, 0 steps done"
