@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError, SettingsError
 from headrace.base.formatting import quote_arg
-from headrace.base.units import format_rate
+from headrace.base.units import format_duration, format_rate
+from headrace.loop.policy import COMPARE_SECONDS, PAIRS, expect_seconds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,13 +21,12 @@ if TYPE_CHECKING:
     from headrace.loop.policy import Next
     from headrace.runs.formats.diagnosis import DiagnosisDocument
     from headrace.runs.formats.loop import LoopDocument, LoopStep, Outcome
+    from headrace.sources.finite import FiniteSource
 
 #: Length of a profiled run; of one that is to tell what a shorter one did not.
 _PROFILE_SECONDS, _LONGER_SECONDS = 8.0, 24.0
 #: Jobs that a percentile of 99 needs, with some to spare.
 _MANY_JOBS = 1200
-#: The last comparison adds pairs of blocks until it is sure, for so long.
-_COMPARE_SECONDS = 60.0
 #: Of the time that a comparison may take, what its pairs get.
 _ROUNDS_SHARE = 0.75
 #: In less time a search measures one Plan only: two, against the base, take a round half as long again.
@@ -58,18 +58,20 @@ class LoopSteps:
             return self._optimize(document, chosen.seconds)
         if chosen.kind == "compare":
             return self._compare(document, chosen.seconds)
-        steps = {"profile": self._profile, "diagnose": self._diagnose, "validate": self._validate}
-        return steps[chosen.kind](document)
+        if chosen.kind == "diagnose":
+            return self._diagnose(document)
+        steps = {"profile": self._profile, "validate": self._validate}
+        return steps[chosen.kind](document, chosen.seconds)
 
     # --- profile and diagnose
 
-    def _profile(self, document: LoopDocument) -> LoopStep:
+    def _profile(self, document: LoopDocument, most_seconds: float | None) -> LoopStep:
         from headrace.base.plan import Plan
         from headrace.cli.loading import load_pipeline
         from headrace.cli.pipeline_arguments import items_source
-        from headrace.tune.tuning_runs import TuningRuns
+        from headrace.tune.tuning_runs import FEWEST_PROFILED, TuningRuns
 
-        asked = document.asked
+        asked, began = document.asked, time.monotonic()
         pipeline = load_pipeline(asked.pipeline)
         source = items_source(asked.source or None, pipeline)
         plan = Plan.load(self._folder.plan)
@@ -80,17 +82,26 @@ class LoopSteps:
         arrivals = self._goals.rate if self._goals.slo and self._goals.rate else None
         if self._goals.slo:
             length = max(length, min(4 * length, _MANY_JOBS / (arrivals or rate)))
-        run = bench.profile((), arrivals or rate, length, arrivals=arrivals)
         words = ["profile", asked.pipeline, "--plan", str(self._folder.plan), *self._source(document)]
         words += ["--results", str(self._folder.path / "by-hand.jsonl"), "-o", str(self._folder.runs / "by-hand")]
-        return _step("profile", words, "done", run_folder=str(run.path))
+        block = bench.expect_block(asked.block_seconds)
+        if most_seconds is not None:
+            left, least = most_seconds - (time.monotonic() - began), FEWEST_PROFILED / (arrivals or rate)
+            if left < least:
+                says = _say_too_long(
+                    f"a profile of {FEWEST_PROFILED} items, the fewest that tell anything,", least, left
+                )
+                return _step("profile", words, "out of time", says=(says,), block_seconds=block)
+            length = min(length, left)
+        run = bench.profile((), arrivals or rate, length, arrivals=arrivals)
+        return _step("profile", words, "done", run_folder=str(run.path), block_seconds=block)
 
     def _diagnose(self, document: LoopDocument) -> LoopStep:
         from headrace.diagnose.analysis import Analysis
         from headrace.diagnose.diagnosis import Goal, RateGoal, diagnosis_document
         from headrace.runs.reader import read_run
 
-        folder = document.steps[-1].run_folder
+        folder = next(step.run_folder for step in reversed(document.steps) if step.run_folder)
         goals: list[Goal] = [self._goals.slo] if self._goals.slo else []
         if self._goals.rate and not self._goals.slo:
             goals.append(RateGoal(self._goals.rate))
@@ -163,6 +174,7 @@ class LoopSteps:
         }  # fmt: skip
         is_kept = found.best is not None and found.plan_file != ""
         outcome: Outcome = "interrupted" if found.interrupted else outcomes.get(found.verdict, "not sure")
+        outcome = "out of time" if found.is_out_of_time else outcome
         scales = is_kept and Plan.load(plan).decode.scale != before.decode.scale
         return _step(
             "tune", words, outcome, says=found.says, ratio=found.best.measured if found.best else None,
@@ -212,7 +224,8 @@ class LoopSteps:
         words += ["--data", asked.data] if asked.data else []
         words += ["--golden", asked.golden, "--max-drop", f"{100 * asked.max_drop:g}pt"]
         words += ["--for", "latency"] if asked.slo else []
-        words += ["--budget", f"{most_seconds:.0f}s"] if most_seconds is not None else []
+        if most_seconds is not None:  # of the search; the comparison of the whole pipeline follows it
+            words += ["--budget", f"{max(1.0, most_seconds - expect_seconds(asked, 'compare', document.steps)):.0f}s"]
         words += ["--ledger", document.ledger, "-o", str(plan), "--force"]
         found, is_proved = find_cheaper_model(_parse(words))
         outcome: Outcome = "interrupted" if found.interrupted else "better" if is_proved else "nothing better"
@@ -221,45 +234,67 @@ class LoopSteps:
 
     # --- proofs
 
-    def _validate(self, document: LoopDocument) -> LoopStep:
-        """Run both Plans over the golden folder; take the better one back if too many answers changed."""
+    def _validate(self, document: LoopDocument, most_seconds: float | None) -> LoopStep:
+        """Run both Plans over the golden folder; take the better one back if too many answers changed, or there is no time."""
         from headrace.base.plan import Plan
-        from headrace.base.statistics import wilson_interval
         from headrace.ledger.ledger import Ledger
-        from headrace.tune.agreement import num_agreeing
 
         asked, plan = document.asked, self._folder.plan
+        words = ["run", asked.pipeline, "--plan", str(plan), "--source", asked.golden, "--results", "after.jsonl"]
         with Ledger.open(document.ledger) as ledger:
             decision = ledger.attempts.find_in_force(plan)
             if decision is None or decision.before is None:
                 raise HeadraceError(f"the ledger {document.ledger} has no decision about {plan}")
             before = self._folder.path / "before-tune.toml"
             before.write_text(decision.before, encoding="utf-8")
-            answers = [self._answer(document, Plan.load(file)) for file in (before, plan)]
-            agreeing, total = num_agreeing(*answers)
-            most = wilson_interval(total - agreeing, total, z=1.645)[1] if total else 1.0
-            says = f"{total - agreeing} of {total} answers changed: {most:.2%} or less (95 %), {asked.max_drop:.2%} may"
-            if most > asked.max_drop:
+            says, may_stay = self._have_no_time(document, most_seconds), False
+            if not says:
+                says, may_stay = self._compare_answers(document, [Plan.load(file) for file in (before, plan)])
+            if not may_stay:
                 self._folder.refused.write_bytes(plan.read_bytes())
                 ledger.attempts.rollback(plan, why=f"the loop takes it back: {says}")
-        words = ["run", asked.pipeline, "--plan", str(plan), "--source", asked.golden, "--results", "after.jsonl"]
-        return _step("validate", words, "refused" if most > asked.max_drop else "done", says=(says,))
+        return _step("validate", words, "done" if may_stay else "refused", says=(says,))
+
+    def _have_no_time(self, document: LoopDocument, most_seconds: float | None) -> str:
+        """Return why two runs over the golden folder do not fit into the budget; empty if they do, or nobody can tell."""
+        rate = next((step.throughput for step in reversed(document.steps) if step.throughput), None)
+        if most_seconds is None or rate is None:
+            return ""
+        needed = 2 * sum(1 for _ in self._open_golden(document).entries()) / rate
+        if needed <= most_seconds:
+            return ""
+        return _say_too_long("it decodes otherwise, and comparing its answers with those before", needed, most_seconds)
+
+    def _compare_answers(self, document: LoopDocument, plans: Sequence[object]) -> tuple[str, bool]:
+        """Return in words how many answers two Plans give otherwise, and whether so many may."""
+        from headrace.base.statistics import wilson_interval
+        from headrace.tune.agreement import num_agreeing
+
+        agreeing, total = num_agreeing(*(self._answer(document, plan) for plan in plans))
+        most, may = wilson_interval(total - agreeing, total, z=1.645)[1] if total else 1.0, document.asked.max_drop
+        return f"{total - agreeing} of {total} answers changed: {most:.2%} or less (95 %), {may:.2%} may", most <= may
 
     def _answer(self, document: LoopDocument, plan: object) -> dict[str, object]:
         """Return {item: result} of a Plan on the golden folder."""
-        from headrace.cli.loading import load_pipeline, parse_source
+        from headrace.cli.loading import load_pipeline
         from headrace.compare.blocks import quiet, replace_parts
         from headrace.delivery.collect import Collect
         from headrace.pipeline.execute import run
-        from headrace.sources.finite import FiniteSource
 
-        source, kept = parse_source(document.asked.golden, drain=True), Collect()
-        assert isinstance(source, FiniteSource)
+        source, kept = self._open_golden(document), Collect()
         with quiet():
             result = run(replace_parts(load_pipeline(document.asked.pipeline), source, kept), plan)  # type: ignore[arg-type]
         if result.interrupted:
             raise KeyboardInterrupt
         return dict(kept.results)
+
+    def _open_golden(self, document: LoopDocument) -> FiniteSource:
+        from headrace.cli.loading import parse_source
+        from headrace.sources.finite import FiniteSource
+
+        source = parse_source(document.asked.golden, drain=True)
+        assert isinstance(source, FiniteSource)
+        return source
 
     def _compare(self, document: LoopDocument, most_seconds: float | None) -> LoopStep:
         limit = _limit_comparison(most_seconds)
@@ -271,7 +306,7 @@ class LoopSteps:
 
         asked = document.asked
         words = ["compare", str(a), str(b), "--pipeline", asked.pipeline]
-        words += [*self._source(document), "--blocks", "8", "--until-sure", "--time-limit", f"{seconds:.0f}s"]
+        words += [*self._source(document), "--blocks", str(PAIRS), "--until-sure", "--time-limit", f"{seconds:.0f}s"]
         words += ["--metric", "latency"] if asked.slo else []
         words += ["--seconds", f"{asked.block_seconds:g}s"] if asked.block_seconds != 1 else []
         words += ["--deliver"] if asked.deliver else []
@@ -286,7 +321,11 @@ class LoopSteps:
 
 def _limit_comparison(most_seconds: float | None) -> float:
     """Return how long a comparison may add pairs; its pilots come before, and the last pair is ended."""
-    return _COMPARE_SECONDS if most_seconds is None else max(1.0, min(_COMPARE_SECONDS, _ROUNDS_SHARE * most_seconds))
+    return COMPARE_SECONDS if most_seconds is None else max(1.0, min(COMPARE_SECONDS, _ROUNDS_SHARE * most_seconds))
+
+
+def _say_too_long(what: str, needed: float, left: float) -> str:
+    return f"{what} takes about {format_duration(needed)}, and the budget has {format_duration(max(0.0, left))} left for it"
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:

@@ -90,7 +90,7 @@ def describe_dry_run(
         budget_seconds: None without one.
         folder: Where it would be.
     """
-    from headrace.loop.policy import USUAL_SECONDS, choose_next, list_kept
+    from headrace.loop.policy import choose_next, expect_seconds, list_kept
 
     steps = known.steps if known else ()
     chosen = choose_next(asked, steps, budget_seconds)
@@ -106,8 +106,9 @@ def describe_dry_run(
         "optimize": f"makes and judges {model}" if model else "",
         "compare": "measures the last Plan against the first",
     }
-    table += [[kind, format_duration(USUAL_SECONDS[kind]), says] for kind, says in does.items() if says]
-    once = sum(USUAL_SECONDS[kind] for kind, says in does.items() if says)
+    about = {kind: expect_seconds(asked, kind, steps) for kind, says in does.items() if says}
+    table += [[kind, format_duration(seconds), does[kind]] for kind, seconds in about.items()]
+    once = sum(about.values())
     where = f"go on after step {len(steps)}" if steps else "begin"
     lines = [
         f"would {where} in {folder.path}; first: {chosen.kind or 'nothing'} ({chosen.why})",

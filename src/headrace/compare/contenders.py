@@ -208,10 +208,10 @@ class _Race:
         blocks = self.blocks
         pilots = self._run_pilots(may_fail)
         num_items = self.measured.num_items = blocks.items or self._choose_num_items(list(pilots.values()))
-        lasts = sum(_lasts(pilot, num_items) for pilot in pilots.values())
+        one_round = sum(lasts(pilot, num_items) for pilot in pilots.values())
         kind = "pair" if len(pilots) == 2 else "round"
         self.say(
-            f"{blocks.pairs} {kind}s of blocks of {num_items:,} items, about {format_duration(lasts * blocks.pairs)}"
+            f"{blocks.pairs} {kind}s of blocks of {num_items:,} items, about {format_duration(one_round * blocks.pairs)}"
         )
 
         def is_enough(turns: Turns[Block]) -> bool:
@@ -222,7 +222,7 @@ class _Race:
             return False
 
         def may_go_on() -> bool:
-            in_time = not blocks.until_sure or time.monotonic() + lasts <= self.began + blocks.time_limit_seconds
+            in_time = not blocks.until_sure or time.monotonic() + one_round <= self.began + blocks.time_limit_seconds
             if not in_time:
                 self.say("the time is over")
             return in_time
@@ -290,7 +290,7 @@ def shown_rates(measured: Mapping[str, Block]) -> str:
     return ", ".join(f"{name} {block.throughput:.4g}/s" for name, block in measured.items() if block.throughput)
 
 
-def _lasts(pilot: Block, num_items: int) -> float:
+def lasts(pilot: Block, num_items: int) -> float:
     """Return how long a block will last, opening included."""
     rate = pilot.throughput or 1.0
     return num_items / rate + max(0.0, pilot.seconds - pilot.delivered / rate)

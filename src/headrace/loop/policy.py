@@ -6,6 +6,7 @@ accuracy, then optimize. What is found is profiled again, and so on, until the g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,16 +14,22 @@ from headrace.base.units import format_duration
 from headrace.runs.formats.diagnosis import VerdictClass
 from headrace.runs.formats.loop import LoopAsked, LoopStep, StepKind, Stop
 
-#: About how long each step takes, in seconds, for `--dry-run` and to end within a budget.
-USUAL_SECONDS: dict[StepKind, float] = {
-    "profile": 12.0, "diagnose": 10.0, "tune": 90.0, "validate": 30.0, "optimize": 300.0, "compare": 40.0,
-}  # fmt: skip
-#: A search takes what it is given. What it finds is worth nothing until it was looked at and proved.
+#: About how long each step takes before it is known, in seconds; those that measure blocks take what those take.
+_USUAL_SECONDS: dict[StepKind, float] = {"profile": 12.0, "diagnose": 10.0, "validate": 30.0, "optimize": 300.0}
+#: What a search finds is worth nothing until it was looked at and proved.
 _SEARCHES: tuple[StepKind, ...] = ("tune", "optimize")
 _AFTER_SEARCH: tuple[StepKind, ...] = ("profile", "diagnose", "compare")
-#: A search with less than this share of its usual time finds nothing; a comparison with less tells nothing.
-_LEAST_SHARE: dict[StepKind, float] = {"tune": 0.5, "optimize": 0.5, "compare": 0.5}
-#: A diagnosis takes no new run: that of a profile is always made.
+#: A search for a variant with less than this share of its usual time finds nothing.
+_LEAST_OF_OPTIMIZE = 0.5
+#: Of a search for a Plan: short runs that tell what batches and threads cost, and predicting.
+_PREDICT_SECONDS = 13.0
+#: Blocks are judged after so many pairs; what tells the rate of each side before takes as long as so many blocks.
+PAIRS, _PILOTS = 8, 4
+#: A block of the slower side lasts at most so many times that of the faster.
+_MOST_UNEVEN = 4.0
+#: The last comparison goes on for so long if it is not sure.
+COMPARE_SECONDS = 60.0
+#: A diagnosis takes no new run: that of a profile is always made. Answers that may have changed are looked at, or taken back.
 _ALWAYS: tuple[StepKind | None, ...] = (None, "diagnose")
 #: What a diagnosis may say of a run that was too short or too disturbed: one more run may tell.
 _DOUBTFUL = (VerdictClass.UNTRUSTED, VerdictClass.INCONCLUSIVE)
@@ -40,8 +47,7 @@ class Next:
     keep: tuple[str, ...] = ()
     """Of a tuning: settings that stay as they are."""
     seconds: float | None = None
-    """What a search may take, so that what it finds can still be looked at and proved, and what the last comparison may take;
-    None: no limit, or another step."""
+    """What the step may take, so that what must follow it can still be done; None: no limit."""
 
 
 def choose_next(asked: LoopAsked, steps: Sequence[LoopStep], left_seconds: float | None) -> Next:
@@ -52,14 +58,16 @@ def choose_next(asked: LoopAsked, steps: Sequence[LoopStep], left_seconds: float
         steps: All steps so far, in order.
         left_seconds: Of the budget; None without one.
     """
-    chosen = _choose(asked, steps)
+    known = [one for one in steps if one.outcome != "out of time"]
+    chosen = _choose(asked, known)
     if chosen.kind in _ALWAYS or left_seconds is None:
         return chosen
     assert chosen.kind is not None
-    after = _list_after(chosen.kind, steps)
-    least = _LEAST_SHARE.get(chosen.kind, 1.0) * expect_seconds(chosen.kind, steps)
-    reserve = sum(expect_seconds(kind, steps) for kind in after)
-    if left_seconds < least + reserve:
+    after = _list_after(chosen, known)
+    least = find_least(asked, chosen.kind, known)
+    gain = _find_predicted(known) if chosen.kind == "tune" else 1.0
+    reserve = sum(expect_seconds(asked, kind, known, gain) for kind in after)
+    if left_seconds < least + reserve and chosen.kind != "validate":
         then = f", and what must follow ({', '.join(after)}) {format_duration(reserve)}" if after else ""
         return Next(
             kind=None,
@@ -67,12 +75,12 @@ def choose_next(asked: LoopAsked, steps: Sequence[LoopStep], left_seconds: float
             why=f"the budget does not suffice for {'another' if steps else 'a'} step: {chosen.kind} takes at least "
             f"{format_duration(least)}{then}; {format_duration(max(0.0, left_seconds))} are left",
         )
-    return replace(chosen, seconds=left_seconds - reserve) if chosen.kind in _SEARCHES else chosen
+    return replace(chosen, seconds=max(0.0, left_seconds - reserve))
 
 
-def choose_proof(steps: Sequence[LoopStep], left_seconds: float | None) -> Next:
+def choose_proof(asked: LoopAsked, steps: Sequence[LoopStep], left_seconds: float | None) -> Next:
     """Return the last step, which measures the last Plan against the first; or why it is not taken."""
-    least = _LEAST_SHARE["compare"] * expect_seconds("compare", steps)
+    least = find_least(asked, "compare", steps)
     if left_seconds is not None and left_seconds < least:
         why = (
             f"the last Plan was not compared with the first: that takes at least {format_duration(least)}, and "
@@ -82,21 +90,70 @@ def choose_proof(steps: Sequence[LoopStep], left_seconds: float | None) -> Next:
     return Next(kind="compare", why="to prove what was gained", seconds=left_seconds)
 
 
-def expect_seconds(kind: StepKind, steps: Sequence[LoopStep]) -> float:
+def expect_seconds(asked: LoopAsked, kind: StepKind, steps: Sequence[LoopStep], gain: float = 1.0) -> float:
     """Return about how long a step will take: as long as the last of its kind here, before one was taken the usual.
 
     A search takes what it is given, so that its last says nothing.
+
+    Args:
+        asked: What was asked for.
+        kind: Of the step.
+        steps: All so far.
+        gain: Of the last comparison: how many times as fast the Plan may yet become.
     """
     known = [one.seconds for one in steps if one.kind == kind and kind not in _SEARCHES]
-    return known[-1] if known else USUAL_SECONDS[kind]
+    if known:
+        return known[-1]
+    if kind == "tune":
+        return 2 * find_least(asked, kind, steps)
+    if kind == "compare":  # mostly it is sure at the first look; if not it goes on to the second, as long as it may
+        first = _take_pairs(asked, steps, gain * _find_gained(steps))
+        return min(2 * first, max(first, COMPARE_SECONDS))
+    return _USUAL_SECONDS[kind]
 
 
-def _list_after(kind: StepKind, steps: Sequence[LoopStep]) -> tuple[StepKind, ...]:
+def find_least(asked: LoopAsked, kind: StepKind, steps: Sequence[LoopStep]) -> float:
+    """Return the least time in which a step tells anything: of one that measures, what its first look takes."""
+    if kind == "compare":
+        return _take_pairs(asked, steps, _find_gained(steps))
+    if kind == "tune":
+        blocks = _take_pairs(asked, steps, _find_predicted(steps))
+        return expect_seconds(asked, "profile", steps) + _PREDICT_SECONDS + blocks
+    if kind == "optimize":  # what it finds is compared end to end by itself, after its own budget
+        return _LEAST_OF_OPTIMIZE * _USUAL_SECONDS[kind] + expect_seconds(asked, "compare", steps)
+    return expect_seconds(asked, kind, steps)
+
+
+def _take_pairs(asked: LoopAsked, steps: Sequence[LoopStep], ratio: float) -> float:
+    """Return how long blocks of two Plans take until they are looked at, one so many times as fast as the other."""
+    measured = [one.block_seconds for one in steps if one.block_seconds is not None]
+    block = measured[-1] if measured else asked.block_seconds
+    uneven = min(_MOST_UNEVEN, max(ratio, 1 / ratio))
+    return (PAIRS * (1 + uneven) + _PILOTS) * block
+
+
+def _find_predicted(steps: Sequence[LoopStep]) -> float:
+    """Return how many times as fast the last diagnosis predicts the Plan to become; 1 where it predicts nothing."""
+    return next((one.plan_gain or 1.0 for one in reversed(steps) if one.kind == "diagnose"), 1.0)
+
+
+def _find_gained(steps: Sequence[LoopStep]) -> float:
+    """Return how many times as fast the last Plan is as the first, by what the steps measured."""
+    return math.prod(one.ratio.mid for one in steps if one.outcome == "better" and one.ratio and one.ratio.mid > 0)
+
+
+def _list_after(chosen: Next, steps: Sequence[LoopStep]) -> tuple[StepKind, ...]:
     """Return the steps without which one would be in vain, or would leave what was changed unproved."""
-    if kind in _SEARCHES:
-        return _AFTER_SEARCH
-    looks: tuple[StepKind, ...] = ("diagnose",) if kind == "profile" else ()
-    return (*looks, "compare") if has_changed(steps) and kind != "compare" else looks
+    if chosen.kind in _SEARCHES:
+        may_change_answers = chosen.kind == "tune" and not chosen.keep
+        return ("validate", *_AFTER_SEARCH) if may_change_answers else _AFTER_SEARCH
+    looks: tuple[StepKind, ...] = ("diagnose",) if chosen.kind == "profile" else ()
+    return (*looks, "compare") if has_changed(steps) and chosen.kind != "compare" else looks
+
+
+def is_unvalidated(steps: Sequence[LoopStep]) -> bool:
+    """Return whether the last Plan decodes otherwise than one whose answers were looked at."""
+    return bool(steps) and steps[-1].kind == "tune" and steps[-1].changes_answers
 
 
 def has_changed(steps: Sequence[LoopStep]) -> bool:
@@ -110,7 +167,7 @@ def _choose(asked: LoopAsked, steps: Sequence[LoopStep]) -> Next:
         return Next(kind="profile", why="to see where the time goes")
     if last.kind == "profile":
         return Next(kind="diagnose", why="to see what limits it")
-    if last.kind == "tune" and last.changes_answers:
+    if is_unvalidated(steps):
         return Next(kind="validate", why="the better Plan decodes otherwise: the answers must stay")
     if last.kind == "validate" and last.outcome == "refused":
         return Next(

@@ -18,7 +18,7 @@ from headrace.base.plan import Plan
 from headrace.base.plan_changes import list_changed_settings
 from headrace.base.units import format_duration
 from headrace.loop.folder import LoopFolder
-from headrace.loop.policy import Next, choose_next, choose_proof, has_changed
+from headrace.loop.policy import Next, choose_next, choose_proof, has_changed, is_unvalidated
 from headrace.runs.formats.loop import LoopDocument, LoopStep, Stop
 
 Take = Callable[[Next, LoopDocument], LoopStep]
@@ -57,7 +57,7 @@ def run_loop(folder: LoopFolder, document: LoopDocument, take: Take, watched: Wa
         document, stop, why = _take(folder, document, take, chosen, watched)
     is_proved = bool(document.steps) and document.steps[-1].kind == "compare"
     if has_changed(document.steps) and not is_proved and stop not in ("interrupted", "failed"):
-        prove = choose_proof(document.steps, _find_left(document))
+        prove = choose_proof(document.asked, document.steps, _find_left(document))
         if prove.kind is None:
             why = f"{why}; {prove.why}"
         else:
@@ -98,6 +98,8 @@ def _take(
         watched.say(f"   {line}")
     if step.outcome == "interrupted":
         return document, "interrupted", f"interrupted in {chosen.kind}"
+    if step.outcome == "out of time":
+        return document, "budget", "; ".join(step.says)
     return document, "", ""
 
 
@@ -107,6 +109,11 @@ def _conclude(files: LoopFolder, document: LoopDocument, stop: Stop, why: str) -
     # A diagnosis is of the Plan that it ran with; a later one was not measured against the goals.
     is_current = bool(looks) and looks[-1].plan_before == document.steps[-1].plan_after
     spent = sum(step.seconds for step in document.steps)
+    doubt = (
+        "; its answers were not compared with those before: it decodes otherwise"
+        if is_unvalidated(document.steps)
+        else ""
+    )
     return msgspec.structs.replace(
         document,
         stopped=stop,
@@ -118,6 +125,8 @@ def _conclude(files: LoopFolder, document: LoopDocument, stop: Stop, why: str) -
         changed=list_changed_settings(Plan.load(files.before), Plan.load(files.plan)),
         is_emulated=any(look.is_emulated for look in looks),
         says=(
-            f"{why}; {pluralize(len(document.steps), 'step')} in {format_duration(spent)}" if document.steps else why,
+            f"{why}{doubt}; {pluralize(len(document.steps), 'step')} in {format_duration(spent)}"
+            if document.steps
+            else why,
         ),
     )

@@ -14,7 +14,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -247,6 +247,18 @@ class Rounds:
             )
         self.interrupted = self.interrupted or turns.interrupted
         return new
+
+    def expect_seconds(self, contenders: Sequence[Contender], rates: Sequence[float], opening_seconds: float) -> float:
+        """Return about how long the rounds before the first look take; arguments as `measure`, and what opening takes."""
+        everyone = [self.base, *map(Entrant, contenders)]
+        lengths = self._lengths(everyone, rates)
+        paced = self._items.rate if isinstance(self._items, PacedItems) else None
+        blocks = (lengths[id(one)] / (paced or rate) for one, rate in zip(everyone, rates, strict=True))
+        return self._effort.rounds * (sum(blocks) + len(everyone) * opening_seconds)
+
+    def halve_blocks(self) -> None:
+        """Measure in blocks of half the length from now on."""
+        self._effort = replace(self._effort, block_seconds=self._effort.block_seconds / 2)
 
     def judged(self, entrant: Entrant, question: Question, base: Entrant | None = None) -> Judged | None:
         """Return what was found of an entrant against the base, or another; None if no round measured both."""

@@ -22,6 +22,7 @@ from headrace.base.formatting import pluralize
 from headrace.base.plan import Plan
 from headrace.base.settings import check
 from headrace.base.statistics import samples_needed
+from headrace.base.units import format_duration
 from headrace.compare.blocks import Contender, quiet
 from headrace.compare.comparison import Question
 from headrace.compare.contenders import Say
@@ -49,6 +50,8 @@ FAR_OFF = 0.10
 _SAME = 0.01
 #: Of the budget, what a search may take; on a busy machine it may take three times as long.
 _SEARCH_SHARE = 0.1
+#: Of what is left of it then, what measuring may take: predictions with their intervals come before.
+_MEASURING_SHARE = 0.9
 #: Rounds that two Plans must share to be compared head to head.
 _FEWEST_DIRECT = 3
 
@@ -164,6 +167,7 @@ class _Tuning:
         self._candidates: list[MeasuredPlan] = []
         self._views: list[Predictions] = []
         self._warnings: list[str] = []
+        self._out_of_time = ""
         effort = fit_effort(settings.effort, objective)
         base = Contender(name="base", pipeline=bench.pipeline, plan=bench.resolve())
         rate = objective.rate if objective.is_open else None
@@ -282,19 +286,15 @@ class _Tuning:
 
     def _measure(self, view: Predictions, chosen: Sequence[FoundPoint]) -> None:
         """Predict these with an interval, write that down, and measure them."""
+        others = self._fit(view, [one for one in chosen if view.predictor.space.list_changed(one.point)])
         new: list[MeasuredPlan] = []
-        for found in chosen:
-            if view.predictor.space.list_changed(found.point):
-                name = f"plan {len(self._candidates) + len(new) + 1}"
-                self._bench.say(f"{name}: x{found.outlook.ratio:.3g} predicted, {view.words(found.point)}")
-                new.append(MeasuredPlan(name, view, found, view.settings(found.point), self._predict(view, found)))
+        for found in others:
+            name = self._name(len(new))
+            self._bench.say(f"{name}: x{found.outlook.ratio:.3g} predicted, {view.words(found.point)}")
+            new.append(MeasuredPlan(name, view, found, view.settings(found.point), self._predict(view, found)))
         if not new:
             return
-        contenders = [
-            Contender(name=one.name, pipeline=self._bench.pipeline, plan=self._bench.resolve(one.settings))
-            for one in new
-        ]
-        rates = [self._views[0].replay.throughput, *(view.replay.throughput * one.found.outlook.ratio for one in new)]
+        contenders, rates = self._contend(view, others)
         entrants = self._rounds.measure(contenders, rates, self._is_sure, beside=self._list_rivals(view))
         self._bench.num_runs += len(entrants)
         for candidate, entrant in zip(new, entrants, strict=True):
@@ -304,6 +304,46 @@ class _Tuning:
             self._write_measurement(candidate)
             if self._is_enough(candidate):
                 self._bench.say(f"{candidate.name} surely does the {self._settings.enough:g}/s that are enough")
+
+    def _name(self, index: int) -> str:
+        return f"plan {len(self._candidates) + index + 1}"
+
+    def _contend(self, view: Predictions, chosen: Sequence[FoundPoint]) -> tuple[list[Contender], list[float]]:
+        """Return who is measured, and the rates that are expected, the base's first."""
+        plans = [self._bench.resolve(view.settings(one.point)) for one in chosen]
+        contenders = [
+            Contender(name=self._name(index), pipeline=self._bench.pipeline, plan=plan)
+            for index, plan in enumerate(plans)
+        ]
+        base, throughput = self._views[0].replay.throughput, view.replay.throughput
+        return contenders, [base, *(throughput * one.outlook.ratio for one in chosen)]
+
+    def _fit(self, view: Predictions, chosen: Sequence[FoundPoint]) -> Sequence[FoundPoint]:
+        """Return those that can be measured within the budget: fewer, in shorter blocks, or none; what is less is said."""
+        budget = self._settings.budget_seconds
+        if budget is None or not chosen:
+            return chosen
+        left, needed = _MEASURING_SHARE * (budget - (time.monotonic() - self._began)), 0.0
+        for is_shorter in (False, True):
+            if is_shorter:
+                self._rounds.halve_blocks()
+            for num in range(len(chosen), 0, -1):
+                needed = self._rounds.expect_seconds(*self._contend(view, chosen[:num]), self._bench.opening_seconds)
+                if needed <= left:
+                    self._say_less(len(chosen), num, is_shorter, left)
+                    return chosen[:num]
+        self._out_of_time = (
+            "the budget does not suffice to prove a Plan: to measure the best in turn with the present one takes about "
+            f"{format_duration(needed)} in blocks of half the length, and {format_duration(max(0.0, left))} are left"
+        )
+        self._bench.say(self._out_of_time)
+        return ()
+
+    def _say_less(self, of: int, num: int, is_shorter: bool, left: float) -> None:
+        less = [f"{num} of {pluralize(of, 'Plan')} measured"] if num < of else []
+        less += ["blocks of half the length"] if is_shorter else []
+        if less:
+            self._bench.say(f"{format_duration(left)} of the budget are left: {' and '.join(less)}")
 
     def _list_rivals(self, view: Predictions) -> list[Entrant]:
         """Return who runs beside the new ones: the best so far, and the Plan that they were predicted from."""
@@ -357,6 +397,7 @@ class _Tuning:
             best=best,
             record=self._record(),
             warnings=tuple(self._warnings),
+            out_of_time="" if self._candidates else self._out_of_time,
         )
         document = make_tuning_document(outcome)
         if best is None:

@@ -63,6 +63,8 @@ class TuningOutcome:
     best: MeasuredPlan | None
     record: TrackRecord
     warnings: tuple[str, ...]
+    out_of_time: str = ""
+    """Why no Plan was measured, though some are predicted to gain; empty: it was not for want of time."""
 
 
 def make_tuning_document(outcome: TuningOutcome) -> TuningDocument:
@@ -92,6 +94,7 @@ def make_tuning_document(outcome: TuningOutcome) -> TuningDocument:
         record=outcome.record,
         warnings=(*outcome.warnings, *_warnings(outcome)),
         is_emulated=emulated,
+        is_out_of_time=bool(outcome.out_of_time),
     )
 
 
@@ -103,7 +106,11 @@ def _verdict(outcome: TuningOutcome) -> str:
         one.verdict == "breaks the goal" for one in decisions
     ):
         return "goal missed"
-    if outcome.rounds.interrupted or any(one.verdict == "underpowered" and one.gain >= 1.0 for one in decisions):
+    if (
+        outcome.out_of_time
+        or outcome.rounds.interrupted
+        or any(one.verdict == "underpowered" and one.gain >= 1.0 for one in decisions)
+    ):
         return "inconclusive"
     return "already at the best"
 
@@ -243,6 +250,8 @@ def _headline(outcome: TuningOutcome, verdict: str) -> str:
         latency = outcome.rounds.base.latency(outcome.objective.slo.percentile) if outcome.objective.slo else None
         now = "" if latency is None else f"; the base has {format_duration(latency)}"
         return f"No Plan that was measured meets {', '.join(_goals(outcome.objective))}{now}."
+    if outcome.out_of_time:
+        return f"{outcome.out_of_time[:1].upper()}{outcome.out_of_time[1:]}."
     if verdict == "inconclusive":
         return "It cannot be told yet whether a better Plan was found: more rounds, or a quieter machine, would tell."
     predicted = max((view.found[0].outlook.ratio for view in outcome.views if view.found), default=1.0)

@@ -11,8 +11,8 @@ from pathlib import Path
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.formatting import pluralize
 from headrace.base.plan import Plan, resolve, with_instances_as_workers
-from headrace.compare.blocks import Contender, SameItems, replace_parts
-from headrace.compare.contenders import Say, run_block, run_pilot
+from headrace.compare.blocks import Block, Contender, SameItems, fewest_items, replace_parts
+from headrace.compare.contenders import Say, lasts, run_block, run_pilot
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.stage_defaults import stage_defaults
 from headrace.pipeline.thread_budget import usable_cores
@@ -24,7 +24,7 @@ from headrace.tune.space import thread_counts
 from headrace.tune.sweep import BatchCosts, ThreadCosts, device_stages, sweep_batches
 
 _PILOT_SECONDS = 0.5
-_FEWEST_PROFILED = 60
+FEWEST_PROFILED = 60
 _MOST_PROFILED = 50_000
 #: Batches up to this tell what threads gain.
 _THREADS_BATCH = 4
@@ -63,6 +63,7 @@ class TuningRuns:
         self._folder = runs / f"tune-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         self._num_profiles = 0
         self._thread_costs: dict[int, dict[str, BatchCosts]] = {}
+        self._pilot: Block | None = None
 
     def resolve(self, settings: Sequence[str] = ()) -> Plan:
         """Return the base Plan with settings replaced and everything filled in; raises SettingsError."""
@@ -84,6 +85,7 @@ class TuningRuns:
             self.say,
         )
         self.seconds += time.monotonic() - began
+        self._pilot = block
         self.is_emulated = block.is_emulated
         if block.failed > block.delivered:
             raise HeadraceError(
@@ -91,6 +93,21 @@ class TuningRuns:
                 f"{block.first_failure}. Only a Plan whose jobs succeed can be tuned"
             )
         return block.throughput or 0.0
+
+    def expect_block(self, seconds: float) -> float:
+        """Return about how long a block of so many seconds takes of the base, by the pilot, opening and closing included.
+
+        A slow pipeline's takes longer: fewer items than a block must have tell no rate.
+        """
+        if self._pilot is None:
+            return seconds
+        num_items = math.ceil(seconds * (self._pilot.throughput or 1.0))
+        return lasts(self._pilot, max(fewest_items(self.resolve()), num_items))
+
+    @property
+    def opening_seconds(self) -> float:
+        """How long the base takes to open and close, by the pilot; 0 before there was one."""
+        return lasts(self._pilot, 0) if self._pilot else 0.0
 
     def sweep(self, largest: int) -> dict[str, BatchCosts]:
         """Return {device stage: what its batches cost}, up to the largest that is worth it."""
@@ -135,7 +152,7 @@ class TuningRuns:
             Interrupted: If the user stopped it.
         """
         self._num_profiles += 1
-        self.items.num_items = min(_MOST_PROFILED, max(_FEWEST_PROFILED, math.ceil(rate * seconds)))
+        self.items.num_items = min(_MOST_PROFILED, max(FEWEST_PROFILED, math.ceil(rate * seconds)))
         folder = self._folder.with_name(f"{self._folder.name}-{self._num_profiles}")
         expected = self.items.num_items / rate
         self.say(f"profile of {pluralize(self.items.num_items, 'item')}, about {expected:.0f} s, into {folder}")

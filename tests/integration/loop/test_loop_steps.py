@@ -81,3 +81,52 @@ def test_a_refused_plan_is_tried_without_what_was_refused(
     assert (plan.decode.scale, plan.stages["work"].workers) == ("full", workers)
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         assert len(ledger.attempts.decisions()) == (workers == 4)
+
+
+def test_what_cannot_be_validated_in_time_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 images at 10/s, twice, take 8 s: with 7 s left the Plan that decodes otherwise does not stay."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["samples", "make", "golden", "--count", "40"]) == 0
+    asked = LoopAsked(pipeline="jobs:pipeline", source="", goals=(), golden="golden", plan_sha256=plan_sha256(FULL))
+    folder = LoopFolder(tmp_path / "loop")
+    document = folder.begin(asked, FULL, budget_seconds=60.0, ledger=str(tmp_path / "ledger.sqlite"))
+    look = LoopStep(
+        number=1, kind="diagnose", command="", began_unix_seconds=0.0, seconds=1.0, outcome="done", throughput=10.0
+    )
+    document = msgspec.structs.replace(document, steps=(look,))
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.attempts.accept(folder.plan, SCALED, why="faster")
+    step = LoopSteps(folder, Goals(), print)(Next(kind="validate", why="", seconds=7.0), document)
+    assert step.outcome == "refused"
+    assert "takes about 8.00 s, and the budget has 7.00 s left for it" in step.says[0]
+    assert Plan.load(folder.plan).decode.scale == "full"
+
+
+SLOW = """
+import headrace as hr
+from headrace.sources.finite import Entry, FiniteSource
+
+class Numbers(FiniteSource):
+    def entries(self):
+        return (Entry(str(number), b"x") for number in range(600))
+
+pipeline = hr.Pipeline(Numbers(), stages=[hr.emulated("work", seconds=0.05, kind="io")])
+"""
+
+
+def test_a_profile_that_cannot_end_in_time_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 20 jobs a second, 60 take 3 s: with 2 s, less the time that showed this, it is left; its block is written down."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    plan = "[stages.work]\nworkers = 1\n"
+    (tmp_path / "slowly.py").write_text(SLOW)
+    asked = LoopAsked(pipeline="slowly.py:pipeline", source="", goals=(), plan_sha256=plan_sha256(plan))
+    folder = LoopFolder(tmp_path / "loop")
+    document = folder.begin(asked, plan, budget_seconds=60.0, ledger=str(tmp_path / "ledger.sqlite"))
+    take = LoopSteps(folder, Goals(), print)
+    step = take(Next(kind="profile", why="", seconds=2.0), document)
+    assert (step.outcome, step.run_folder) == ("out of time", "")
+    assert "a profile of 60 items, the fewest that tell anything, takes about 3" in step.says[0]
+    assert step.block_seconds == pytest.approx(1.0, abs=0.5)
+    assert not list((tmp_path / "loop" / "runs").iterdir())
+    assert take(Next(kind="profile", why="", seconds=30.0), document).outcome == "done"

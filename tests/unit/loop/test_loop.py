@@ -11,7 +11,7 @@ import pytest
 from headrace.base.errors import HeadraceError, Interrupted, SettingsError
 from headrace.loop.folder import LoopFolder, plan_sha256, read_loop
 from headrace.loop.goals import parse_goals
-from headrace.loop.policy import Next, choose_next, list_kept
+from headrace.loop.policy import Next, choose_next, choose_proof, find_least, list_kept
 from headrace.loop.runner import Watched, run_loop
 from headrace.runs.formats.loop import LoopAsked, LoopDocument, LoopStep
 from headrace.runs.formats.profile import Estimate
@@ -123,19 +123,54 @@ def test_the_budget_ends_it() -> None:
     assert choose(left=21.0) == (None, "budget")
     assert choose(left=22.0) == ("profile", "")
     assert choose(step("profile"), left=0.0) == ("diagnose", "")
-    # A search takes 45 s, and what it finds is looked at as before, 1 s each, and compared.
-    assert choose(*look(), left=86.0) == (None, "budget")
-    assert choose(*look(), left=87.0) == ("tune", "")
+    # A search: a profile of 1 s as before, 13 s of predicting, 20 blocks of 1 s; then a look, 1 s each, and 40 s of blocks.
+    assert choose(*look(), left=75.0) == (None, "budget")
+    assert choose(*look(), left=76.0) == ("tune", "")
     changed = step("tune", "better", before="p0", after="p1")
-    assert choose(changed, left=60.0) == (None, "budget")
+    assert choose(changed, left=61.0) == (None, "budget")
     assert choose(changed, left=62.0) == ("profile", "")
-    assert "tune takes at least 45.0 s" in choose_next(ASKED, look(), 30.0).why
+    assert "tune takes at least 34.0 s" in choose_next(ASKED, look(), 30.0).why
 
 
 def test_a_search_leaves_time_for_its_proof() -> None:
     """What it finds is profiled, diagnosed and compared within the budget; without a budget it takes what it needs."""
     assert choose_next(ASKED, look(), 300.0).seconds == 300.0 - 1.0 - 1.0 - 40.0
     assert choose_next(ASKED, look(), None).seconds is None
+
+
+def test_a_search_that_may_change_answers_leaves_time_to_look_at_them() -> None:
+    """With a golden folder it may decode otherwise, which is validated."""
+    assert choose_next(WITH_GOLDEN, look(), 300.0).seconds == 300.0 - 30.0 - 1.0 - 1.0 - 40.0
+    assert choose_next(msgspec.structs.replace(WITH_GOLDEN, golden="golden.npz"), look(), 300.0).seconds == 258.0
+
+
+def test_steps_are_expected_to_take_what_their_blocks_take() -> None:
+    """Blocks of 3 s, by what was asked or by what a profile saw, and those of a base that is much slower than what it gains."""
+    asked = msgspec.structs.replace(ASKED, block_seconds=3.0)
+    seen = [step("profile", block_seconds=3.0), *look()[1:]]
+    for steps, of in ((look(), asked), (seen, ASKED)):
+        assert find_least(of, "tune", steps) == 1.0 + 13.0 + 20 * 3.0
+        assert find_least(of, "compare", steps) == 20 * 3.0
+    assert choose(*seen, left=135.0) == (None, "budget")
+    assert choose(*seen, left=136.0) == ("tune", "")
+    # Six times as fast: a block of the slower side lasts four times as long.
+    assert find_least(ASKED, "tune", look(plan_gain=6.0)) == 1.0 + 13.0 + 8 * 5 + 4
+    assert choose_next(ASKED, look(plan_gain=6.0), 300.0).seconds == 300.0 - 1.0 - 1.0 - 60.0
+    faster = [*look(), step("tune", "better", after="p2", ratio=Estimate(5.0, 6.0, 7.0))]
+    assert find_least(ASKED, "compare", faster) == 8 * 5 + 4
+    assert choose_proof(ASKED, faster, 43.0).kind is None
+    assert choose_proof(ASKED, faster, 44.0).kind == "compare"
+
+
+def test_a_search_for_a_variant_leaves_time_for_its_own_comparison() -> None:
+    """Half of what it usually takes, and 40 s in which the pipeline is measured with what it found."""
+    assert find_least(WITH_GOLDEN, "optimize", look()) == 150.0 + 40.0
+
+
+def test_what_ran_out_of_time_is_done_again() -> None:
+    """With more time the same loop goes on with that step."""
+    assert choose(step("profile", "out of time")) == ("profile", "")
+    assert choose(*look(), step("tune", "out of time")) == ("tune", "")
 
 
 # --- goals
@@ -238,7 +273,7 @@ def test_what_does_not_fit_is_not_begun(tmp_path: Path) -> None:
     ended, taken = run(folder, document, {"diagnose": [MISSED], "tune": [FOUND]}, seconds=12)
     assert taken == ["profile", "diagnose"]
     assert (ended.stopped, ended.is_met, sum(one.seconds for one in ended.steps)) == ("budget", False, 24.0)
-    assert "tune takes at least 45.0 s" in ended.says[0]
+    assert "tune takes at least 45.0 s" in ended.says[0]  # a profile of 12 s, 13 s, and 20 blocks of a second
 
 
 def test_without_time_for_it_the_last_comparison_is_not_begun(tmp_path: Path) -> None:
@@ -247,10 +282,35 @@ def test_without_time_for_it_the_last_comparison_is_not_begun(tmp_path: Path) ->
     document = msgspec.structs.replace(document, budget_seconds=240.0)
     ended, taken = run(folder, document, {"diagnose": [MISSED], "tune": [FOUND]}, seconds=75)
     assert (taken, ended.stopped, bool(ended.plan_file)) == (["profile", "diagnose"], "budget", False)
-    document = msgspec.structs.replace(ended, budget_seconds=400.0, stopped="")
-    ended, taken = run(folder, document, {"tune": [FOUND]}, seconds=240)
+    document = msgspec.structs.replace(ended, budget_seconds=460.0, stopped="")
+    ended, taken = run(folder, document, {"tune": [FOUND]}, seconds=300)
     assert (taken, ended.stopped, bool(ended.plan_file)) == (["tune"], "budget", True)
     assert "was not compared with the first" in ended.says[0]
+
+
+def test_a_step_that_sees_that_it_cannot_end_in_time_ends_the_loop(tmp_path: Path) -> None:
+    """As it says itself; the loop goes on with it when it gets more time."""
+    late = {"outcome": "out of time", "says": ("measuring takes about 2.0 min",)}
+    folder, document = begin(tmp_path)
+    ended, taken = run(folder, document, {"diagnose": [MISSED], "tune": [late]})
+    assert (taken, ended.stopped) == (["profile", "diagnose", "tune"], "budget")
+    assert ended.says[0].startswith("measuring takes about 2.0 min; 3 steps")
+    known = folder.resume(ASKED, budget_seconds=None)
+    assert known is not None
+    assert run(folder, known, {"diagnose": [MET], "tune": [FOUND]})[1] == ["tune", "profile", "diagnose", "compare"]
+
+
+def test_a_plan_whose_answers_nobody_compared_is_named(tmp_path: Path) -> None:
+    """Ctrl-C came before that; it stays in the file, since the loop may go on."""
+    folder, document = begin(tmp_path)
+    script: dict[str, list[Any]] = {
+        "diagnose": [MISSED],
+        "tune": [{**FOUND, "changes_answers": True}],
+        "validate": [KeyboardInterrupt()],
+    }
+    ended, _ = run(folder, document, script)
+    assert (ended.stopped, bool(ended.plan_file)) == ("interrupted", True)
+    assert "its answers were not compared with those before" in ended.says[0]
 
 
 def test_nothing_better_changes_nothing(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tuning_fakes import Numbers
@@ -220,3 +221,15 @@ def test_a_block_is_longer_than_what_the_queues_hold() -> None:
     pipeline = sleeping()
     rounds = Rounds(contender(pipeline, "base", "work.workers=1"), SameItems(Numbers()), SHORT, str)
     assert rounds._lengths([rounds.base], [500.0])[id(rounds.base)] == 64
+
+
+def test_what_rounds_will_take_is_known_before_them() -> None:
+    """Three rounds of two blocks of 0.05 s, each opened in 0.1 s; of half the length, less."""
+    pipeline = sleeping()
+    rounds = Rounds(contender(pipeline, "base"), SameItems(Numbers()), replace(SHORT, rounds=3), str)
+    two = [contender(pipeline, "two", "work.workers=4")]
+    rates = [10_000.0, 10_000.0]
+    expected = rounds.expect_seconds(two, rates, 0.1)
+    assert expected == pytest.approx(3 * 2 * (SHORT.block_seconds + 0.1))
+    rounds.halve_blocks()
+    assert rounds.expect_seconds(two, rates, 0.1) == pytest.approx(3 * 2 * (SHORT.block_seconds / 2 + 0.1))

@@ -121,6 +121,18 @@ def test_a_search_with_little_time_predicts_less(budget: float | None, seconds: 
     assert replace(QUICK, budget_seconds=budget).find_search_seconds() == seconds
 
 
+def test_what_cannot_be_proved_in_time_is_not_begun(tmp_path: Path) -> None:
+    """A profile of 0.2 s, and 2 s are given: fifty rounds of a second each are not begun, and nothing is called the best."""
+    effort = Effort(rounds=50, most_rounds=50, block_seconds=1.0)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        document = tuned(
+            tmp_path, settings=replace(QUICK, budget_seconds=2.0, search_seconds=0.5, effort=effort), ledger=ledger
+        ).document
+        assert not ledger.predictions()
+    assert (document.num_measured, document.verdict, document.is_out_of_time) == (0, "inconclusive", True)
+    assert document.says[0].startswith("The budget does not suffice to prove a Plan")
+
+
 @pytest.mark.measures
 @pytest.mark.slow
 def test_predictions_are_in_the_ledger_before_and_after(tmp_path: Path) -> None:

@@ -11,7 +11,10 @@ from headrace.runs.formats.profile import Estimate
 SCHEMA = "headrace.loop/1"
 
 StepKind = Literal["profile", "diagnose", "tune", "validate", "optimize", "compare"]
-Outcome = Literal["done", "better", "nothing better", "goal missed", "not sure", "refused", "failed", "interrupted"]
+Outcome = Literal[
+    "done", "better", "nothing better", "goal missed", "not sure", "refused", "failed", "interrupted", "out of time",
+]  # fmt: skip
+"""`out of time`: it was begun, and left when it was seen that it could not end within the budget; it is done again later."""
 Stop = Literal["", "goal met", "nothing left", "budget", "jobs fail", "failed", "interrupted"]
 """Why it ended; empty: it has not, or it was killed."""
 
@@ -57,6 +60,8 @@ class LoopStep(msgspec.Struct, frozen=True, kw_only=True):
     plan_after: str = ""
     """The same at the end of the step: another one if a better Plan was found, or one taken back."""
     run_folder: str = ""
+    block_seconds: float | None = None
+    """Of a profile: about how long a block of a comparison takes with this Plan, opening and closing included."""
     throughput: float | None = None
     """Of a diagnosis: jobs per second."""
     verdict: str = ""

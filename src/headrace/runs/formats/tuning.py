@@ -81,6 +81,8 @@ class TuningDocument(msgspec.Struct, frozen=True, kw_only=True):
     record: TrackRecord = TrackRecord(num=0)
     warnings: tuple[str, ...] = ()
     is_emulated: bool = False
+    is_out_of_time: bool = False
+    """Plans are predicted to gain, and the budget did not suffice to measure one."""
 
 
 class LadderStep(msgspec.Struct, frozen=True, kw_only=True):
