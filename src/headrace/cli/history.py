@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     adding.add_argument("--no-diagnosis", action="store_true", help="do not find the bottleneck, which takes seconds")
     show = actions.add_parser("show", help="one line with all that is known")
     show.add_argument("id", metavar="ID", help="of the line, such as h12")
-    page = actions.add_parser("page", help="write a page: throughput, latency and CPU time over time")
+    page = actions.add_parser("page", help="write a page: throughput and CPU time over time")
     page.add_argument("-o", "--output", required=True, metavar="FILE", help="the HTML file")
     page.add_argument("--force", action="store_true", help="replace FILE")
     restart = actions.add_parser("restart", help="compare with a new baseline from now on")

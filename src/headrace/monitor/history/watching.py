@@ -2,9 +2,9 @@
 
 How this works: the bookkeeper's thread hands over the spans that are recorded (`RunCounter.stage_finished`), which only puts a
 few numbers of each into a list. A thread of this module sums them up every few seconds, writes the window in progress every
-minute, and at the window's end reads the baseline's windows and judges. Nobody else touches the file, so a full or slow disk
-holds up nothing: what cannot be written is counted, said once, and tried again a minute later. When the run is over, the thread
-writes the last window and the line, for a few seconds at most.
+minute, and at the end of the window, or of the run, reads the baseline's windows and judges. Nobody else touches the file, so
+a full or slow disk holds up nothing: what cannot be written is counted, said once, and tried again a minute later. When the run
+is over, the thread writes the last window and the line, for a few seconds at most.
 
 CPU times cost about 2 us a span, the yardstick half a millisecond every two seconds. Where nobody else records spans, one job
 in so many is metered that about `SPANS_PER_SECOND` are.
@@ -299,6 +299,8 @@ class _Writer:
                 latency_p99=latency["p99"],
             )
         self._write(list(self._parts.values()))
+        for part in self._parts.values():  # a nightly run may be shorter than a window
+            self._judge(part)
 
     def _judge(self, part: _Part) -> None:
         line = part.line

@@ -10,6 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.monitor.history import watching
+from headrace.monitor.history.judging import Judged
 from headrace.monitor.history.lines import add_run
 from headrace.monitor.history.moments import cpu_per_item
 from headrace.monitor.history.store import History
@@ -92,3 +93,18 @@ def test_each_window_is_judged_when_it_ends(tmp_path: Path, monkeypatch: pytest.
     assert len(found) >= 2
     assert 0 < sum(window.stages["sum"].rows for _, window in found if "sum" in window.stages) <= 400  # metered ones
     assert sum(window.delivered for _, window in found) == 400
+
+
+def test_a_run_that_is_shorter_than_a_window_is_judged_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A nightly job of minutes says itself that a stage is slower, once."""
+    slower = StageDrift(stage="sum", verdict="slower", says="sum takes 12 % more CPU time per item")
+    judged = Judged(12, (slower,), (), (12,))
+    monkeypatch.setattr(watching, "judge_windows", lambda windows: judged)
+    published: list[Sequence[StageDrift]] = []
+    with caplog.at_level(logging.WARNING, "headrace"):
+        _run(HistoryWatch(Place(file=tmp_path / "history.sqlite", publish=published.append)))
+    assert published == [(slower,)]
+    assert [record.getMessage() for record in caplog.records] == ["sum takes 12 % more CPU time per item"]
+    assert caplog.records[0].__dict__["event"] == "performance_drift"
