@@ -18,6 +18,7 @@ from headrace.monitor.review.rounds import make_round
 from headrace.monitor.review.store import MOST_DOCUMENT, read_samples, replace_private
 from headrace.monitor.review.verdicts import append_verdicts, read_verdicts
 from headrace.runs.formats.review import (
+    Drawn,
     GroupEstimate,
     ReviewEstimate,
     ReviewRound,
@@ -118,6 +119,11 @@ class Review:
     def find_item(self, item: str) -> SampledAnswer | None:
         """Return an item of the round; None if it is not kept any more."""
         return self._items.get(item)
+
+    def probability_of(self, drawn: Drawn) -> float:
+        """Return the probability with which an answer of its kind (class, arm, hour, reason) was kept."""
+        cell = self.round.cells[drawn.cell]
+        return cell.num_kept / max(1, cell.num_answers)
 
     def verdict_of(self, item: str) -> VerdictLine | None:
         """Return what was said of an item; None: nothing."""

@@ -20,8 +20,8 @@ from headrace.monitor.review.store import find_file
 from headrace.runs.formats.review import Verdict, VerdictLine
 
 COLUMNS = (
-    "item", "verdict", "label", "answer", "certainty", "picture", "arm", "why", "task", "plan_id", "job", "source", "time",
-    "result",
+    "item", "verdict", "label", "answer", "certainty", "picture", "arm", "why", "probability", "task", "plan_id", "job",
+    "source", "time", "result",
 )  # fmt: skip
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
 _LARGEST_BYTES = 100 << 20
@@ -41,8 +41,9 @@ def write_table(review: Review) -> str:
         cells = {
             "item": drawn.item, "verdict": said.verdict if said else "", "label": said.label if said else "",
             "answer": item.name, "certainty": "" if item.certainty is None else f"{item.certainty:.4f}",
-            "picture": str(picture or ""), "arm": item.arm, "why": " ".join(item.why), "task": item.task,
-            "plan_id": item.plan_id, "job": item.job, "source": item.source, "time": format_time(item.unix_seconds),
+            "picture": str(picture or ""), "arm": item.arm, "why": " ".join(item.why),
+            "probability": f"{review.probability_of(drawn):.6g}", "task": item.task, "plan_id": item.plan_id,
+            "job": item.job, "source": item.source, "time": format_time(item.unix_seconds),
             "result": encode_document(item.answer, or_text=True).decode(),
         }  # fmt: skip
         rows.writerow({name: f"'{cell}" if cell.startswith(_FORMULA) else cell for name, cell in cells.items()})

@@ -240,3 +240,15 @@ def test_a_folder_that_cannot_be_written_is_said(folder: Path) -> None:
     assert review.count_reviewed() == 0
     assert not msgspec.to_builtins(review.estimate())["num_waiting"]
     assert os.listdir(folder / "verdicts.jsonl") == []
+
+
+def test_each_item_has_the_probability_with_which_it_was_kept(folder: Path) -> None:
+    """In the table, for who estimates by other means: 40 of a class's answers by chance, and of the least certain all."""
+    review = Review(folder)
+    rows = list(csv.DictReader(write_table(review).splitlines()))
+    cells = {(one.name, one.why): one for one in review.round.cells}
+    assert {row["probability"] for row in rows if "least_certain" in row["why"]} == {"1"}
+    cat = cells["cat", "random"]
+    assert cat.num_kept < cat.num_answers
+    told = {row["probability"] for row in rows if row["answer"] == "cat" and row["why"] == "random"}
+    assert told == {f"{cat.num_kept / cat.num_answers:.6g}"}

@@ -200,13 +200,15 @@ def _describe(server: ReviewServer) -> dict[str, Any]:
     """Return what the page shows."""
     review = server.review
     items = []
+    drawn = {one.item: one for one in review.round.draws}
     for name in review.list_open(_MOST_ITEMS):
         item = review.find_item(name)
         if item is None:
             continue
         segment = name.partition("/")[0]
         shown = msgspec.to_builtins(item)
-        items.append({**shown, "item": name, "file": f"files/{segment}/{item.file}" if item.file else ""})
+        file = f"files/{segment}/{item.file}" if item.file else ""
+        items.append({**shown, "item": name, "file": file, "probability": review.probability_of(drawn[name])})
     return {
         "folder": str(review.folder),
         "target": min(server.target, len(review.round.draws)),

@@ -99,7 +99,7 @@ function card(item, index) {
   else about.append(make("p", "No picture is kept of this item."));
   if (!several) {
     const more = make("details");
-    const told = { job: item.job, source: item.source, task: item.task, plan: item.plan_id, answered: new Date(1000 * item.unix_seconds).toISOString(), result: item.answer };
+    const told = { job: item.job, source: item.source, task: item.task, plan: item.plan_id, answered: new Date(1000 * item.unix_seconds).toISOString(), kept: (item.why || []).join(", ").replaceAll("_", " "), probability_of_being_kept: item.probability, result: item.answer };
     more.append(make("summary", "More about it"), make("pre", JSON.stringify(told, null, 1).slice(0, LONGEST_SHOWN)));
     more.open = !item.file;
     place.append(more);
