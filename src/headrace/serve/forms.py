@@ -51,6 +51,10 @@ def _parts(body: bytes, boundary: bytes) -> list[tuple[str, bytes]]:
         head, separator, content = piece.partition(b"\r\n\r\n")
         if not separator:
             raise BadMessage("message.form: a part of the form has no empty line after its header")
+        if len(head) > _LONGEST_FIELD:
+            raise BadMessage(
+                f"message.form: the header of a part has {len(head):,} bytes, at most {_LONGEST_FIELD:,} are read"
+            )
         parts.append((head.decode("utf-8", "replace"), content))
     return parts
 

@@ -41,6 +41,9 @@ _LONGEST_URL = 8_192
 _LONGEST_NAME = 1_024
 #: The most bytes of a message without its `data`.
 _MOST_BYTES = 256 * 1024
+_ESCAPED_SLASH = b"\\/"
+#: Characters of base64 in JSON, where a slash may be escaped. Keys and values are parted by others.
+_OF_DATA = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\\"
 
 
 class _WireJob(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -148,11 +151,12 @@ def decode_message(
 
 
 def _own(body: bytes) -> _WireJob:
+    _refuse_structure(body)
     try:
         wire = _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage(_explain_bad_body(body, error)) from error
-    _refuse_excess(wire, len(body))
+    _refuse_excess(wire, len(body) - body.count(_ESCAPED_SLASH))
     refuse_duplicates(body)
     return wire
 
@@ -194,6 +198,15 @@ def _job(wire: _WireJob, message: Message, clock: Clock, settle: Callable[[Job, 
         attempt=message.receive_count,
         settle=settle,
     )
+
+
+def _refuse_structure(body: bytes) -> None:
+    """Refuse what must have too much beside its `data`, before it is read: millions of keys take seconds, and much memory."""
+    if len(body) > _MOST_BYTES and (rest := len(body.translate(None, _OF_DATA))) > _MOST_BYTES:
+        raise BadMessage(
+            f"message.size: the message has more than {rest:,} bytes beside its data; at most {_MOST_BYTES:,}: send large data "
+            "as a URL, a path or `data`"
+        )
 
 
 def _refuse_excess(wire: _WireJob, num_bytes: int) -> None:
@@ -263,6 +276,8 @@ _HALF_CHARACTER = (
 
 def _is_half_character(body: bytes) -> bool:
     """Return whether this is JSON with half of a UTF-16 pair, which msgspec reports as truncated input."""
+    if len(body) > _MOST_BYTES:
+        return False  # whoever sent so much is told less, and nobody reads it twice
     try:
         json.dumps(json.loads(body), ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -98,6 +98,9 @@ def test_a_form_carries_a_file_and_fields() -> None:
     assert (door.works[0].task, door.works[0].payload) == ("scenes", b"\xff\xd8 --XX \r\n\r\n\xff\xd9")
 
 
+LONG_HEAD = b'--XX\r\nX: form-data; name="f"; filename="a"' + b"; name=x " * 10_000 + b"\r\n\r\nx\r\n--XX--"
+
+
 @pytest.mark.parametrize(
     ("body", "kind", "code"),
     [
@@ -110,6 +113,7 @@ def test_a_form_carries_a_file_and_fields() -> None:
         (b"text", "multipart/form-data", "message.form"),
         (b"--XX\r\nno end", "multipart/form-data; boundary=XX", "message.form"),
         (b"[" * 100_000, "application/json", "message.field"),
+        (LONG_HEAD, "multipart/form-data; boundary=XX", "message.form"),
     ],
 )
 def test_what_is_no_job_is_refused_with_a_code(body: bytes, kind: str, code: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from benchmarks.hostile_inputs.messages import handmade_messages, hostile_messages
 from headrace.base.errors import BadMessage
 from headrace.base.records import Job, Message
-from headrace.sources import strict_json
+from headrace.sources import jobs, strict_json
 from headrace.sources.jobs import decode_message, encode_job
 from headrace.testing import FakeClock
 
@@ -184,6 +184,22 @@ def test_equal_keys_in_different_objects() -> None:
 def test_large_data_is_welcome() -> None:
     """What is limited is what stands beside the data."""
     assert decoded(encode_job(bytes(5_000_000))).payload == bytes(5_000_000)
+
+
+@pytest.mark.parametrize("inside", [{}, {"attributes": None}])
+def test_a_message_of_too_many_keys_is_not_read(inside: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads the messages of all is held up by none, and memory does not grow with it."""
+    many = {f"k{number}": 1 for number in range(100_000)}
+    body = as_json({"data": "eA==", **({"attributes": many} if inside else many)})
+    for reader in ("_decoder", "_version_decoder", "json"):
+        monkeypatch.setattr(jobs, reader, None)
+    assert verdict(body) == "message.size"
+
+
+def test_data_may_have_escaped_slashes() -> None:
+    """As PHP writes them; they are no structure."""
+    body = b'{"data": "' + b"\\/" * 400_000 + b'"}'
+    assert len(decoded(body).payload) == 300_000
 
 
 def test_whatever_a_decoder_raises_is_a_bad_message(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from headrace.serve.oip.messages import (
     Parameters,
     RequestedOutput,
     Tensor,
+    check_numbers,
     read_schedule,
     refuse_extensions,
     refuse_shared_memory,
@@ -49,6 +50,7 @@ def read_grpc_request(message: Any, check_input: CheckInput) -> InferRequest:
     Raises:
         OipError: If it is not one, or not for this model.
     """
+    check_numbers(len(message.inputs), len(message.outputs))
     raw: Sequence[bytes] = message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
         raise OipError(

@@ -15,6 +15,7 @@ from headrace.serve.oip.messages import (
     Parameters,
     RequestedOutput,
     Tensor,
+    check_numbers,
     read_schedule,
     refuse_extensions,
 )
@@ -71,6 +72,7 @@ def read_http_request(body: bytes | memoryview, json_length: str, check_input: C
         read = _decoder.decode(view[:size])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise OipError("oip.json", f"the request is not the JSON of an inference request: {error}") from None
+    check_numbers(len(read.inputs), len(read.outputs))
     inputs, rest = [], view[size:]
     for one in read.inputs:
         check_input(one.name, one.datatype, one.shape)

@@ -13,6 +13,8 @@ Parameters = Mapping[str, str | int | float | bool]
 
 #: What Triton calls its priorities: 1 goes before 2, and 0 is the usual one.
 PRIORITY_LEVELS = 2
+#: Inputs, or outputs, of one request.
+MOST_TENSORS = 256
 _LONGEST_TIMEOUT_US = 10**15
 
 
@@ -83,6 +85,13 @@ def refuse_shared_memory(parameters: Parameters, tensor: str) -> None:
         raise OipError(
             "oip.shared_memory", f"{tensor} names a shared memory region; bytes go with request and response"
         )
+
+
+def check_numbers(num_inputs: int, num_outputs: int) -> None:
+    """Raise OipError for more inputs or outputs than any model has, before they are looked at one by one."""
+    for what, number in (("inputs", num_inputs), ("outputs", num_outputs)):
+        if number > MOST_TENSORS:
+            raise OipError(f"oip.{what}", f"the request has {number:,} {what}; at most {MOST_TENSORS}")
 
 
 def refuse_extensions(parameters: Parameters, output: str) -> None:

@@ -144,6 +144,7 @@ def test_typed_contents_are_read(client: Client) -> None:
         ({"inputs": [{"name": "input", "datatype": "FP64", "shape": [1, 2]}]}, "oip.datatype"),
         ({"outputs": [{"name": "mean"}]}, "oip.output"),
         ({"outputs": [{"name": "sum", "parameters": [REGION]}]}, "oip.shared_memory"),
+        ({"outputs": [{"name": "sum"}] * 10_000}, "oip.outputs"),
         ({"outputs": [{"name": "sum", "parameters": [LABELS]}]}, "oip.classification"),
         ({"parameters": [{"key": "timeout", "value": {"bool_param": True}}]}, "oip.parameter"),
     ],

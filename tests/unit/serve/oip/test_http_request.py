@@ -110,6 +110,17 @@ def test_what_is_no_request_is_refused(said: Any, behind: bytes, length: str | N
     assert refused.value.code == code
 
 
+@pytest.mark.parametrize("what", ["inputs", "outputs"])
+def test_thousands_of_tensors_are_not_looked_at(what: str) -> None:
+    """Each takes time of the thread that reads for all clients."""
+    looked: list[str] = []
+    one = {"name": "x", "shape": [1], "datatype": "UINT8", "data": [1]}
+    said = json.dumps({"inputs": [one], what: [one] * 10_000}).encode()
+    with pytest.raises(OipError) as refused:
+        read_http_request(said, "", lambda name, datatype, shape: looked.append(name))
+    assert (refused.value.code, looked) == (f"oip.{what}", [])
+
+
 def test_the_model_is_asked_before_a_tensor_is_read() -> None:
     """So that none is made for a name that nobody knows."""
 
