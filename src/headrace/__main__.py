@@ -13,6 +13,8 @@ import sys
 from types import FrameType
 
 _INTERRUPTED = 130
+#: Commands that SIGUSR2 must not end, at whatever moment it comes: it asks a run for an incident, and `snapshot` writes that.
+_ASKED = {"run", "serve", "snapshot"}
 
 
 def main() -> int:
@@ -22,6 +24,10 @@ def main() -> int:
     is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a shell's `nohup` and `&` may ignore it
     if is_ours:
         signal.signal(signal.SIGINT, _leave)
+    if _ASKED.intersection(sys.argv):
+        from headrace.base.early_signal import note_sigusr2
+
+        note_sigusr2()
     from headrace.cli import main as run_command
 
     if is_ours:

@@ -35,7 +35,7 @@ ALLOWED = {
     "testing": f"{_ALL} headrace",
     "demo": f"{_ALL} testing headrace",
     "cli": f"{_ALL} testing demo headrace",
-    "__main__": "cli",
+    "__main__": "base cli",
     "headrace": f"{_ALL} testing",  # the package itself: its public names
 }
 HEAVY = {

@@ -1,7 +1,7 @@
-"""Keeps Ctrl-C and SIGTERM from processes that leave their end to their parent.
+"""Keeps Ctrl-C, SIGTERM and SIGUSR2 from processes that leave these to their parent.
 
-Ctrl-C goes to the whole foreground group, and a service manager's SIGTERM to all processes of the service. A child that is
-still in its imports has no handler yet: it is started with both signals blocked, and lets them through once it ignores them.
+Ctrl-C goes to the whole foreground group, and what a service manager sends, to all processes of the service. A child that is
+still in its imports has no handler yet: it is started with the signals blocked, and lets them through once it ignores them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 
-_OF_THE_PARENT = (signal.SIGINT, signal.SIGTERM)
+_OF_THE_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 
 
 @contextmanager
@@ -26,14 +26,20 @@ def block_signals(*signals: signal.Signals) -> Iterator[None]:
 
 
 def start_sheltered(process: BaseProcess) -> None:
-    """Start a process that calls `ignore_signals` first of all; until then Ctrl-C and SIGTERM wait."""
-    resource_tracker.ensure_running()  # it lets both signals through again when it has to start its own process
+    """Start a process that calls `ignore_signals` first of all; until then the signals wait."""
+    shelter_tracker()  # first: Python lets two of the signals through again when it has to start that process
     with block_signals(*_OF_THE_PARENT):
         process.start()
 
 
+def shelter_tracker() -> None:
+    """Start Python's process that removes what is left in shared memory, unless it runs; it ignores the other two itself."""
+    with block_signals(signal.SIGUSR2):  # the process inherits that for good
+        resource_tracker.ensure_running()
+
+
 def ignore_signals(*signals: signal.Signals) -> None:
-    """Ignore these in this process, also those that came while it was starting; the other one is let through."""
+    """Ignore these in this process, also those that came while it was starting; others are let through."""
     for number in signals:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_THE_PARENT)

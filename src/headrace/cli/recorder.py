@@ -117,8 +117,14 @@ def _describe(death: DeathNote) -> str:
 
 def _outlive_sigusr2() -> None:
     """Ignore the signal where nobody takes it, while the run begins and ends: its default is to end the process."""
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
+    from headrace.base.early_signal import is_taken, take_noted
+
+    if threading.current_thread() is threading.main_thread() and not is_taken():
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    if take_noted():
+        logging.getLogger("headrace").warning(
+            "SIGUSR2 came before anything was recorded; for an incident send it again"
+        )
 
 
 def _make_settings(args: argparse.Namespace) -> RecorderSettings | None:

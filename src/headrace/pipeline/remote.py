@@ -404,7 +404,7 @@ def _revive(failure: _Failure) -> ItemError:
 
 def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str, setups: Sequence[Setup] = ()) -> None:
     """Serve requests until the parent is gone. Runs in the child."""
-    ignore_signals(signal.SIGINT, signal.SIGTERM)
+    ignore_signals(signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
     for setup in setups:
         setup()
     results: Arena | None = None

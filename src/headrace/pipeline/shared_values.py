@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import Shortage, StageFailed
+from headrace.base.signals import shelter_tracker
 from headrace.base.units import format_size
 from headrace.pipeline.sizes import holds_only_plain
 
@@ -147,6 +148,7 @@ def sweep(prefix: str) -> None:
 
 
 def _make(prefix: str, num_bytes: int) -> shared_memory.SharedMemory:
+    shelter_tracker()
     memory = shared_memory.SharedMemory(name=f"{prefix}{next(_serials)}", create=True, size=num_bytes)
     try:
         # Without this, memory that is not there (containers often have 64 MB) kills the process that writes to it, by SIGBUS.

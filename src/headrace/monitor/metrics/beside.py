@@ -119,7 +119,7 @@ def _run_as_child(parent: int, body: Callable[[], None]) -> NoReturn:
     try:
         os.setpgid(0, 0)  # the terminal's Ctrl-C is the supervisor's alone
         is_wanted = die_with_parent(parent)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
         if is_wanted:
             body()
