@@ -142,9 +142,9 @@ def _list() -> int:
     from headrace.base.formatting import align_columns
     from headrace.base.units import format_time
     from headrace.cli import EXIT_DONE
-    from headrace.monitor.recorder.places import is_running, list_recordings
+    from headrace.monitor.recorder.places import is_running, list_recordings, list_unread
 
-    known = list_recordings()
+    known, unread = list_recordings(), list_unread()
     rows = [("process", "supervisor", "pipeline", "since", "runs", "folder")]
     rows += [
         (
@@ -153,7 +153,6 @@ def _list() -> int:
         )
         for folder, one in known
     ]  # fmt: skip
-    write(
-        "\n".join(align_columns(rows)) if known else "no run records; start one with --recorder 8MB or --incidents DIR"
-    )
+    nothing = [] if unread else ["no run records; start one with --recorder 8MB or --incidents DIR"]
+    write("\n".join([*(align_columns(rows) if known else nothing), *unread]))
     return EXIT_DONE

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from headrace.base.errors import RunFolderError
-from headrace.monitor.recorder.recording import Identity, read_identity
+from headrace.monitor.recorder.recording import Identity, explain_unread, read_identity
 from headrace.monitor.recorder.ring import folders_in, own_root, remove_recording
 
 #: Parent of the folders of all users.
@@ -31,9 +31,18 @@ def make_place() -> Path:
 
 def list_recordings() -> list[tuple[Path, Identity]]:
     """Return this user's recordings that can be read, oldest first."""
-    root = SHARED_MEMORY / f"headrace-recorder.{os.geteuid()}"
-    found = [(folder, read_identity(folder)) for folder in folders_in(root)]
+    found = [(folder, read_identity(folder)) for folder in _folders()]
     return [(folder, identity) for folder, identity in found if identity is not None]
+
+
+def list_unread(process: str | None = None) -> list[str]:
+    """Return why each of this user's other recordings cannot be read, oldest first; those of a process, if one is given."""
+    folders = [folder for folder in _folders() if process is None or folder.name.startswith(f"{process}-")]
+    return [why for folder in folders if (why := explain_unread(folder))]
+
+
+def _folders() -> list[Path]:
+    return list(folders_in(SHARED_MEMORY / f"headrace-recorder.{os.geteuid()}"))
 
 
 def find_recordings(name: str | None) -> list[tuple[Path, Identity]]:
@@ -50,7 +59,8 @@ def find_recordings(name: str | None) -> list[tuple[Path, Identity]]:
         identity = read_identity(Path(name))
         if identity is None:
             raise RunFolderError(
-                f"{name} is no recording: expected a folder such as {SHARED_MEMORY}/headrace-recorder.UID/PID-..."
+                explain_unread(Path(name))
+                or f"{name} is no recording: expected a folder such as {SHARED_MEMORY}/headrace-recorder.UID/PID-..."
             )
         return [(Path(name), identity)]
     known = list_recordings()
@@ -59,6 +69,8 @@ def find_recordings(name: str | None) -> list[tuple[Path, Identity]]:
         found = running or [one for one in known if _group(one[1]) == _group(known[-1][1])]
     else:
         found = [one for one in known if name in (str(one[1].process), str(one[1].supervisor))]
+    if not found and (unread := list_unread(name)):
+        raise RunFolderError(unread[-1])
     if not found:
         pids = ", ".join(sorted({str(identity.process) for _, identity in known})) or "none"
         what = "no run records" if name is None else f"no run of process {name} records"
@@ -95,6 +107,13 @@ def _group(identity: Identity) -> tuple[str, int]:
     return identity.boot, identity.supervisor or identity.process
 
 
+def _is_left_behind(folder: Path, age: float) -> bool:
+    """Return whether nobody writes a recording that cannot be read: its process may be of another version, or just begin."""
+    process = folder.name.partition("-")[0]
+    runs = process.isdecimal() and read_start(int(process)) != 0
+    return age >= 60.0 and not runs
+
+
 def _sweep(root: Path) -> None:
     """Remove recordings of dead processes: all that are old, and of the others all but those of the newest runs."""
     dead: list[tuple[Path, float, tuple[str, int] | None]] = []
@@ -102,7 +121,7 @@ def _sweep(root: Path) -> None:
         identity = read_identity(folder)
         with suppress(OSError):  # another process that begins removed it
             age = abs(time.time() - folder.stat().st_mtime)
-            if (identity is None and age >= 60.0) or (identity is not None and not is_running(identity)):
+            if _is_left_behind(folder, age) if identity is None else not is_running(identity):
                 dead.append((folder, age, _group(identity) if identity is not None else None))
     kept = list(dict.fromkeys(group for _, _, group in reversed(dead)))[:_MOST_DEAD]
     for folder, age, group in dead:

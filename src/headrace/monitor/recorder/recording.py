@@ -14,15 +14,17 @@ from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import RunFolderError
 from headrace.base.formatting import encodable
 from headrace.base.records import Span
-from headrace.monitor.recorder.ring import Block, BlockKind, read_blocks
+from headrace.monitor.recorder.ring import Block, BlockKind, Blocks, read_blocks
 from headrace.runs.errors_log import ErrorLine
-from headrace.runs.run_folder import RunInfo
+from headrace.runs.run_folder import RunInfo, headrace_version
 
 #: Of a block when it is unpacked: more was not packed by us.
 _MOST_UNPACKED = 256 * 2**20
 #: Of packed spans that are read, the newest: about 150,000, which take 150 MB while they are looked at.
 MOST_SPAN_BYTES = 6 * 2**20
 _NUM_COLUMNS = len(Span.__struct_fields__)
+#: Of the first recordings: columns that came later are the last, and have defaults.
+_LEAST_COLUMNS = _NUM_COLUMNS - len(Span.__struct_defaults__)
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +42,16 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Folder that keeps incidents; empty: none was named."""
     info: RunInfo
     """`run.json` as it would be now."""
+
+
+class _WriterInfo(msgspec.Struct):
+    headrace_version: str
+
+
+class _Writer(msgspec.Struct):
+    """What any version can read of the identity that any other wrote."""
+
+    info: _WriterInfo
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True):
@@ -96,10 +108,10 @@ def pack_spans(spans: Sequence[Span]) -> bytes:
 
 
 def unpack_spans(content: bytes) -> list[Span]:
-    """Return the spans of a block.
+    """Return the spans of a block, also of a version that knew fewer columns.
 
     Raises:
-        ValueError: If it does not hold spans of this version.
+        ValueError: If it does not hold spans that this version knows.
     """
     unpacker = zlib.decompressobj()
     try:
@@ -107,8 +119,8 @@ def unpack_spans(content: bytes) -> list[Span]:
         columns = _columns_decoder.decode(unpacked) if unpacker.eof else []
     except zlib.error as error:
         raise ValueError(str(error)) from error
-    if len(columns) != _NUM_COLUMNS:
-        raise ValueError(f"{len(columns)} columns, and a span has {_NUM_COLUMNS}")
+    if not _LEAST_COLUMNS <= len(columns) <= _NUM_COLUMNS:
+        raise ValueError(f"{len(columns)} columns, and a span has {_LEAST_COLUMNS} to {_NUM_COLUMNS}")
     return [Span(*row) for row in zip(*columns, strict=True)]
 
 
@@ -163,7 +175,7 @@ def read_recording(folder: Path) -> Recording:
     """Return all that can be read of a recording, whether or not its process lives.
 
     Raises:
-        RunFolderError: If nothing says whose it is.
+        RunFolderError: If nothing says whose it is, or all its spans are of a version that is not known here.
     """
     try:
         blocks = read_blocks(folder)
@@ -171,17 +183,49 @@ def read_recording(folder: Path) -> Recording:
         raise RunFolderError(f"{folder} cannot be read: {error.strerror or error}") from error
     identity = _last_identity(blocks.blocks)
     if identity is None:
-        raise RunFolderError(
-            f"{folder} holds no recording that can be read: no block says whose it is ({blocks.damaged_bytes:,} damaged bytes)"
-        )
+        raise RunFolderError(_explain(folder, blocks))
     found = Recording(folder, identity, damaged_bytes=blocks.damaged_bytes)
     threads: Threads | None = None
+    num_unread = 0
     for block in _leave_out_oldest(blocks.blocks):
         try:
             threads = _take(found, block, threads)
         except (ValueError, msgspec.MsgspecError):
             found.unreadable_blocks += 1
+            num_unread += block.kind == BlockKind.SPANS
+    if num_unread and not found.spans:
+        raise RunFolderError(_explain_version(folder, identity.info.headrace_version))
     return found
+
+
+def explain_unread(folder: Path) -> str:
+    """Return why nobody can tell whose recording a folder holds; empty if that can be told, or if it holds none."""
+    try:
+        blocks = read_blocks(folder)
+    except OSError:
+        return ""
+    is_none = not blocks.blocks and not blocks.damaged_bytes
+    return "" if is_none or _last_identity(blocks.blocks) is not None else _explain(folder, blocks)
+
+
+def _explain(folder: Path, blocks: Blocks) -> str:
+    if blocks.is_of_another_layout and not blocks.blocks:
+        return _explain_version(folder, "")
+    for block in reversed(blocks.blocks):
+        if block.kind == BlockKind.IDENTITY:
+            try:
+                return _explain_version(folder, decode_document(block.content, _Writer).info.headrace_version)
+            except msgspec.DecodeError:
+                continue
+    return f"{folder} holds no recording that can be read: no block says whose it is ({blocks.damaged_bytes:,} damaged bytes)"
+
+
+def _explain_version(folder: Path, version: str) -> str:
+    by = f"headrace {version}" if version else "another version of headrace"
+    return (
+        f"{folder} was recorded by {by}, in a form that headrace {headrace_version()}, which runs here, does not know; run "
+        f"`headrace snapshot {folder}` with the version that recorded it"
+    )
 
 
 def _leave_out_oldest(blocks: Sequence[Block]) -> list[Block]:

@@ -30,6 +30,7 @@ from headrace.base.in_flight import read_regular
 logger = logging.getLogger("headrace")
 
 _MAGIC = b"hrF1"  # another one for each change of the layout
+_MAGIC_OF_ALL = _MAGIC[:3]
 _HEADER = struct.Struct("<4sBxxxIIQ")  # magic, kind, length, checksum, number
 _CHECKSUM_AT = 12
 _CHECKSUM = struct.Struct("<I")
@@ -69,6 +70,8 @@ class Blocks:
     blocks: list[Block] = field(default_factory=list)
     damaged_bytes: int = 0
     """That belong to no block with a right checksum; the last block may have been cut off by a kill."""
+    is_of_another_layout: bool = False
+    """A file begins as those of another version of headrace do."""
 
 
 class RingWriter:
@@ -177,6 +180,7 @@ def encode_block(kind: int, number: int, content: bytes) -> bytes:
 def decode_blocks(content: bytes) -> Blocks:
     """Return the blocks of one file whose checksums are right, in order."""
     found, at = Blocks(), 0
+    found.is_of_another_layout = content.startswith(_MAGIC_OF_ALL) and not content.startswith(_MAGIC)
     while at < len(content):
         block = _block_at(content, at)
         if block is not None:
@@ -218,6 +222,7 @@ def read_blocks(folder: Path) -> Blocks:
             continue
         found.blocks += part.blocks
         found.damaged_bytes += part.damaged_bytes
+        found.is_of_another_layout |= part.is_of_another_layout
     return found
 
 

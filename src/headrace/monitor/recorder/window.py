@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from headrace.base.documents import encode_document
 from headrace.base.errors import RunFolderError
-from headrace.base.records import Counters, Span
+from headrace.base.records import SCHEMA_VERSION, Counters, Span
 from headrace.monitor.recorder.recording import Recording, Sample
 from headrace.runs.earlier_run import explain_unwritable
 from headrace.runs.file_names import ERRORS_FILE, RUN_JSON, SPANS_FOLDER
@@ -176,6 +176,7 @@ def _write_window(recording: Recording, path: Path, from_ns: int, to_ns: int) ->
     replace_file(path / profiling.FILE, encode_document(watched, indent=True) + b"\n")
     changed = msgspec.structs.replace(
         info,
+        schema_version=SCHEMA_VERSION,  # the recording may be of an older one
         ended_unix_seconds=begun + to_ns / 1e9,
         ended_monotonic_ns=to_ns,
         counters=_counters(samples),

@@ -1,8 +1,10 @@
 """What stands in the blocks, there and back; and the run folders that are made of it."""
 
 import random
+import zlib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headrace.base.errors import RunFolderError
@@ -121,6 +123,33 @@ def test_a_damaged_recording_gives_nothing_that_was_not_recorded(tmp_path: Path)
         found = read_recording(tmp_path / "one")
         assert {repr(span) for span in found.spans} <= written
         assert found.damaged_bytes > 0
+
+
+def test_a_recording_of_fewer_columns_is_read(tmp_path: Path) -> None:
+    """As one of a headrace that did not know the last columns of a span; what it did not know is as usual."""
+    spans = _steady(20, 99)
+    writer = RingWriter(tmp_path / "old", 2**22)
+    info = msgspec.structs.replace(_identity().info, schema_version=2)
+    writer.identify(pack_identity(msgspec.structs.replace(_identity(), info=info)))
+    columns = list(zip(*map(msgspec.structs.astuple, spans), strict=True))[: Span.__struct_fields__.index("cached")]
+    writer.append(BlockKind.SPANS, zlib.compress(msgspec.msgpack.encode(columns)))
+    writer.close(remove=False)
+    found = read_recording(tmp_path / "old")
+    assert (found.spans, found.unreadable_blocks) == (spans, 0)
+    write_window(found, tmp_path / "run", 0, 20 * _SECOND)
+    assert len(read_run(tmp_path / "run").spans()) == len(spans)
+    assert read_run(tmp_path / "run").info.schema_version == SCHEMA_VERSION
+
+
+def test_spans_of_another_version_are_said_to_be_so(tmp_path: Path) -> None:
+    """And no incident is made of the rest, which would say that no job went through."""
+    writer = RingWriter(tmp_path / "newer", 2**22)
+    writer.identify(pack_identity(_identity()))
+    columns = [*zip(*map(msgspec.structs.astuple, _steady(20, 99)), strict=True), ["unknown"] * 200]
+    writer.append(BlockKind.SPANS, zlib.compress(msgspec.msgpack.encode(columns)))
+    writer.close(remove=False)
+    with pytest.raises(RunFolderError, match=r"by headrace 0, in a form that .* does not know; run `headrace snapshot"):
+        read_recording(tmp_path / "newer")
 
 
 def test_the_moment_in_which_it_got_worse_is_found(tmp_path: Path) -> None:
