@@ -164,4 +164,5 @@ def _make_settings(args: argparse.Namespace) -> RecorderSettings | None:
         baseline=Path(args.baseline).absolute() if args.baseline else None,
         canary=Path(args.canary) if getattr(args, "canary", None) else None,
         history=Path(history).absolute() if (history := find_history(args)) else None,
+        log_format=args.log_format,
     )

@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.cli.logs import add_arguments as add_log_arguments
 from headrace.cli.terminal import speaker, write, write_json
 from headrace.cli.watch_history import add_history_argument, remember_run
 
@@ -68,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="why it is written, for its readers; -: read from stdin, and written once that ends",
     )
     add_history_argument(parser)
+    add_log_arguments(parser)
     parser.add_argument("--nice", action="store_true", help="at a low priority, so that the run hardly feels it")
     parser.add_argument("--json", action="store_true", help="print JSON (schema headrace.incidents/1)")
 

@@ -244,6 +244,20 @@ def test_a_full_disk_costs_the_incident_and_not_the_run(home: Path, started: lis
     assert process.poll() is None
 
 
+def test_what_the_writer_says_is_a_line_of_the_runs_log(home: Path, started: list[subprocess.Popen[bytes]]) -> None:
+    """In JSON too, where the run's is: a collector reads all of it."""
+    process = _start(started, "--incidents", "incidents", "--log-format", "json")
+    _wait_for(lambda: _has_spans(process.pid))
+    Path("incidents").rmdir()
+    Path("incidents").touch()
+    os.kill(process.pid, signal.SIGUSR2)
+    _wait_for(lambda: "an incident was not written" in Path("log").read_text())
+    events = [json.loads(line) for line in Path("log").read_text().splitlines()]
+    said = [one for one in events if "cannot be made" in one["message"]]
+    assert [(one["event"], one["process"] != process.pid) for one in said] == [("error", True)]
+    assert process.poll() is None
+
+
 def test_without_shared_memory_the_recorder_is_off(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

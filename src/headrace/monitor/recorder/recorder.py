@@ -90,6 +90,8 @@ class RecorderSettings:
     """Folder of canaries, whose roll-backs are incidents."""
     history: Path | None = None
     """History that incidents are added to; None: to none."""
+    log_format: str = "text"
+    """Of what the writer of an incident says on stderr: `text` or `json`, as its run does."""
 
 
 class Recorder(Observer):
@@ -447,6 +449,7 @@ def start_incident(
     command += ["--baseline", str(settings.baseline)] if settings.baseline else []
     command += ["--history", str(settings.history)] if settings.history else []
     command += ["--remove"] if is_dead else []
+    command += ["--log-format", settings.log_format]
     try:
         child = subprocess.Popen(
             command,

@@ -1,7 +1,9 @@
 """The recorder in a run: it watches, has incidents written, and never fails the run."""
 
+import functools
 import logging
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +11,16 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import HeadraceError
+from headrace.base.policies.canary import CanaryPolicy
 from headrace.monitor.recorder import places
 from headrace.monitor.recorder.log_lines import LogLines
 from headrace.monitor.recorder.recorder import Recorder, RecorderSettings, start_incident
 from headrace.monitor.recorder.recording import Recording, read_recording
 from headrace.monitor.recorder.store import IncidentStore
-from headrace.monitor.recorder.triggers import Trigger
+from headrace.monitor.recorder.triggers import Progress, Trigger
 from headrace.pipeline.watching import watch_together
+from headrace.runs.canary_folder import CanaryFolder
+from headrace.runs.formats.canary import CanaryState
 
 
 class _Incidents:
@@ -164,3 +169,54 @@ def test_several_workers_have_one_incident(recorder: tuple[Recorder, _Incidents]
     assert watching.incidents == 0
     assert store.claim("slo", 600.0)
     assert not store.claim("slo", 600.0)
+
+
+def _wait_until(incidents: _Incidents, value: int) -> int:
+    """Be a stage whose first item waits until there is an incident."""
+    ends = time.monotonic() + 30.0
+    while value == 0 and not incidents.found and time.monotonic() < ends:
+        time.sleep(0.05)
+    return value
+
+
+@pytest.mark.real_clock
+def test_jobs_that_do_not_end_are_an_incident(
+    recorder: tuple[Recorder, _Incidents], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written while the run stands still, and once."""
+    from headrace.monitor.recorder import recorder as module
+
+    monkeypatch.setattr(module, "Progress", functools.partial(Progress, stall_seconds=1.0))
+    watching, incidents = recorder
+    hr.run(_pipeline(functools.partial(_wait_until, incidents)), observers=[watching], watch=watching.watch)
+    ((recording, trigger),) = incidents.found
+    assert trigger.kind == "stall"
+    assert "none has ended for" in trigger.says
+    assert recording.samples
+
+
+@pytest.mark.real_clock
+def test_a_canary_that_is_rolled_back_is_an_incident(tmp_path: Path, recorder: tuple[Recorder, _Incidents]) -> None:
+    """With the reason; one that was rolled back before the run is none."""
+    _, incidents = recorder
+    folder = CanaryFolder(tmp_path / "canary")
+    began = time.time()
+
+    def roll_back(at: float, name: str) -> None:
+        state = CanaryState(id=name, status="running", model={}, policy=CanaryPolicy(), step=0, since_unix_seconds=at)
+        folder.write(state.done("rolled back", at, "it fails more", "headrace"))
+
+    roll_back(began - 60.0, "before")
+
+    def work(value: int) -> int:
+        if value == 0:
+            time.sleep(1.5)
+            assert not incidents.found
+            roll_back(time.time(), "c1")
+        return _wait_until(incidents, value)
+
+    settings = RecorderSettings(incidents=tmp_path / "incidents", canary=folder.path)
+    watching = Recorder(settings, write_incident=incidents.take)
+    hr.run(_pipeline(work), observers=[watching], watch=watching.watch)
+    ((_, trigger),) = incidents.found
+    assert (trigger.kind, trigger.says) == ("rollback", "canary c1 was rolled back: it fails more")
