@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from headrace.report.charts import Chart, axis, plot
+from headrace.report.charts import Chart, axis, plot, vertical_marks
 from headrace.report.frame import make_page
 from headrace.report.markup import DASH, Html, bullets, sentence, table, tag
 from headrace.report.numbers import count, digits, ratio
 from headrace.report.section import Section
-from headrace.runs.formats.drift import DriftDocument, DriftPoint, Score
+from headrace.runs.formats.drift import DriftDocument, DriftPoint, Score, SlowerStage
 from headrace.runs.run_folder import headrace_version
 
 _TITLES = {
@@ -20,7 +20,8 @@ _TITLES = {
 }
 #: Evidence from which a statistic is not as usual, and no alarm yet.
 _UNSURE = 0.5
-_VALUE, _BAND = "var(--c5)", "var(--muted)"
+_SIZES = {"pixels": "pixels of an image", "bytes": "bytes of a file"}
+_VALUE, _BAND, _SIZE = "var(--c5)", "var(--muted)", "var(--c1)"
 
 
 def render_drift(document: DriftDocument) -> str:
@@ -32,7 +33,7 @@ def render_drift(document: DriftDocument) -> str:
         bullets([sentence(line) for line in document.says]),
         tag("p", f"{document.windows:,} windows of {document.items:,} items; {_stretch(document)}.", class_="note"),
     )
-    sections = [_course(document), _scores(document), _refusals(document), _limits(document)]
+    sections = [_slower(document), _course(document), _scores(document), _refusals(document), _limits(document)]
     footer = f"Made by headrace {headrace_version()}. A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."
     return make_page(f"drift of {document.folder}", overview, [one for one in sections if one], footer)
 
@@ -41,6 +42,63 @@ def _stretch(document: DriftDocument) -> str:
     if document.began is None or document.ended is None:
         return "nothing was seen yet"
     return f"from {_moment(document.began)} to {_moment(document.ended)}"
+
+
+def _slower(document: DriftDocument) -> Section | None:
+    """Return what takes longer with the items that changed, each with both courses in one chart."""
+    told = [one for one in document.slower if one.points]
+    if not told:
+        return None
+    parts: list[Html] = []
+    charts = [_joined(index, one) for index, one in enumerate(told)]
+    for one, chart in zip(told, charts, strict=True):
+        parts += [tag("p", sentence(one.says)), chart.element()]
+    return Section(anchor="slower", title="What takes longer for it", parts=parts, charts=charts)
+
+
+def _joined(index: int, one: SlowerStage) -> Chart:
+    size, seconds = _SIZES[one.statistic], f"CPU time of {one.stage}"
+    unit, at = _hours_or_minutes([point.at for point in one.points])
+
+    def line(name: str, color: str, values: Sequence[float | None]) -> dict[str, object]:
+        data = [
+            {"value": [at(point.at), value], "tip": [["at", _moment(point.at)], [name, _times(value)]]}
+            for point, value in zip(one.points, values, strict=True)
+        ]
+        return {
+            "type": "line", "name": name, "data": data, "symbolSize": 5, "lineStyle": {"width": 1.5},
+            "itemStyle": {"color": color},
+        }  # fmt: skip
+
+    series = [
+        line(size, _SIZE, [point.size for point in one.points]),
+        line(seconds, _VALUE, [point.seconds for point in one.points]),
+    ]
+    if one.since is not None:
+        series[0]["markLine"] = vertical_marks([(at(one.since), "since")])
+    where = "" if one.stratum is None else f", {one.stratum}"
+    return plot(
+        f"slower-{index}",
+        f"Size and CPU time, times what is usual{where}",
+        f"{size} and {seconds} of each window, as multiples of what is usual",
+        series,
+        x_axis=axis(f"{unit} before the last window"),
+        y_axis=axis(low=0.0),
+        upright="times what is usual",
+        height=210,
+        legend={size: _SIZE, seconds: _VALUE},
+    )
+
+
+def _times(value: float | None) -> str:
+    return DASH if value is None else f"{digits(value)} x"
+
+
+def _hours_or_minutes(moments: Sequence[float]) -> tuple[str, Callable[[float], float]]:
+    """Return the unit in which moments are told before the last one, and what makes them so."""
+    last = moments[-1]
+    unit, divisor = ("hours", 3600.0) if last - moments[0] > 7200 else ("minutes", 60.0)
+    return unit, lambda moment: (moment - last) / divisor
 
 
 def _course(document: DriftDocument) -> Section | None:
@@ -57,13 +115,11 @@ def _course(document: DriftDocument) -> Section | None:
 
 
 def _chart(index: int, name: str, points: Sequence[DriftPoint]) -> Chart:
-    last = points[-1].at
-    hours = last - points[0].at > 7200
-    unit, divisor = ("hours", 3600.0) if hours else ("minutes", 60.0)
+    unit, at = _hours_or_minutes([point.at for point in points])
 
     def line(title: str, values: Sequence[float | None], color: str, width: float) -> dict[str, object]:
         data = [
-            {"value": [(point.at - last) / divisor, value], "tip": [["at", _moment(point.at)], [title, _shown(value)]]}
+            {"value": [at(point.at), value], "tip": [["at", _moment(point.at)], [title, _shown(value)]]}
             for point, value in zip(points, values, strict=True)
         ]
         return {

@@ -14,7 +14,16 @@ from headrace.monitor.drift.learning import LEAST_WINDOWS
 from headrace.monitor.drift.slower import SIZES, explain_slower
 from headrace.monitor.drift.statistics import SECONDS, Statistic, statistic_of
 from headrace.monitor.drift.times import moment
-from headrace.runs.formats.drift import DriftBaseline, DriftDocument, DriftPoint, DriftWindow, Score, StratumNews
+from headrace.runs.formats.drift import (
+    DriftBaseline,
+    DriftDocument,
+    DriftPoint,
+    DriftWindow,
+    Score,
+    SlowerPoint,
+    SlowerStage,
+    StratumNews,
+)
 
 #: Windows without a stratum that is in nearly all of the baseline's, after which it counts as silent.
 SILENT_WINDOWS = 5
@@ -25,6 +34,8 @@ NEWS_ITEMS = 20
 _USUAL = 2.58
 #: Scores listed, and points of a chart.
 _MOST_SCORES, _MOST_POINTS = 120, 200
+#: Stages and strata whose courses are kept beside the sentence.
+_MOST_SLOWER = 8
 #: Evidence below this part of an alarm is not worth a line.
 _LEAST_SCORE = 0.3
 
@@ -77,7 +88,8 @@ class Judge:
         scores = sorted(self._scores(), key=_by_importance)
         alarms = [one for one in scores if one.alarm]
         news = self._news()
-        latency = self._latency(alarms)
+        slower = self._slower(alarms)
+        latency = tuple(one.says for one in slower)
         ended = windows[-1].ended if windows else None
         said = _say(alarms, latency, news, detectors.number, self.baseline)
         return DriftDocument(
@@ -90,7 +102,8 @@ class Judge:
             ended=ended,
             scores=tuple(scores[:_MOST_SCORES]),
             news=tuple(news),
-            latency=tuple(latency),
+            latency=latency,
+            slower=tuple(slower[:_MOST_SLOWER]),
             refused_ratio=refused_ratio(windows[-1:]),
             refusals=_refusals(windows, alarms),
             series={name: tuple(self._series(name)) for name in self._charted(scores)},
@@ -173,9 +186,9 @@ class Judge:
                 found.append(StratumNews(stratum=name, what="silent", since=at, items=0, says=says))
         return found
 
-    def _latency(self, alarms: Sequence[Score]) -> list[str]:
+    def _slower(self, alarms: Sequence[Score]) -> list[SlowerStage]:
         """Return what takes longer with what changed: of the strata, if the sizes of few changed, else of all together."""
-        found: list[str] = []
+        found: list[SlowerStage] = []
         changed = dict.fromkeys(one.stratum for one in alarms if one.statistic in SIZES)
         alone = [stratum for stratum in changed if stratum is not None]
         is_few = 0 < len(alone) <= len(self.baseline.strata) / 2
@@ -185,12 +198,32 @@ class Judge:
             for name, one in self._detectors.means.items():
                 columns = [None, *one.strata]
                 if (name in SIZES or name.startswith(SECONDS)) and stratum in columns:
-                    values = [row[columns.index(stratum)] for row in list(one.moved)[-max(1, alarm.windows) :]]
+                    values = self._moved(name, stratum)[-max(1, alarm.windows) :]
                     changes[name] = float(np.nanmean(values)) if np.isfinite(values).any() else 0.0
             since = moment(alarm.since) if alarm.since is not None else "the beginning"
             whose = "images" if stratum is None else f"images of {self.baseline.key or 'stratum'} {stratum!r}"
-            found += explain_slower(self.baseline.slower_with, changes, whose, since)
+            found += [
+                SlowerStage(
+                    stage=one.stage, statistic=one.size, stratum=stratum, since=alarm.since, says=one.says,
+                    points=tuple(self._courses(one.size, SECONDS + one.stage, stratum)),
+                )
+                for one in explain_slower(self.baseline.slower_with, changes, whose, since)
+            ]  # fmt: skip
         return found
+
+    def _courses(self, size: str, seconds: str, stratum: str | None) -> Iterable[SlowerPoint]:
+        """Give the course of a size and of a CPU time, of which logarithms are kept, over the same windows."""
+        rows = [self._moved(name, stratum)[-_MOST_POINTS:] for name in (size, seconds)]
+        windows = list(self._detectors.windows)[-len(rows[0]) :]
+        for window, *values in zip(windows, *rows, strict=True):
+            factors = [10**value if math.isfinite(value) else None for value in values]
+            yield SlowerPoint(at=window.ended, size=factors[0], seconds=factors[1])
+
+    def _moved(self, name: str, stratum: str | None) -> list[float]:
+        """Return how far the means of the last windows were from the usual one."""
+        one = self._detectors.means[name]
+        column = [None, *one.strata].index(stratum)
+        return [float(row[column]) for row in one.moved]
 
     def _charted(self, scores: Sequence[Score]) -> list[str]:
         """Return the statistics of all together that are worth a chart: the most moved."""

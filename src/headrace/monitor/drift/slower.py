@@ -7,6 +7,7 @@ are enough for a regression: CPU time = constant x size ^ power.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from headrace.monitor.drift.statistics import SECONDS
 from headrace.runs.formats.drift import DriftWindow, SlowerWith, Sums
@@ -42,10 +43,19 @@ def learn_slower(windows: Sequence[DriftWindow], strata: Sequence[str]) -> tuple
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
+class Slower:
+    """A stage that takes longer, or less, with the size that explains it best."""
+
+    stage: str
+    size: str
+    says: str
+
+
 def explain_slower(
     slower: Sequence[SlowerWith], changes: dict[str, float], whose: str, since: str, least: float = 0.08
-) -> list[str]:
-    """Return a sentence for each stage that takes longer, or less, with what changed.
+) -> list[Slower]:
+    """Return each stage that takes longer, or less, with what changed.
 
     Args:
         slower: From the baseline.
@@ -64,10 +74,11 @@ def explain_slower(
         if cause is None or abs(change) < least or abs(changes.get(cause.statistic, 0.0)) < least:
             continue
         size = {"pixels": "as many pixels", "bytes": "as many bytes"}[cause.statistic]
-        found.append(
+        says = (
             f"{whose} have {10 ** changes[cause.statistic]:.2g}x {size} since {since}; {stage} takes {10**change:.2g}x the "
             f"CPU time (by their size alone {10**explained:.2g}x)"
         )
+        found.append(Slower(stage, cause.statistic, says))
     return found
 
 

@@ -186,6 +186,30 @@ class DriftPoint(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
+class SlowerPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One window: how large its items were, and how long they took, as multiples of what is usual."""
+
+    at: float
+    """Its end, Unix seconds."""
+    size: float | None
+    seconds: float | None
+
+
+class SlowerStage(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage whose CPU time changed with the size of its items."""
+
+    stage: str
+    statistic: str
+    """The size: `pixels` or `bytes`."""
+    stratum: str | None
+    """None: all together."""
+    since: float | None
+    """When the size changed, Unix seconds."""
+    says: str
+    points: tuple[SlowerPoint, ...]
+    """The last windows."""
+
+
 class DriftDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What came of comparing windows with a baseline: `scores.json`, and `headrace monitor drift show --json`."""
 
@@ -206,6 +230,8 @@ class DriftDocument(msgspec.Struct, frozen=True, kw_only=True):
     news: tuple[StratumNews, ...] = ()
     latency: tuple[str, ...] = ()
     """Which stages take longer with the items that changed."""
+    slower: tuple[SlowerStage, ...] = ()
+    """The same, with both courses."""
     refused_ratio: float | None = None
     """Share of the last window's items that could not be decoded."""
     refusals: dict[str, int] = {}

@@ -12,6 +12,7 @@ from benchmarks.watch.clustered import Cameras, World
 from headrace.base.errors import SettingsError
 from headrace.monitor.drift.judging import Judge, judge
 from headrace.monitor.drift.learning import LEAST_WINDOWS, learn
+from headrace.report.drift_page import render_drift
 from headrace.runs.formats.drift import DriftBaseline, DriftDocument, DriftWindow, StratumSums, Sums
 
 _SMALL = World(cameras=8, images=160)
@@ -166,3 +167,12 @@ def test_larger_images_explain_a_slower_stage() -> None:
     assert "images have 2x as many pixels" in line
     assert "decode takes 1.9x the CPU time (by their size alone 1.9x)" in line
     assert line in document.says
+    (slower,) = document.slower
+    assert (slower.stage, slower.statistic, slower.stratum, slower.says) == ("decode", "pixels", None, line)
+    assert len(slower.points) == 6
+    assert all(abs((point.size or 0) / 2.0 - 1) < 0.2 for point in slower.points)
+    assert all(abs((point.seconds or 0) / 1.87 - 1) < 0.2 for point in slower.points)
+    page = render_drift(document)
+    assert page.index('id="chart-slower-0"') < page.index('id="chart-drift-0"')
+    assert page.count("pixels of an image") >= 2
+    assert "CPU time of decode" in page
