@@ -36,6 +36,16 @@ def test_the_answer_stands_first_and_is_text(documents: Any) -> None:
     assert 'id="incident"' not in render_report(documents.full_document())
 
 
+def test_what_was_noted_and_lost_is_told(documents: Any) -> None:
+    """As on the terminal: the last events, and how much of the recording was damaged."""
+    events = tuple(f"plan: number {number}" for number in range(7))
+    told = render_report(
+        documents.full_document(), incident=msgspec.structs.replace(_DOCUMENT, events=events, damaged_bytes=4_711)
+    )
+    assert [f"noted: plan: number {number}" in told for number in range(7)] == [False] * 2 + [True] * 5
+    assert "4,711 bytes of the recording were damaged" in told
+
+
 def test_without_a_time_before_the_page_is_made_too(documents: Any) -> None:
     """Nothing is compared then."""
     alone = msgspec.structs.replace(_DOCUMENT, baseline=None, changes=(), unchanged=())

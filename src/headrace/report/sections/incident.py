@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from headrace.base.units import format_duration, format_rate
-from headrace.report.markup import Html, bullets, note, table, tag
+from headrace.report.markup import Html, bullets, note, sentence, table, tag
 from headrace.report.section import Section
 from headrace.runs.formats.incident import IncidentChange, IncidentDocument, Stretch
+
+_MEASURES = ("jobs recorded", "rate", "mean latency", "p99", "failed")
+_MOST_EVENTS = 5
 
 
 def incident(document: IncidentDocument | None) -> Section | None:
@@ -16,16 +19,23 @@ def incident(document: IncidentDocument | None) -> Section | None:
         note(tag("b", document.says)),
         note(f"Written because: {document.trigger.kind}: {document.trigger.says}."),
     ]
+    # Measures below one another, and each change a card: nothing of it has to be scrolled for on a phone.
     stretches = [("then", document.incident)] + ([("before", document.baseline)] if document.baseline else [])
-    rows = [[name, *_figures(stretch)] for name, stretch in stretches]
-    parts.append(table(["", "jobs recorded", "rate", "mean latency", "p99", "failed"], rows))
+    columns = [_figures(stretch) for _, stretch in stretches]
+    rows = [[measure, *figures] for measure, *figures in zip(_MEASURES, *columns, strict=True)]
+    parts.append(table(["", *(name for name, _ in stretches)], rows))
     if document.changes:
-        head = ["what changed", "in words", "to do", "explains"]
-        parts.append(table(head, [_row(change) for change in document.changes], text_columns=3))
+        parts.append(tag("h3", "What changed, that which explains most first"))
+        parts.append(tag("div", *map(_card, document.changes), class_="answers"))
     if document.unchanged:
         parts.append(note(f"Compared, and as before: {', '.join(document.unchanged)}."))
-    if document.not_compared:
-        parts.append(bullets(f"not compared: {says}" for says in document.not_compared))
+    lines = [f"not compared: {says}" for says in document.not_compared]
+    noted = [says for says in document.events if document.trigger.says not in says]  # that stands above
+    lines += [f"noted: {says}" for says in noted[-_MOST_EVENTS:]]
+    if document.damaged_bytes:
+        lines.append(f"{document.damaged_bytes:,} bytes of the recording were damaged and are left out")
+    if lines:
+        parts.append(bullets(lines))
     return Section(anchor="incident", title="Why it was slow" if _got_worse(document) else "What happened", parts=parts)
 
 
@@ -47,6 +57,13 @@ def _figures(stretch: Stretch) -> list[str | None]:
     ]
 
 
-def _row(change: IncidentChange) -> list[str | None]:
+def _card(change: IncidentChange) -> Html:
     kind = f"{change.kind.value} in {change.stage}" if change.stage else change.kind.value
-    return [kind, change.says, change.to_do, f"{change.explains_share:.0%}" if change.explains_share else None]
+    share = f"explains {change.explains_share:.0%}" if change.explains_share else "seen, and explains nothing"
+    return tag(
+        "div",
+        tag("p", f"{kind}: {share}", class_="verdict"),
+        tag("p", sentence(change.says)),
+        tag("p", tag("b", "To do: "), change.to_do),
+        class_="finding open",
+    )
