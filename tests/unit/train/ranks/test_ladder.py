@@ -52,7 +52,7 @@ def _settings(script: Path, output: Path, **changes: object) -> LadderSettings:
 
 @pytest.mark.full
 def test_a_script_is_measured_on_one_and_two_ranks(script: Path, tmp_path: Path) -> None:
-    """Each training has the steps that were asked for, on each rank; losses add up; more are predicted; all is kept."""
+    """Each training has the steps that were asked for, on each rank; losses add up; more are predicted or said not to be."""
     said: list[str] = []
     document = Ladder(_settings(script, tmp_path / "scale"), said.append).measure()
     assert document.failures == ()
@@ -63,11 +63,14 @@ def test_a_script_is_measured_on_one_and_two_ranks(script: Path, tmp_path: Path)
     assert sum(two.parts.values()) == pytest.approx(two.step_seconds)
     assert two.parts[Part.TRANSFER] > 0
     assert two.samples_per_step == 16
-    assert two.predicted is not None
     assert document.link is not None
     assert document.link.bytes_per_second > 0
-    assert document.gradient_bytes == 4 * (16 * 64 + 64 + 64 + 1)
-    assert [one.ranks for one in document.predicted] == [2, 4, 8]
+    if two.predicted is None:  # on a busy machine steps may differ too much to be replayed
+        (said_so,) = (warning for warning in document.warnings if "predicted: " in warning)
+        assert not document.predicted, said_so
+    else:
+        assert document.gradient_bytes == 4 * (16 * 64 + 64 + 64 + 1)
+        assert [one.ranks for one in document.predicted] == [2, 4, 8]
     for name in ("ranks-1-1", "ranks-2-1"):
         run = read_run(tmp_path / "scale" / name)
         assert run.info.status == "finished"
