@@ -266,6 +266,18 @@ class TellsBacklog(Protocol):
 
 
 @runtime_checkable
+class TellsLoans(Protocol):
+    """A source that lends its jobs, and knows how long each loan still lasts."""
+
+    def least_remaining_seconds(self) -> float | None:
+        """Return after what time the first loan runs out unless it is extended; None: none is under way.
+
+        Thread-safe while the source is open.
+        """
+        ...
+
+
+@runtime_checkable
 class TakesNotes(Protocol):
     """A source that counts further events for the run's notes."""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.monitor.metrics.page import Page
     from headrace.pipeline.definition import Pipeline
     from headrace.pipeline.watching import Watch
+    from headrace.serve.queue_api import Watch as QueueWatch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,6 +78,17 @@ def open_beside_workers(args: argparse.Namespace) -> BesideWorkers | None:
         note_child_end=beside.note_child_end,
         close=beside.close,
     )
+
+
+def open_before_queue(args: argparse.Namespace) -> QueueWatch | None:
+    """Return what counts the requests of `headrace serve --queue`; None without `--metrics`."""
+    if not args.metrics:
+        return None
+    from headrace.monitor.metrics.before_queue import count_before_queue
+    from headrace.sources.addresses import hide_secrets
+
+    listening, name = _listen(args.metrics), hide_secrets(args.queue)
+    return lambda api, refused: count_before_queue(listening, name, api, refused)
 
 
 def _listen(address: str) -> socket.socket:

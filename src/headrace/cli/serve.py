@@ -47,6 +47,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.cli.canary_place import add_canary_argument, make_canary_place
 from headrace.cli.companions import add_companion_arguments, companion_options
 from headrace.cli.following_argument import add_follow_argument, make_following, read_followed
+from headrace.cli.metrics_options import open_before_queue
 from headrace.cli.pipeline_arguments import (
     PIPELINE_HELP,
     add_plan_arguments,
@@ -72,7 +73,7 @@ _LONGEST_TOKEN = 4_096
 #: Options that mean nothing beside `--queue`.
 _OF_A_PIPELINE = (
     "plan", "settings", "deadline", "grpc_port", "probe", "supervise", "follow", "canary", "ledger", "output", "profile",
-    "json",
+    "json", "otlp", "recorder", "incidents", "slo", "slo_failed", "drift", "review", "history",
 )  # fmt: skip
 
 
@@ -135,10 +136,6 @@ def run(args: argparse.Namespace) -> int:
     if args.profile and (args.output is None or args.supervise):
         raise SettingsError("--profile needs a run folder, -o RUN, and one process: leave --supervise out")
     _warn_of_strangers(args)
-    if args.queue is not None and (args.metrics or args.otlp):
-        raise SettingsError(
-            "--metrics and --otlp show what a pipeline does, and with --queue none runs here: leave them out"
-        )
     if args.queue is not None:
         return _serve_queue(args)
     args.settings += [f'serve.deadline_seconds="{args.deadline}"'] if args.deadline else []
@@ -276,7 +273,7 @@ def _serve_queue(args: argparse.Namespace) -> int:
             shown = option.replace("_", "-").replace("settings", "set")
             raise SettingsError(f"--{shown} is for a pipeline, and with --queue nothing is computed here: leave it out")
     max_requests = args.max_requests or ServePlan().max_requests
-    counts = serve_queue(args.queue, _settings(args, {}), max_requests, tell=_tell)
+    counts = serve_queue(args.queue, _settings(args, {}), max_requests, tell=_tell, watch=open_before_queue(args))
     stored = f"jobs stored: {counts.pop('stored', 0):,}"
     refused = {f"refused.{code}": number for code, number in counts.items()}
     write("\n".join([stored, *say_never_let_in([refused])]))

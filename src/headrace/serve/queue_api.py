@@ -8,6 +8,7 @@ answered so before it was sent is not sent any more.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import logging
@@ -17,12 +18,14 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import FrameType
 
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import BadMessage, QueueUnavailable, SourceError
 from headrace.base.protocols import Queue
 from headrace.base.records import Job
+from headrace.base.request_tally import RequestTally
 from headrace.pipeline.end_signals import end_signals
 from headrace.serve.http.request import Answer, Request, error_answer, json_answer
 from headrace.serve.http.routes import Routes
@@ -35,6 +38,11 @@ from headrace.sources.jobs import encode_job
 logger = logging.getLogger("headrace")
 
 _MOST_AT_ONCE = 100
+_STORED = "stored"
+#: In the place of a status: nobody waited for it.
+_GONE = 499
+#: Watches a service: called with what takes its requests, and what returns {code: requests that were refused so far}.
+Watch = Callable[["QueueApi", Callable[[], dict[str, int]]], AbstractContextManager[object]]
 #: How often an idle service asks the queue how it is.
 _LOOK_SECONDS = 5.0
 #: How long a client waits for its job to be stored, unless it says less, and how often it is seen who waited for too long.
@@ -53,6 +61,7 @@ class QueueApi:
 
     Attributes:
         counts: {why: how many requests were refused}, with `stored` for the others.
+        tally: How requests ended so far.
     """
 
     def __init__(
@@ -65,6 +74,7 @@ class QueueApi:
         clock: Clock | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
+        self.tally = RequestTally()
         self._clock = clock or SystemClock()
         self._call_later = call_later
         self._overdue: list[tuple[int, int, weakref.ref[Request]]] = []
@@ -90,14 +100,32 @@ class QueueApi:
         self._waiting.put(None)
         self._thread.join()
 
+    @property
+    def num_open(self) -> int:
+        """Jobs that wait to be stored."""
+        return self._waiting.qsize()
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """{code: how many requests were refused}."""
+        return {code: num for code, num in dict(self.counts).items() if code != _STORED}
+
     def post(self, request: Request) -> Answer | None:
         """Take a job."""
+        refused = self._let_in(request)
+        if refused is not None:
+            self.tally.note_refused(refused.status)
+        return refused
+
+    def _let_in(self, request: Request) -> Answer | None:
+        """Have a job stored; return why it is not."""
         if self._waiting.qsize() >= self._most_waiting:
             return self._refuse(429, "serve.busy", f"{self._most_waiting:,} jobs wait to be stored in the queue", 1)
         try:
             job = read_job(request, self._clock)
             body = _encode(job, self._clock)
         except BadMessage as error:
+            self.counts[error.code] += 1
             return refuse_message(error)
         self._watch_over(request, job.deadline_ns)
         self._waiting.put((request, job.id, body))
@@ -117,7 +145,7 @@ class QueueApi:
             request = heapq.heappop(self._overdue)[2]()
             if request is not None and not request.is_answered:
                 why = "the queue did not take the job in time; it may be stored all the same: send it again with the same id"
-                request.answer(self._refuse(503, "queue.slow", why, 5))
+                self._answer(request, self._refuse(503, "queue.slow", why, 5))
         if self._overdue:
             self._call_later(_TICK_SECONDS, self._answer_overdue)
 
@@ -168,7 +196,8 @@ class QueueApi:
                     self._store([one])
                 return
             self.counts["message.refused"] += 1
-            taken[0][0].answer(error_answer(422, "message.refused", f"the queue never takes this job: {error}"))
+            why = f"the queue never takes this job: {error}"
+            self._answer(taken[0][0], error_answer(422, "message.refused", why))
             return
         except Exception as error:  # whatever it is, those who wait must hear of it
             is_known = isinstance(error, QueueUnavailable | SourceError)
@@ -176,16 +205,28 @@ class QueueApi:
             why = str(error) if self._tells_failures else "the server's log says why"
             self._trouble = f"the queue took no job: {why}"
             for request, _, _ in taken:
-                request.answer(self._refuse(503, "queue.unavailable", self._trouble, 5))
+                self._answer(request, self._refuse(503, "queue.unavailable", self._trouble, 5))
             return
         self._trouble = ""
-        self.counts["stored"] += len(taken)
+        self.counts[_STORED] += len(taken)
         for request, job_id, _ in taken:
-            request.answer(json_answer(202, {"id": job_id, "state": "queued"}))
+            self._answer(request, json_answer(202, {"id": job_id, "state": "queued"}))
+
+    def _answer(self, request: Request, answer: Answer) -> None:
+        """Answer a request whose job was let in, once, and count how it ended."""
+        is_gone = request.is_gone
+        if request.answer(answer):
+            seconds = (self._clock.now_ns() - request.received_ns) / 1e9
+            self.tally.note_end(_GONE if is_gone else answer.status, seconds)
 
 
 def serve_queue(
-    address: str, settings: ServeSettings, max_requests: int, *, tell: Callable[[str], object]
+    address: str,
+    settings: ServeSettings,
+    max_requests: int,
+    *,
+    tell: Callable[[str], object],
+    watch: Watch | None = None,
 ) -> dict[str, int]:
     """Take jobs over HTTP and put them into a queue, until SIGTERM or Ctrl-C.
 
@@ -197,6 +238,7 @@ def serve_queue(
         settings: Where to listen.
         max_requests: Requests whose jobs are not stored yet, at most.
         tell: Called with the address that is listened on.
+        watch: Lives beside it.
 
     Raises:
         SettingsError: If one of the addresses cannot be used.
@@ -211,7 +253,12 @@ def serve_queue(
 
     before = {number: signal.signal(number, end) for number in end_signals()}
     try:
-        with QueueApi(queue, max_requests, front.call_later, tells_failures=tells_failures(settings)) as api:
+        api = QueueApi(queue, max_requests, front.call_later, tells_failures=tells_failures(settings))
+
+        def refused() -> dict[str, int]:
+            return {**count_refusals(front.counts), **api.refused}
+
+        with watch(api, refused) if watch else contextlib.nullcontext(), api:
             api.add_to(routes)
             add_openapi(routes, (), has_token=settings.token is not None)
             front.start()

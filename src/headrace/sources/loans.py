@@ -248,6 +248,11 @@ class LoanBook:
         """Return the counts as they are now."""
         return replace(self.counts)
 
+    def least_remaining_seconds(self) -> float | None:
+        """Return after what time the first loan runs out unless it is extended; None while nothing is on loan."""
+        lent_at = min((loan.lent_at for loan in list(self._loans.values())), default=None)
+        return None if lent_at is None else max(0.0, lent_at + self._policy.timeout_seconds - self._now())
+
     def lend(self, message: Message) -> Loan | None:
         """Enter a message just received; return None if it needs no job."""
         now = self._now()

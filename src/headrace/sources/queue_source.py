@@ -199,6 +199,10 @@ class QueueSource(Source):
         """Return the counts so far."""
         return self._require_open().book.statistics()
 
+    def least_remaining_seconds(self) -> float | None:
+        """Return after what time the first job on loan may go to another worker unless its loan is extended; None: none is."""
+        return self._require_open().book.least_remaining_seconds()
+
     def backlog(self) -> QueueStatistics:
         """Return the state of the queue now; thread-safe. Calls the service, so it may take time.
 

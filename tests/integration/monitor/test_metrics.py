@@ -197,6 +197,25 @@ def test_a_service() -> None:
     assert "headrace_source_jobs" in series_of(scrape)
 
 
+def test_what_takes_jobs_for_a_queue() -> None:
+    """Requests by status, refusals by code, their latency and the process; nothing that its rules would take for a stall."""
+    with running("serve", "--queue", "sqlite:///jobs.db", "--port", "0") as command:
+        url = command.wait_for(lambda: found[0] if (found := command.find(r"listening on (http://[^;]+)")) else None)
+        for _ in range(3):
+            with urllib.request.urlopen(f"{url}/v1/jobs", b"one", timeout=30) as answer:
+                assert answer.status == 202
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            urllib.request.urlopen(f"{url}/v1/jobs?wait=2s", b"one", timeout=30)
+        command.wait_for(lambda: (command.value("headrace_requests_total", status="400") or 0) >= 1 or None)
+        scrape = command.scrape()
+    assert scrape["headrace_requests_total", (("status", "202"),)] == 3
+    assert scrape["headrace_requests_refused_total", (("code", "message.parameter"),)] == 1
+    assert scrape["headrace_request_latency_seconds_count", ()] == 3
+    assert {("headrace_workers", ()), ("headrace_workers_alive", ())} <= scrape.keys()
+    assert {"headrace_run_info", "headrace_process_cpu_seconds_total", "headrace_requests_waiting"} <= series_of(scrape)
+    assert "headrace_source_jobs" not in series_of(scrape)
+
+
 def test_a_service_whose_workers_are_renewed() -> None:
     """SIGHUP restarts the workers: counters go on, and the new one counts as begun."""
     Path("service.py").write_text(SERVICE)

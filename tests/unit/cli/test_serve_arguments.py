@@ -14,6 +14,8 @@ from headrace.cli import main
     [
         ["--plan", "plan.toml"], ["--set", "process.batch=2"], ["--deadline", "1s"], ["--grpc-port", "1"], ["--probe", "a"],
         ["--supervise", "2"], ["--canary", "c"], ["--follow"], ["--ledger", "l"], ["-o", "run"], ["--json"],
+        ["--otlp"], ["--recorder", "4MB"], ["--incidents", "i"], ["--slo", "p99=1s"], ["--slo-failed", "1%"], ["--drift", "d"],
+        ["--review", "r"], ["--history", "h.jsonl"],
     ],
     ids=lambda given: given[0],
 )  # fmt: skip

@@ -111,6 +111,8 @@ def test_a_job_that_the_queue_never_takes_fails_alone() -> None:
         queue.may_take.release(10)
         assert [one.wait().status for one in jobs] == [202, 422, 202]
     assert code_of(jobs[1].answers[0]) == (422, "message.refused")
+    assert front.api.tally.statuses() == {202: 3, 422: 1}
+    assert front.api.refused == {"message.refused": 1}
     assert queue.statistics().visible == 3
 
 
@@ -137,3 +139,4 @@ def test_what_a_queue_cannot_do_is_refused(query: str) -> None:
     answer = front.routes.answer(asker.request("POST", f"/v1/jobs?{query}", b"x"))
     assert answer is not None
     assert code_of(answer) == (400, "message.parameter")
+    assert (front.api.tally.statuses(), front.api.refused) == ({400: 1}, {"message.parameter": 1})

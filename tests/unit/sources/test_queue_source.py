@@ -309,6 +309,28 @@ def test_loans_are_extended() -> None:
     assert {letter.id for letter in bench.letters()} == set()
 
 
+def test_the_loan_that_runs_out_first_is_known() -> None:
+    """What is left of it, before and after it was extended, and while the service cannot be asked to; nothing without loans."""
+    bench = Bench()
+    bench.send(2)
+    assert bench.source.least_remaining_seconds() is None
+    jobs = bench.take(1)
+    bench.clock.advance(10.0)
+    jobs += bench.take(1)
+    assert bench.source.least_remaining_seconds() == 20.0
+    bench.clock.advance(5.0)
+    bench.source.tend()
+    assert bench.source.least_remaining_seconds() == 25.0
+    bench.faulty.refuses.add("extend")
+    bench.clock.advance(24.0)
+    bench.source.tend()
+    assert bench.source.least_remaining_seconds() == 1.0
+    for job in jobs:
+        job.settle(DELIVERED)
+    bench.tend()
+    assert bench.source.least_remaining_seconds() is None
+
+
 def test_extensions_share_calls() -> None:
     """Loans that began at nearly the same time are extended in one call."""
     bench = Bench()

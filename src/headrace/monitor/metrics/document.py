@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from headrace.monitor.metrics.table import GROUPS, Kind, Label, Series
+from headrace.monitor.metrics.table import GROUPS, Kind, Label, Merge, Series
+
+_MERGED = {Merge.SUM: "summed", Merge.MAX: "the largest", Merge.MIN: "the smallest"}
 
 _HEAD = """# Metrics
 
@@ -40,7 +42,7 @@ def _section(series: Series) -> str:
     if series.buckets:
         lines.append(f"- Buckets: {', '.join(f'{bound:g}' for bound in series.buckets)}.")
     if series.kind is Kind.GAUGE:
-        lines.append(f"- Workers: {'summed' if series.merge == 'sum' else 'the largest'}.")
+        lines.append(f"- Workers: {_MERGED[series.merge]}.")
     lines.append(f"- For {series.use}." if series.use == "debugging" else f"- For the {series.use}.")
     return "\n".join([*lines, ""])
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.monitor.metrics.counts import LabelLimits
@@ -23,6 +24,7 @@ class Histogram:
     """{bucket: the latest job that it counted}."""
 
 
+_MERGED: dict[Merge, Callable[[float, float], float]] = {Merge.SUM: operator.add, Merge.MAX: max, Merge.MIN: min}
 #: {labels: value} of one series.
 Values = dict[tuple[str, ...], float | Histogram]
 
@@ -60,7 +62,7 @@ def _merge_number(values: Values, labels: tuple[str, ...], number: float, series
         return
     before = values.get(labels)
     if isinstance(before, float):
-        number = before + number if series.merge is Merge.SUM else max(before, number)
+        number = _MERGED[series.merge](before, number)
     values[labels] = number
 
 

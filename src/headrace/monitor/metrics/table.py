@@ -39,6 +39,8 @@ class Merge(StrEnum):
     SUM = "sum"
     MAX = "max"
     """Each worker sees the same, or the largest is what matters."""
+    MIN = "min"
+    """The smallest is what matters."""
 
 
 class Given(StrEnum):
@@ -257,6 +259,12 @@ _SOURCE = (
         use="rule: LeaseLost; panel: leases",
     ),
     Series(
+        name="headrace_lease_remaining_seconds", kind=Kind.GAUGE, unit="seconds", merge=Merge.MIN, given=Given.QUEUE,
+        meaning="Time until the first loan of a message runs out unless it is extended, which is done when half of it is used: "
+        "much less than half of the visibility timeout means that extending is late. Absent while nothing is on loan.",
+        use="panel: leases",
+    ),
+    Series(
         name="headrace_brake_on", kind=Kind.GAUGE, merge=Merge.MAX,
         meaning="1 while nothing succeeds and the run receives only a few jobs to try; else 0.", use="rule: BrakeOn",
     ),
@@ -300,7 +308,10 @@ _SERVE = (
 _MODELS = (
     Series(
         name="headrace_run_info", kind=Kind.GAUGE, merge=Merge.MAX,
-        labels=(Label("pipeline", bound="the pipeline's name"), Label("version", bound="headrace's version")),
+        labels=(
+            Label("pipeline", bound="the pipeline's name; of `serve --queue` the queue's"),
+            Label("version", bound="headrace's version"),
+        ),
         meaning="Always 1: which pipeline runs, in which headrace.", use="rule: MetricsAbsent; panel: what runs",
     ),
     Series(

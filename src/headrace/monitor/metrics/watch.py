@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import resource
 import threading
 import time
 from collections import deque
@@ -22,11 +20,13 @@ from typing import Any
 
 from headrace import __version__
 from headrace.base.errors import HeadraceError
-from headrace.base.protocols import TellsBacklog
+from headrace.base.protocols import TellsBacklog, TellsLoans
 from headrace.base.records import BatchFormed
 from headrace.base.request_tally import TalliesRequests
 from headrace.monitor.metrics.counts import Counts
 from headrace.monitor.metrics.jobs import JobCounts
+from headrace.monitor.metrics.process import look_at_process
+from headrace.monitor.metrics.requests import RequestCounts, count_refused
 from headrace.monitor.metrics.table import CANARY_STATES, SERIES, Given, Kind
 from headrace.monitor.published import forget_published, published
 from headrace.pipeline.run_state import RunState
@@ -42,7 +42,6 @@ _ASK_SECONDS, _ASK_SHARE = 10.0, 0.02
 _WINDOW_LOOKS, _PROCESS_LOOKS = 10, 5
 #: How long the end of the run waits for the last look.
 _LEAVE_SECONDS = 5.0
-_PAGE_BYTES = resource.getpagesize()
 _DIGEST_DIGITS = 12
 #: What notes of refused requests begin with, and {counter of ours: notes of the run that it adds up}.
 _REFUSED = "refused."
@@ -88,7 +87,7 @@ class Looker:
         self._is_open = False
         self._window: deque[tuple[float, int, dict[str, float]]] = deque(maxlen=_WINDOW_LOOKS + 1)
         self._plan_id = ""
-        self._answers: deque[int] = deque(maxlen=100_000)
+        self._requests: RequestCounts | None = None
         self._canary: object = None
 
     def __enter__(self) -> Looker:
@@ -97,7 +96,7 @@ class Looker:
         self._begin_at_zero({Given.ALWAYS})
         self._run.summary.tell(self)
         if isinstance(self._source, TalliesRequests):
-            self._source.tally.on_end = self._take_answer
+            self._requests = RequestCounts(self._counts, self._source)
         bodies: list[Callable[[], None]] = [self._look_on]
         bodies += [self._ask_on] if isinstance(self._source, TellsBacklog) else []
         for body in bodies:
@@ -162,9 +161,6 @@ class Looker:
     def take_ended(self, ended: Sequence[Ended], latencies: Sequence[int | None]) -> None:
         """Count how deliveries ended."""
         self._try(self._jobs.take_ended, ended, latencies)
-
-    def _take_answer(self, seconds: float) -> None:
-        self._answers.append(round(seconds * 1e9))
 
     # --- once
 
@@ -235,11 +231,13 @@ class Looker:
         for (name, labels), notes in _NOTES.items():
             if total := sum(state.notes.get(note, 0) for note in notes):
                 counts.follow(name, float(total), labels)
-        for note, num in state.notes.items():
-            if note.startswith(_REFUSED):
-                counts.follow("headrace_requests_refused_total", float(num), (note.removeprefix(_REFUSED),))
+        refused = {note: num for note, num in state.notes.items() if note.startswith(_REFUSED)}
+        count_refused(counts, {note.removeprefix(_REFUSED): num for note, num in refused.items()})
         if self._run.counters.lost:
             counts.follow("headrace_leases_total", float(self._run.counters.lost), ("lost",))
+        if state.is_open and isinstance(self._source, TellsLoans):
+            remaining = self._source.least_remaining_seconds()
+            counts.set("headrace_lease_remaining_seconds", float("nan") if remaining is None else remaining)
         if state.open_breakers:
             self._look_at_breakers(state)
         self._look_at_models(state.plan_id, state.variants)
@@ -267,14 +265,8 @@ class Looker:
                 self._counts.set("headrace_model_info", 1.0, labels)
 
     def _look_at_requests(self) -> None:
-        source = self._source
-        if not isinstance(source, TalliesRequests):
-            return
-        for status, num in source.tally.statuses().items():
-            self._counts.follow("headrace_requests_total", float(num), (str(status),))
-        self._counts.set("headrace_requests_waiting", float(source.num_open))
-        took = [self._answers.popleft() for _ in range(len(self._answers))]
-        self._counts.observe_many("headrace_request_latency_seconds", took)
+        if self._requests is not None:
+            self._requests.look()
 
     def _look_at_canary(self) -> None:
         arms = self._run.arms
@@ -302,11 +294,7 @@ class Looker:
                 self._counts.set(name, value, labels)
 
     def _look_at_process(self) -> None:
-        counts = self._counts
-        counts.follow("headrace_process_cpu_seconds_total", time.process_time(), self._worker)
-        resident = int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
-        counts.set("headrace_process_resident_memory_bytes", float(resident), self._worker)
-        counts.set("headrace_process_open_fds", float(len(os.listdir("/proc/self/fd"))), self._worker)
+        look_at_process(self._counts, self._worker)
 
     # --- now and then
 

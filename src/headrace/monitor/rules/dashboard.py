@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.monitor.metrics.table import SERIES, Kind, Merge, Series
+from headrace.monitor.metrics.table import SERIES, Kind, Series
 
 UID = "headrace-overview"
 FILE = "dashboard.json"
@@ -129,8 +129,7 @@ def _asks(series: Series) -> list[Ask]:
     if series.kind is Kind.HISTOGRAM:
         buckets = _rate(f"{series.name}_bucket", f"{by}, le")
         return [Ask(f"histogram_quantile({share}, {buckets})", f"{legend} p{share * 100:.0f}") for share in (0.5, 0.99)]
-    how = "sum" if series.merge is Merge.SUM else "max"
-    return [Ask(f"{how} by ({by}) ({series.name}{_SELECT})", legend)]
+    return [Ask(f"{series.merge} by ({by}) ({series.name}{_SELECT})", legend)]
 
 
 def _panel(title: str, asks: list[Ask], series: Series | None, place: dict[str, int]) -> dict[str, Any]:

@@ -16,9 +16,10 @@ from headrace.monitor.metrics.table import OTHER, SERIES, Kind
 from headrace.monitor.published import count, forget_published, publish, published, tell_counts
 
 JOBS, FAILURES, LATENCY = "headrace_jobs_total", "headrace_job_failures_total", "headrace_job_latency_seconds"
-DEPTH, AGE, DROPPED = (
+DEPTH, AGE, REMAINING, DROPPED = (
     "headrace_stage_queue_depth",
     "headrace_source_oldest_age_seconds",
+    "headrace_lease_remaining_seconds",
     "headrace_metrics_dropped_total",
 )
 
@@ -55,7 +56,7 @@ def test_a_counter_goes_on_in_the_next_process(page: Page) -> None:
 
 
 def test_pages_are_added_up_and_gauges_merged(page: Page) -> None:
-    """Sums where workers share the work, the largest where each sees the same."""
+    """Sums where workers share the work, the largest where each sees the same, the smallest where that is what matters."""
     other = Page()
     other.begin()
     for each, number in ((page, 2.0), (other, 3.0)):
@@ -63,11 +64,13 @@ def test_pages_are_added_up_and_gauges_merged(page: Page) -> None:
         counts.add(JOBS, ("", "delivered"), number)
         counts.set(DEPTH, number, ("fetch",))
         counts.set(AGE, number)
+        counts.set(REMAINING, number)
         counts.observe(LATENCY, number, ("",))
     found = Gatherer([page, other]).gather()
     assert found[JOBS] == {("", "delivered"): 5.0}
     assert found[DEPTH] == {("fetch",): 5.0}
     assert found[AGE] == {(): 3.0}
+    assert found[REMAINING] == {(): 2.0}
     latency = found[LATENCY][("",)]
     assert isinstance(latency, Histogram)
     assert (sum(latency.counts), latency.total) == (2.0, 5.0)
