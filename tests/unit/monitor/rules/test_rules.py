@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from headrace.base.errors import SettingsError
+from headrace.cli import make_parser
 from headrace.monitor.metrics.table import SERIES, Series, sample_names
 from headrace.monitor.rules.alert import Alert
 from headrace.monitor.rules.alerts import list_alerts
@@ -59,6 +61,19 @@ def test_an_alert_has_a_runbook(alert: Alert) -> None:
     silenced = re.search(r'alertname=~"([^"]+)"', text)
     assert silenced
     assert re.fullmatch(silenced[1], f"Headrace{alert.name}")
+
+
+@pytest.mark.parametrize("page", sorted(RUNBOOKS.glob("*.md")), ids=lambda page: page.stem)
+def test_commands_of_a_runbook_can_be_typed(page: Path) -> None:
+    """Those with arguments, and the first one: nobody wants to look up options at night."""
+    text = page.read_text(encoding="utf-8")
+    spans = [span for span in re.findall(r"`headrace ([^`]+)`", text) if not re.fullmatch(r"[a-z ]+", span)]
+    for command in (*re.findall(r"^    headrace (.+)$", text, re.MULTILINE), *spans):
+        argv = [{"N": "2", "TIME": "2026-11-23"}.get(word, word) for word in shlex.split(command)]
+        try:
+            make_parser(argv).parse_args(argv)
+        except SystemExit:
+            pytest.fail(f"{page.name}: headrace {command}")
 
 
 def test_each_runbook_is_of_an_alert() -> None:
