@@ -104,7 +104,7 @@ def test_images_are_dropped_and_their_answers_seen(browser: Chromium, service: S
         browser.screenshot(pictures / f"serve-page-{width}.png")
 
 
-def test_what_goes_wrong_is_told(browser: Chromium, service: Service, tmp_path: Path) -> None:
+def test_what_goes_wrong_is_told(browser: Chromium, service: Service, tmp_path: Path, pictures: Path) -> None:
     """What is no image is refused with its code and reason, and a service that has gone is named."""
     broken = tmp_path / "no image <b>.jpg"
     broken.write_bytes(b"no image")
@@ -114,6 +114,12 @@ def test_what_goes_wrong_is_told(browser: Chromium, service: Service, tmp_path: 
     assert (answer["state"], answer["name"]) == ("failed", "no image <b>.jpg")
     assert "422" in answer["said"]
     assert "decode." in answer["said"]
+    for width in (390, 1280):  # the reason is read without moving it
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        assert (
+            browser.evaluate("(one => one.scrollWidth - one.clientWidth)(document.querySelector('section pre'))") == 0
+        )
+        browser.screenshot(pictures / f"serve-page-failed-{width}.png")
     service.end()
     drop(browser, [PHOTOGRAPHS[0].path])
     assert "no answer" in browser.evaluate(ANSWERS % 2)[0]["said"]
