@@ -23,7 +23,7 @@ def render_loop(document: LoopDocument, says: str) -> str:
         "header",
         tag("p", "headrace \u00b7 loop ", tag("b", document.folder), class_="kicker"),
         tag("h1", _headline(document)),
-        tag("p", sentence(says)),
+        tag("p", says),
     )
     sections = [_steps(document), _changed(document)]
     footer = f"Made by headrace {headrace_version()}. A dash ({DASH}) means not measured, never zero."
@@ -44,7 +44,8 @@ def _steps(document: LoopDocument) -> Section | None:
     if not document.steps:
         return None
     head = ["", "step", "began", "took", "outcome", "what it found", "by hand"]
-    shown = table(head, map(_row, document.steps), text_columns=7, caption="Steps, in order")
+    rows = table(head, map(_row, document.steps), text_columns=7, caption="Steps, in order")
+    shown = tag("div", rows, class_="stacked")
     told = note("Each step can be repeated, or gone on from, with its command.")
     return Section(anchor="steps", title="Steps", parts=[told, shown])
 

@@ -10,6 +10,7 @@ from typing import Literal
 from headrace.base.formatting import pluralize
 from headrace.base.units import format_time
 from headrace.monitor.board.links import Links
+from headrace.monitor.board.reading import name_for_people
 from headrace.monitor.board.records import Advice, Record, RunRow
 from headrace.report.markup import Html, fold, join, sentence, tag
 
@@ -153,7 +154,7 @@ def _what_was_decided(records: Sequence[Record], now: float, links: Links) -> An
         for decision in ledger.decisions:
             if decision.created_unix_seconds > now - WEEK_SECONDS:
                 act = "was accepted" if decision.action == "accept" else "was rolled back"
-                said = f": {decision.plan} {act} by {decision.who}: {decision.why}"
+                said = f": {name_for_people(Path(decision.plan))} {act} by {decision.who}: {decision.why}"
                 lines.append(join([links.to(record, f"d{decision.number}"), said]))
         tried = [one for one in ledger.attempts if one.created_unix_seconds > now - WEEK_SECONDS]
         if tried:
@@ -207,9 +208,7 @@ def _show_advice(pipeline: str, record: Record, told: Advice, links: Links) -> H
 
 def _ask_for(record: Record, links: Links) -> Html:
     says = record.facts.get("says", "")
-    return join(
-        [tag("b", links.to(record, record.name)), f": {sentence(says)} " if says else ": ", tag("code", record.command)]
-    )
+    return join([tag("b", links.to(record, record.name)), f": {says}. " if says else ": ", tag("code", record.command)])
 
 
 def _by_pipeline(records: Sequence[Record]) -> dict[str, list[tuple[Record, RunRow]]]:

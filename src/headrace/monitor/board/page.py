@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from headrace.base.formatting import pluralize
@@ -11,6 +12,7 @@ from headrace.base.units import format_time
 from headrace.monitor.board.answers import Answer, answer_all, runs_of
 from headrace.monitor.board.finding import Found
 from headrace.monitor.board.links import Links
+from headrace.monitor.board.reading import name_for_people
 from headrace.monitor.board.records import Advice, Record, RunRow
 from headrace.report.charts import PALETTE, Chart, axis, plot, vertical_marks
 from headrace.report.frame import make_page
@@ -142,7 +144,7 @@ def _charts(records: Sequence[Record]) -> list[Chart]:
         marks += [(one.created_unix_seconds, f"d{one.number}") for one in decisions]
     time_axis = _TimeAxis(newest, unit, length, [((at - newest) / length, label) for at, label in marks])
     charts = [_over_time("throughput", "Throughput", "items/s", runs, time_axis, lambda run: run.throughput)]
-    if any(run.latency_p99 is not None for _, run in runs):  # short runs have too few jobs
+    if len({run.began for _, run in runs if run.latency_p99 is not None}) > 1:  # short runs have too few jobs
         charts.append(_over_time("latency", "Latency, p99", "seconds", runs, time_axis, lambda run: run.latency_p99))
     return charts
 
@@ -243,7 +245,14 @@ def _ledgers(records: Sequence[Record], links: Links) -> Section | None:
         if record.ledger is None:
             continue
         decided = [
-            [f"d{one.number}", moment(one.created_unix_seconds), one.action, one.plan, one.who, one.why]
+            [
+                f"d{one.number}",
+                moment(one.created_unix_seconds),
+                one.action,
+                name_for_people(Path(one.plan)),
+                one.who,
+                one.why,
+            ]
             for one in record.ledger.decisions
         ]
         tried = [
@@ -264,7 +273,7 @@ def _ledgers(records: Sequence[Record], links: Links) -> Section | None:
             )
         if tried:
             parts.append(
-                _folded(["attempt", "when", "technique", "verdict", "says", "speed"], tried, "Attempts", text_columns=5)
+                _folded(["attempt", "when", "technique", "verdict", "says", "speed"], tried, "Attempts", text_columns=6)
             )
         if not decided and not tried:
             held = pluralize(len(record.ledger.predictions), "prediction")
@@ -280,7 +289,8 @@ def _others(records: Sequence[Record], links: Links) -> Section | None:
         listed = "; ".join(f"{what}: {value}" for what, value in record.facts.items())
         facts = record.facts.get("says", listed)  # a sentence, where there is one
         typed = tag("code", record.command) if record.command else None
-        says = join([sentence(facts or _HINTS.get(record.kind, "")), " " if typed else None, typed])
+        told = facts or _HINTS.get(record.kind, "")
+        says = join([told, "" if told.endswith(".") else ".", " " if typed else None, typed])
         rows.append([record.kind, links.to(record, record.name), moment(record.at), says])
     if not rows:
         return None
@@ -326,7 +336,9 @@ def _words() -> Section:
 def _folded(head: Sequence[str], rows: Sequence[Sequence[str | None]], caption: str, *, text_columns: int) -> Html:
     """Return a table whose later rows open on a click."""
     first = table(head, rows[:_MOST_ROWS], text_columns=text_columns, caption=caption)
+    # What is text alone is read, not compared: on a phone its cells stand below one another.
+    kind = "stacked" if text_columns == len(head) else None
     if len(rows) <= _MOST_ROWS:
-        return first
+        return tag("div", first, class_=kind)
     rest = table(head, rows[_MOST_ROWS:], text_columns=text_columns, caption=f"{caption}, continued")
-    return join([first, fold(f"{len(rows) - _MOST_ROWS:,} more", rest)])
+    return tag("div", first, fold(f"{len(rows) - _MOST_ROWS:,} more", rest), class_=kind)

@@ -126,7 +126,7 @@ def read_review(path: Path, name: str) -> Record:
         sum(cell.num_answers for one in samples for cell in one.cells),
     )
     said = f"{kept:,} of {pluralize(answers, 'answer')} are kept with their pictures"
-    command = f"headrace review {quote_arg(_name_for_people(path))}"
+    command = f"headrace review {quote_arg(name_for_people(path))}"
     if not any((path / "rounds").glob("*.json")):  # a first round is begun by whoever reviews
         ask = command if kept else ""
         return Record(
@@ -143,7 +143,7 @@ def read_review(path: Path, name: str) -> Record:
     )  # fmt: skip
 
 
-def _name_for_people(path: Path) -> str:
+def name_for_people(path: Path) -> str:
     """Return a path as it is typed where the board was started."""
     near = os.path.relpath(path)
     return str(path) if near.startswith("..") else near
@@ -168,10 +168,11 @@ def read_history(path: Path, name: str) -> Record:
         document = make_document(history)
     slower = [one for one in document.baselines if any(stage.verdict == "slower" for stage in one.stages)]
     alarms = tuple(f"{one.pipeline}: {one.says}" for one in slower)
-    facts = {
-        "lines": f"{len(document.lines):,}",
-        "slower than their baseline": f"{len(slower)} of {len(document.baselines)}",
-    }
+    held = f"{pluralize(len(document.lines), 'line')} of runs and incidents, of {pluralize(len(document.baselines), 'Plan')}"
+    found = (
+        f"stages of {len(slower)} are slower than they were" if slower else "no stage is known to be slower than it was"
+    )
+    facts = {"says": f"{held}; {found}"}
     at = document.lines[0].began_unix_seconds if document.lines else path.stat().st_mtime
     return Record(kind="history", path=path, name=name, at=at, alarms=alarms, facts=facts)
 

@@ -20,7 +20,7 @@ from headrace.ledger.ledger import Ledger
 from headrace.monitor.board import finding
 from headrace.monitor.board.advising import make_advice
 from headrace.monitor.board.answers import answer_all
-from headrace.monitor.board.finding import MOST_DEPTH, Finder
+from headrace.monitor.board.finding import MOST_DEPTH, Finder, Found
 from headrace.monitor.board.links import Links
 from headrace.monitor.board.page import render_board
 from headrace.monitor.board.reading import describe_loop
@@ -311,6 +311,22 @@ def test_what_a_ledger_is_given_shows_while_its_writer_is_at_work(tmp_path: Path
     assert before.ledger is not None
     assert after.ledger is not None
     assert [len(one.ledger.decisions) for one in (before, after) if one.ledger] == [0, 1]
+
+
+def test_names_stay_as_they_are_and_paths_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipeline's name gets no large letter; a Plan below the folder where the board began is named from there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    with Ledger.open(tmp_path / "runs" / "ledger.sqlite") as ledger:
+        (tmp_path / "runs" / "plan.toml").write_text("")
+        ledger.attempts.accept(tmp_path / "runs" / "plan.toml", "[run]\n", why="faster")
+    (loop,) = [Record(kind="loop", path=tmp_path, name="loop", at=1.0, facts={"says": "slow.py:pipeline, asked for"})]
+    found = Finder([tmp_path]).look()
+    page = render_board("team", Found([*found.records, loop], []), {}, time.time())
+    assert ">slow.py:pipeline, asked for." in page
+    assert ": runs/plan.toml was accepted by" in page
+    assert str(tmp_path) not in page
+    assert page.count('<div class="stacked">') == 2
 
 
 # --- advice
