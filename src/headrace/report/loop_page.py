@@ -55,8 +55,8 @@ def _row(step: LoopStep) -> list[str | None]:
     measured = join([rate(step.throughput), ". "]) if step.throughput else None
     found = join([ratio, measured, *(part for line in step.says for part in (sentence(line), " "))])
     return [
-        str(step.number), step.kind, moment(step.began_unix_seconds), format_duration(step.seconds), step.outcome, found,
-        tag("code", step.command),
+        str(step.number), step.kind, moment(step.began_unix_seconds), tag("time", format_duration(step.seconds)),
+        step.outcome, found, tag("code", step.command),
     ]  # fmt: skip
 
 

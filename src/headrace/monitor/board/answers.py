@@ -13,6 +13,7 @@ from headrace.monitor.board.links import Links
 from headrace.monitor.board.reading import name_for_people
 from headrace.monitor.board.records import Advice, Record, RunRow
 from headrace.report.markup import Html, fold, join, sentence, tag
+from headrace.runs.formats.incident import IncidentDocument
 
 WEEK_SECONDS = 7 * 86_400.0
 #: A change of the throughput below this is none: runs of one Plan differ by as much.
@@ -127,7 +128,7 @@ def _compute_rate(team: Sequence[RunRow]) -> float | None:
 def _what_broke(records: Sequence[Record], now: float, links: Links) -> Answer:
     recent = [record for record in records if record.at > now - WEEK_SECONDS]
     lines = [
-        join([links.to(record, record.incident.pipeline), f": {record.incident.says}"])
+        join([links.to(record, record.incident.pipeline), f": {_describe_incident(record.incident)}"])
         for record in recent
         if record.incident is not None and record.incident.trigger.kind not in _ASKED_FOR
     ]
@@ -142,6 +143,11 @@ def _what_broke(records: Sequence[Record], now: float, links: Links) -> Answer:
     lines += [_text(f"{record.name} cannot be read: {record.trouble}") for record in recent if record.trouble]
     more = [_text(f"and {len(lines) - _MOST} more below")] if len(lines) > _MOST else []
     return Answer("What broke this week?", "bad" if lines else "good", lines[:_MOST] + more or [_text("Nothing.")])
+
+
+def _describe_incident(incident: IncidentDocument) -> str:
+    """Return what happened; where nothing was found beside it, what was noticed first."""
+    return incident.says if incident.changes else f"{sentence(incident.trigger.says)} {incident.says}"
 
 
 _END = {"failed": "ended with an error", "killed": "was killed: it says that it runs, and its process is gone"}
@@ -186,6 +192,8 @@ def _what_next(records: Sequence[Record], advice: Mapping[str, Advice | None], l
             lines.append(_show_advice(pipeline, *found, links))
     # People are waited for: a diagnosis can wait.
     waiting = [_ask_for(record, links) for record in records if record.command]
+    if links.is_served and not advice and runs_of(records):
+        lines = [_text("The newest run of each pipeline is being looked at; what to do appears here.")]
     none = "Profile a pipeline (headrace profile jobs.py:pipeline), and the diagnosis says here what to do."
     return Answer("What should be done next?", "calm", [*waiting[:_MOST], *lines[:_MOST]] or [_text(none)])
 

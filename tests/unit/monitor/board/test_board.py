@@ -181,7 +181,9 @@ def test_only_what_changed_is_read_again(runs: Path) -> None:
     change_info(runs / "first", pipeline="jobs:pipeline")
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("slo", "It was slow."), ("asked", "Nothing."), ("signal", "Nothing.")])
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("slo", ": Said. It was slow."), ("asked", "Nothing."), ("signal", "Nothing.")]
+)
 def test_an_incident_that_somebody_asked_for_broke_nothing(kind: Any, expected: str, tmp_path: Path) -> None:
     """A snapshot may be taken at any time."""
     stretch = Stretch(
@@ -327,6 +329,12 @@ def test_names_stay_as_they_are_and_paths_are_short(tmp_path: Path, monkeypatch:
     assert ": runs/plan.toml was accepted by" in page
     assert str(tmp_path) not in page
     assert page.count('<div class="stacked">') == 2
+
+
+def test_what_is_being_looked_at_is_said(runs: Path) -> None:
+    """A diagnosis takes seconds, and each pipeline has its turn."""
+    records = list(Finder([runs]).look().records)
+    assert "is being looked at; what to do appears here" in texts(records)["What should"]
 
 
 # --- advice
