@@ -27,8 +27,9 @@ FEWEST_WINDOWS = 12
 #: Fewest spans of a stage in a window that count; a mean of fewer says little.
 FEWEST_ROWS = 30
 #: By how much runs differ as a whole (memory layout, place of threads): the standard deviation that is supposed before there
-#: are many; it weighs as much as what so many runs tell.
-_RUNS_DIFFER, _RUNS_SUPPOSED = 0.01, 4
+#: are many; it weighs as much as what so many runs tell. Of stages among one another, and of all of them beside the yardstick,
+#: where what the whole run has in common does not drop out, and the yardstick has the same.
+_RUNS_DIFFER, _RUNS_DIFFER_FROM_YARDSTICK, _RUNS_SUPPOSED = 0.01, 0.02, 4
 #: Input like nothing in the baseline: further from its mean than so many standard deviations of its items, or, where its items
 #: were all alike, by more than this share.
 _UNLIKE_DEVIATIONS, _UNLIKE_SHARE = 3.0, 0.02
@@ -326,7 +327,7 @@ def _fit(scores: Scores, runs: Sequence[str], name: str, column: int, weights: n
         freedom=freedom,
         level_error=following / (1 - correlation) / math.sqrt(known.sum()),
         usual=2 * float(np.nanstd(others[known])),
-        run_spread=_spread_of_runs(left, runs),
+        run_spread=_spread_of_runs(left, runs, _RUNS_DIFFER_FROM_YARDSTICK if follows else _RUNS_DIFFER),
         known_runs=frozenset(runs),
     )
 
@@ -349,8 +350,14 @@ def _compare(
     return scores.values[:, column] - mean, scores.variances[:, column], mean
 
 
-def _spread_of_runs(left: np.ndarray, runs: Sequence[str]) -> float:
-    """Return the standard deviation of whole runs, beyond that of their windows (one-way analysis of variance)."""
+def _spread_of_runs(left: np.ndarray, runs: Sequence[str], supposed: float) -> float:
+    """Return the standard deviation of whole runs, beyond that of their windows (one-way analysis of variance).
+
+    Args:
+        left: Of windows.
+        runs: Of each window.
+        supposed: What it is taken to be before there are runs.
+    """
     groups: dict[str, list[float]] = {}
     for run, value in zip(runs, left, strict=True):
         if not math.isnan(value):
@@ -362,7 +369,7 @@ def _spread_of_runs(left: np.ndarray, runs: Sequence[str]) -> float:
     means, known = [float(np.mean(group)) for group in groups.values()], len(groups) - 1
     of_means = within * float(np.mean([1 / len(group) for group in groups.values()]))
     seen = max(0.0, float(np.var(means, ddof=1)) - of_means) if known else 0.0
-    return math.sqrt((known * seen + _RUNS_SUPPOSED * _RUNS_DIFFER**2) / (known + _RUNS_SUPPOSED))
+    return math.sqrt((known * seen + _RUNS_SUPPOSED * supposed**2) / (known + _RUNS_SUPPOSED))
 
 
 def _centre_runs(left: np.ndarray, runs: Sequence[str]) -> np.ndarray:
