@@ -71,7 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_history_argument(parser)
     add_log_arguments(parser)
     parser.add_argument("--nice", action="store_true", help="at a low priority, so that the run hardly feels it")
-    parser.add_argument("--json", action="store_true", help="print JSON (schema headrace.incidents/1)")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print JSON (schema headrace.incidents/1; headrace.recordings/1 with --list)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -87,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         with suppress(OSError):
             os.nice(_NICE)
     if args.list:
-        return _list()
+        return _list(as_json=args.json)
     written: list[tuple[Path, IncidentDocument]] = []
     says = _read_words() if args.says == "-" else args.says
     for folder, identity in find_recordings(args.recording):
@@ -140,13 +144,24 @@ def _write(
     return place / name, document
 
 
-def _list() -> int:
+def _list(*, as_json: bool) -> int:
     from headrace.base.formatting import align_columns
     from headrace.base.units import format_time
     from headrace.cli import EXIT_DONE
     from headrace.monitor.recorder.places import is_running, list_recordings, list_unread
+    from headrace.runs.formats.incident import RecordingLine, RecordingsDocument
 
     known, unread = list_recordings(), list_unread()
+    if as_json:
+        recordings = tuple(
+            RecordingLine(
+                process=one.process, supervisor=one.supervisor or None, pipeline=one.info.pipeline,
+                since_unix_seconds=one.info.started_unix_seconds, runs=is_running(one), folder=str(folder),
+            )
+            for folder, one in known
+        )  # fmt: skip
+        write_json(RecordingsDocument(recordings=recordings, unread=tuple(unread)))
+        return EXIT_DONE
     rows = [("process", "supervisor", "pipeline", "since", "runs", "folder")]
     rows += [
         (

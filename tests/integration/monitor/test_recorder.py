@@ -112,6 +112,9 @@ def test_what_was_recorded_outlives_a_kill(home: Path, started: list[subprocess.
     _wait_for(lambda: _has_spans(process.pid, 200))
     process.kill()
     process.wait()
+    listed = json.loads(_snapshot("--list", "--json").stdout)
+    assert listed["schema"] == "headrace.recordings/1"
+    assert {(one["process"], one["runs"]) for one in listed["recordings"]} >= {(process.pid, False)}
     done = _snapshot(str(process.pid), "--incidents", "incidents", "--remove", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)

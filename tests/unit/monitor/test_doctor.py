@@ -224,6 +224,19 @@ def test_a_run_folder_is_compared(tmp_path: Path) -> None:
     assert found(other, "processor").status == "matters"
 
 
+def test_lines_of_a_lock_for_other_pythons_do_not_count(tmp_path: Path) -> None:
+    """Nor those for other systems; a line with extras and a marker that is true here does."""
+    machine = Machine(packages=("msgspec", "numpy"))
+    own = machine.versions["msgspec"]
+    (tmp_path / "lock").write_text(
+        f"numpy==1.0 ; python_version < '3.8'\nmsgspec==0.1; sys_platform == 'win32' \\\n"
+        f"msgspec[yaml]=={own} ; python_version >= '3.11' \\\n    --hash=sha256:0\n"
+    )
+    reference = references.of_lock(tmp_path / "lock")
+    assert reference.facts == {"packages": {"msgspec": own}}
+    assert examine(machine, [reference]).is_fit
+
+
 def test_a_lock_is_compared(tmp_path: Path) -> None:
     """Names as people write them; a line with a marker is no demand, and of several versions one is enough."""
     machine = Machine(packages=("msgspec", "pytest", "no-such-thing", "not-here"))

@@ -18,8 +18,10 @@ from headrace.runs.hardware import Hardware, find_versions, machine_in_words
 from headrace.runs.plan_file import read_proof
 from headrace.runs.reader import read_run
 
-#: `name==version` of a lock file or of `pip freeze`, and whether a marker follows.
-_PINNED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\,]+)[ \t]*(;?)", re.MULTILINE)
+#: `name[extra]==version` of a lock file or of `pip freeze`, and the marker that says where it counts.
+_PINNED = re.compile(
+    r"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]\n]*\])?[ \t]*==[ \t]*([^\s;\\,]+)[ \t]*(?:;([^\n#\\]*))?", re.MULTILINE
+)
 _MOST_BYTES = 20_000_000
 
 
@@ -62,24 +64,31 @@ def of_lock(path: Path) -> Reference:
         text = read_given_file(path, _MOST_BYTES).decode("utf-8", "replace")
     except OSError as error:
         raise SettingsError(f"--lock {path} cannot be read: {error.strerror}") from None
-    pinned: dict[str, set[str]] = {}
-    conditional: set[str] = set()
-    for name, version, marker in _PINNED.findall(text):
-        normal = re.sub(r"[-_.]+", "-", name).lower()
-        pinned.setdefault(normal, set()).add(version)
-        conditional |= {normal} if marker else set()
-    if not pinned:
+    found = _PINNED.findall(text)
+    if not found:
         raise SettingsError(
             f"--lock {path} pins no package; expected lines such as numpy==2.1.0, of a lock file or of `pip freeze`"
         )
+    pinned: dict[str, set[str]] = {}
+    for name, version, marker in found:
+        if _counts_here(marker.strip()):
+            pinned.setdefault(re.sub(r"[-_.]+", "-", name).lower(), set()).add(version)
     here = find_versions(pinned)
-    # Markers (`; python_version < "3.12"`) decide which line counts; one of them is right, or none where it is not installed.
     wanted = {
         name: here[name] if here.get(name) in versions else " or ".join(sorted(versions))
         for name, versions in pinned.items()
-        if name in here or name not in conditional
     }
     return Reference(name=f"lock {path}", facts={"packages": wanted}, packages=tuple(wanted))
+
+
+def _counts_here(marker: str) -> bool:
+    """Return whether a line with a marker is about this Python and system; one that cannot be read counts."""
+    from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName  # which onnxruntime needs
+
+    try:
+        return not marker or Marker(marker).evaluate({"extra": ""})
+    except (InvalidMarker, UndefinedEnvironmentName):
+        return True
 
 
 def of_plan(path: Path) -> Reference | None:

@@ -147,3 +147,25 @@ class IncidentsDocument(msgspec.Struct, frozen=True, kw_only=True):
     folders: tuple[str, ...]
     """Of the incidents, in their order; empty where there was such an incident shortly before."""
     incidents: tuple[IncidentDocument, ...]
+
+
+class RecordingLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One recording of a flight recorder on this machine."""
+
+    process: int
+    supervisor: int | None
+    """Process id; None: there is none."""
+    pipeline: str
+    since_unix_seconds: float
+    runs: bool
+    """Whether the process is there; else it was killed, and `headrace snapshot FOLDER` reads what it left."""
+    folder: str
+
+
+class RecordingsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `headrace snapshot --list --json` prints, schema `headrace.recordings/1`."""
+
+    schema: str = "headrace.recordings/1"
+    recordings: tuple[RecordingLine, ...]
+    unread: tuple[str, ...]
+    """Why other recordings cannot be read, one sentence each."""
