@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.base.errors import HeadraceError
-from headrace.monitor.board.kinds import KINDS, Kind, may_be_ours, read_head
+from headrace.monitor.board.kinds import KINDS, Kind, Version, may_be_ours, read_head
 from headrace.monitor.board.records import Record
 
 #: Folders below one that is given, and folders looked at in all.
@@ -42,40 +42,40 @@ class Finder:
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = [folder.resolve() for folder in folders]
-        self._known: dict[Path, tuple[float, int, Record]] = {}
+        self._known: dict[Path, tuple[Version, Record]] = {}
 
     def look(self) -> Found:
         """Return what there is now."""
         passed_over: list[str] = []
-        seen: dict[Path, tuple[float, int, Record]] = {}
+        seen: dict[Path, tuple[Version, Record]] = {}
         for folder in self._folders:
             for kind, path in _walk(folder, passed_over):
                 if path not in seen:
                     seen[path] = self._read(kind, path, folder)
         self._known = seen
-        records = sorted((record for *_, record in seen.values()), key=lambda record: record.at, reverse=True)
+        records = sorted((record for _, record in seen.values()), key=lambda record: record.at, reverse=True)
         if len(records) > MOST_RECORDS:
             passed_over.append(f"{len(records) - MOST_RECORDS:,} older ones; at most {MOST_RECORDS:,} are shown")
         return Found(records[:MOST_RECORDS], passed_over)
 
-    def _read(self, kind: Kind, path: Path, below: Path) -> tuple[float, int, Record]:
+    def _read(self, kind: Kind, path: Path, below: Path) -> tuple[Version, Record]:
         try:
             version = kind.version(path)
         except OSError:
-            version = (0.0, -1)
+            version = Version(0.0)
         known = self._known.get(path)
-        if known is not None and known[:2] == version and not _is_going_on(known[2]):
+        if known is not None and known[0] == version and not _is_going_on(known[1]):
             return known
         name = os.fspath(path.relative_to(below)) if path != below else path.name
         try:
             record = kind.read(path, name)
             _check_times(record)
         except (HeadraceError, OSError, ValueError) as error:
-            record = Record(kind=kind.name, path=path, name=name, at=version[0], trouble=str(error))
+            record = Record(kind=kind.name, path=path, name=name, at=version.at, trouble=str(error))
         except Exception as error:  # of a document in which a value is of another kind than headrace writes
             trouble = f"it is not as headrace writes it ({type(error).__name__}: {error!s:.200})"
-            record = Record(kind=kind.name, path=path, name=name, at=version[0], trouble=trouble)
-        return (*version, record)
+            record = Record(kind=kind.name, path=path, name=name, at=version.at, trouble=trouble)
+        return version, record
 
 
 def _check_times(record: Record) -> None:

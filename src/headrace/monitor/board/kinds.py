@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import itertools
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +24,23 @@ from headrace.monitor.board.reading import (
 )
 from headrace.monitor.board.records import Record
 from headrace.monitor.history.store import HISTORY
-from headrace.runs.file_names import RUN_JSON, SUPERVISED_FILE
+from headrace.runs.file_names import RUN_JSON, SPANS_FOLDER, SUPERVISED_FILE
 from headrace.runs.formats.incident import FILE as INCIDENT_FILE
 
 #: Where SQLite keeps the number of the program that a file belongs to.
 _NUMBER_AT, _SQLITE = 68, b"SQLite format 3\x00"
 #: Our documents begin with their schema.
 _HEAD_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Of a thing that was found; equal ones are of the same content."""
+
+    at: float
+    """When it was last changed, Unix seconds."""
+    files: tuple[tuple[int, int, int], ...] = ()
+    """(number, time in ns, bytes) of all that it is made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +58,7 @@ class Kind:
     schemas: Set[bytes] = frozenset()
     """Of JSON files."""
     changing: Sequence[str] = ()
-    """What changes in its folder, as globs; else one of its marks."""
+    """What changes in its folder besides the folder itself and its marks, as globs."""
     has_more: bool = False
     """Whether other things may lie below."""
 
@@ -57,17 +67,20 @@ class Kind:
         """Whether it is a folder."""
         return bool(self.marks)
 
-    def version(self, path: Path) -> tuple[float, int]:
-        """Return what changes when the whole does: the time of the last change, and a number; raises OSError."""
-        if self.changing:
-            found = [status for pattern in self.changing for status in map(os.stat, path.glob(pattern))]
-            return max((one.st_mtime for one in found), default=path.stat().st_mtime), len(found)
-        status = (path / min(self.marks) if self.marks else path).stat()
-        if self.application_id:  # what a writer that is at work has added stands beside the file
-            with contextlib.suppress(OSError):
-                beside = path.with_name(f"{path.name}-wal").stat()
-                return max(status.st_mtime, beside.st_mtime), status.st_size + beside.st_size
-        return status.st_mtime, status.st_size
+    def version(self, path: Path) -> Version:
+        """Return what changes when anything that is read of it does; raises OSError if it is gone."""
+        found = [path.stat()]  # of a folder: it changes too when a file in it is replaced
+        for file in self._list_changing(path):
+            with contextlib.suppress(OSError):  # not written yet, or just removed
+                found.append(file.stat())
+        marks = tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
+        return Version(max(one.st_mtime for one in found), marks)
+
+    def _list_changing(self, path: Path) -> list[Path]:
+        if not self.is_folder:  # what a writer of SQLite that is at work has added stands beside the file
+            return [path.with_name(f"{path.name}-wal")] if self.application_id else []
+        found = (sorted(path.glob(pattern)) for pattern in self.changing)
+        return [*(path / mark for mark in sorted(self.marks)), *itertools.chain.from_iterable(found)]
 
     def is_file(self, name: str, head: bytes) -> bool:
         """Return whether a file is one of this kind, by its beginning."""
@@ -94,14 +107,14 @@ def read_head(path: str) -> bytes:
 #: The first that fits counts.
 KINDS = (
     Kind(name="incident", marks={RUN_JSON, INCIDENT_FILE}, read=read_incident),
-    Kind(name="run", marks={RUN_JSON}, read=read_run_record),
+    Kind(name="run", marks={RUN_JSON}, read=read_run_record, changing=(SPANS_FOLDER,)),
     Kind(name="workers", marks={SUPERVISED_FILE}, read=read_plain("workers"), has_more=True),
     Kind(name="loop", marks={LOOP_FILE, "runs"}, read=read_loop, has_more=True),
     Kind(name="drift", marks={"scores.json", "windows"}, read=read_drift),
-    Kind(name="drift", marks={"baseline.json", "windows"}, read=read_drift),
+    Kind(name="drift", marks={"baseline.json", "windows"}, read=read_drift, changing=("scores.json",)),
     Kind(
         name="review", marks={"samples", "lock"}, read=read_review,
-        changing=("samples", "samples/*", "rounds", "verdicts.jsonl"),
+        changing=("samples/*", "rounds", "verdicts.jsonl"),
     ),
     Kind(name="canary", marks={"state.json", "lock"}, read=read_canary),
     Kind(name="ledger", application_id=LEDGER.application_id, read=read_ledger),

@@ -16,11 +16,13 @@ import pytest
 
 import headrace as hr
 from headrace.base.documents import encode_document
+from headrace.base.policies.canary import CanaryPolicy
 from headrace.ledger.ledger import Ledger
 from headrace.monitor.board import finding
 from headrace.monitor.board.advising import make_advice
 from headrace.monitor.board.answers import answer_all
 from headrace.monitor.board.finding import MOST_DEPTH, Finder, Found
+from headrace.monitor.board.kinds import KINDS, Kind
 from headrace.monitor.board.links import Links
 from headrace.monitor.board.page import render_board
 from headrace.monitor.board.reading import describe_loop
@@ -30,6 +32,7 @@ from headrace.monitor.review.reviewing import Review
 from headrace.monitor.review.store import make_room
 from headrace.report.loop_page import render_loop
 from headrace.report.markup import raw
+from headrace.runs.canary_folder import CanaryFolder
 from headrace.runs.formats.comparison import ComparisonDocument, Side
 from headrace.runs.formats.diagnosis import DiagnosisDocument, Finding, Remedy, VerdictClass
 from headrace.runs.formats.drift import DRIFT_SCHEMA
@@ -96,6 +99,34 @@ def test_drift_is_news_while_the_page_is_open(tmp_path: Path) -> None:
         scores.write_text(json.dumps({**document, "items": 900, "began": None, "ended": None}))
         (record,) = finder.look().records
         assert record.facts["verdict"] == verdict
+
+
+def test_what_becomes_of_a_canary_is_news_too(tmp_path: Path) -> None:
+    """Its lock is as old as its folder: what changes is its state."""
+    folder = CanaryFolder(tmp_path / "canary")
+    state = folder.start(hr.Plan(), CanaryPolicy())
+    os.utime(folder.path / "lock", (1.0, 1.0))
+    finder = Finder([tmp_path])
+    (before,) = finder.look().records
+    assert before.facts["state"] == "running"
+    folder.write(state.done("rolled back", time.time(), "it is bad", "user"))
+    (after,) = finder.look().records
+    assert after.facts["state"] == "rolled back"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.is_folder], ids=lambda kind: kind.name)
+def test_whatever_changes_in_a_folder_is_read(kind: Kind, tmp_path: Path) -> None:
+    """Each file that makes the folder what it is, and each that is written later, even in its place."""
+    names = {*kind.marks - {"samples"}, *(pattern.replace("*", "one") for pattern in kind.changing)}
+    files = [tmp_path / name for name in sorted(names)]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("{}")
+    versions = {kind.version(tmp_path)}
+    for number, file in enumerate(files, 1):
+        file.write_text("{}" + number * " ")
+        versions.add(kind.version(tmp_path))
+    assert len(versions) == 1 + len(files)
 
 
 def test_what_is_damaged_is_named_and_breaks_nothing(tmp_path: Path) -> None:
