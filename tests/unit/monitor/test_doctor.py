@@ -224,6 +224,15 @@ def test_a_run_folder_is_compared(tmp_path: Path) -> None:
     assert found(other, "processor").status == "matters"
 
 
+def test_what_to_do_names_what_the_reference_has(tmp_path: Path) -> None:
+    """Not a figure that may be lower than what this machine has."""
+    facts = {"open_files": 10**9, "shm_bytes": 10**15}
+    (tmp_path / "other.json").write_text(fingerprint_text(facts=facts))
+    findings = examine(Machine(), [references.of_fingerprint(tmp_path / "other.json")])
+    assert "ulimit -n 1000000000 before" in found(findings, "open_files").do
+    assert "--shm-size 1000000000000000b" in found(findings, "shm_bytes").do
+
+
 def test_lines_of_a_lock_for_other_pythons_do_not_count(tmp_path: Path) -> None:
     """Nor those for other systems; a line with extras and a marker that is true here does."""
     machine = Machine(packages=("msgspec", "numpy"))

@@ -40,6 +40,8 @@ class Check:
     """Raises CannotTell where it is not known."""
     why: str
     do: str
+    """`{enough}` stands for what a reference has, or for `enough` without one."""
+    enough: int = 0
     compare: Compare | None = None
     """None: two machines may differ in it."""
     alone: Judge = lambda value: None
@@ -54,7 +56,7 @@ class Check:
         if judged is None:
             return Finding(name=self.name, title=self.title, status="ok", seen=self.show(value))
         status, expected = judged
-        return self._finding(status, self.show(value), expected, "")
+        return self._finding(status, self.show(value), expected, "", self.enough)
 
     def judge_against(self, value: Value, expected: Value, reference: str) -> Finding:
         """Return what is to be said of this machine, compared with a reference's value."""
@@ -62,13 +64,14 @@ class Check:
         if status != "ok" and self.show is show and isinstance(value, dict) and isinstance(expected, dict):
             value, expected = _differing(value, expected, self.names_all)
         if status != "ok" and self.show is show and isinstance(value, list) and isinstance(expected, list):
-            return self._finding(status, *_missing_and_more(value, expected), reference)
-        return self._finding(status, self.show(value), self.show(expected), reference)
+            return self._finding(status, *_missing_and_more(value, expected), reference, self.enough)
+        enough = expected if isinstance(expected, int) else self.enough
+        return self._finding(status, self.show(value), self.show(expected), reference, enough)
 
-    def _finding(self, status: Status, seen: str, expected: str, reference: str) -> Finding:
+    def _finding(self, status: Status, seen: str, expected: str, reference: str, enough: int) -> Finding:
         return Finding(
             name=self.name, title=self.title, status=status, seen=seen, expected=expected, compared_with=reference,
-            why=self.why, do=self.do,
+            why=self.why, do=self.do.replace("{enough}", str(enough)),
         )  # fmt: skip
 
 

@@ -56,19 +56,20 @@ CHECKS = (
         name="open_files", title="open files (ulimit -n)", weight=85, read=lambda machine: machine.limit("Max open files"),
         compare=at_least(), alone=judge_least(1024, 256, ""),
         why="each download, callback and client is an open file; at the limit jobs go back to the queue, and nothing gets done",
-        do="ulimit -n 65536 before the command, LimitNOFILE=65536 in the systemd unit, or docker --ulimit nofile=65536",
+        do="ulimit -n {enough} before the command, LimitNOFILE={enough} in its systemd unit, docker --ulimit nofile={enough}",
+        enough=65536,
     ),
     Check(
         name="processes", title="processes and threads (ulimit -u, pids.max)", weight=84, read=_processes, compare=at_least(),
         alone=judge_least(512, 64, ""),
         why="each worker, each thread of the model and each download is one; at the limit a run does not start",
-        do="ulimit -u 4096, or docker --pids-limit 4096",
+        do="ulimit -u {enough}, or docker --pids-limit {enough}", enough=4096,
     ),
     Check(
         name="shm_bytes", title="shared memory (/dev/shm)", weight=70, read=_shm, compare=at_least(0.9), show=format_size,
         alone=lambda size: ("note", f"more than {format_size(USUAL_SHM_BYTES)}") if size < USUAL_SHM_BYTES else None,
         why="stages that run in processes hand arrays on in shared memory; where it is full, items fail with bus errors",
-        do="docker --shm-size 1g; in Kubernetes an emptyDir with medium: Memory at /dev/shm",
+        do="docker --shm-size {enough}b; in Kubernetes an emptyDir with medium: Memory at /dev/shm", enough=2**30,
     ),
     Check(
         name="disk_free_bytes", title="free disk where runs are written", weight=75,
