@@ -33,7 +33,10 @@ class Answer:
 def read_answer(result: Any) -> Answer:
     """Return what is known of a result."""
     answer = Answer(counts=["answers"])
-    _read(result, answer)
+    try:
+        _read(result, answer)
+    except Exception:  # a result may be anything: a list that is half numbers, a score that no float holds
+        return Answer(counts=["answers"])
     return answer
 
 
@@ -51,6 +54,8 @@ def _read(result: Any, answer: Answer) -> None:
         answer.means["answer"] = float(result)
     elif isinstance(result, np.ndarray):
         _array(result, answer)
+    elif isinstance(result, bytes | bytearray | memoryview):
+        return
     elif isinstance(result, Mapping):
         _mapping(result, answer)
     elif isinstance(result, Sequence):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import threading
 import time
 from collections import deque
@@ -146,15 +147,21 @@ class Collector:
         try:
             answer = read_answer(result)
             if self.own is not None and self.looks_at(job):
-                answer.means |= {
-                    OWN + str(name)[:_MOST_KEY]: float(value) for name, value in self.own(job, result).items()
-                }
+                answer.means |= self._values_of(self.own, job, result)
             with self._lock:
                 stratum = self._adder.stratum(self.stratum_of(job))
                 self._adder.count(stratum, *answer.counts)
                 self._adder.add(stratum, answer.means, answer.means.values())
         except Exception:
             self._lose("the result of an item")
+
+    def _values_of(self, own: OwnValues, job: Job, result: Any) -> dict[str, float]:
+        """Return what the user's function gives; nothing if it raises."""
+        try:
+            return {OWN + str(name)[:_MOST_KEY]: float(value) for name, value in own(job, result).items()}
+        except Exception:
+            self._lose("the values of --drift-values of an item", with_stack=True)
+            return {}
 
     def stratum_of(self, job: Job) -> str:
         """Return the stratum of a job."""
@@ -214,12 +221,16 @@ class Collector:
         self._parts.append(part)
         self._adder, self._began = Adder(), now
 
-    def _lose(self, what: str) -> None:
+    def _lose(self, what: str, *, with_stack: bool = False) -> None:
+        """Count one as lost, and say the error that is being handled; the stack where it is the user's code."""
+        error = sys.exception()
         with self._lock:
             self._adder.lost += 1
-        self._say(f"{what} could not be measured", with_stack=True)
+        self._say(f"{what} could not be measured ({type(error).__name__}: {error})", with_stack=with_stack)
 
     def _say(self, what: str, *, with_stack: bool = False) -> None:
         if not self._has_said:
             self._has_said = True
-            logger.warning("drift: %s; the items go on, and further ones are only counted", what, exc_info=with_stack)
+            logger.warning(
+                "drift: %s; the items go on; more of this is counted, and not said again", what, exc_info=with_stack
+            )

@@ -155,11 +155,12 @@ def _memory(units: np.ndarray, scores: np.ndarray) -> float:
     if units.shape[1] > 1:
         found = max(found, math.sqrt(_ratio_of_correlation(scores[:, None], 0.0)))
     blocks = len(units) // _BLOCK
-    if units.shape[1] * (blocks - 1) >= _LEAST_FREEDOM:
+    power = float(np.nanmean(units**2))
+    if power > 0 and units.shape[1] * (blocks - 1) >= _LEAST_FREEDOM:
         grouped = units[: blocks * _BLOCK].reshape(blocks, _BLOCK, -1)
         sums = np.nansum(grouped, axis=1) / np.sqrt(np.maximum(1, np.isfinite(grouped).sum(axis=1)))
         sums = sums - sums.mean(axis=0)
-        found = max(found, float((sums**2).sum() / (sums.shape[1] * (blocks - 1)) / np.nanmean(units**2)))
+        found = max(found, float((sums**2).sum() / (sums.shape[1] * (blocks - 1)) / power))
     return max(1.0, found)
 
 
@@ -167,9 +168,9 @@ def _ratio_of_correlation(units: np.ndarray, standard_errors: float) -> float:
     """Return the ratio that windows would have whose memory fades by a constant factor (AR(1)), estimated on the high side."""
     pairs = units[1:] * units[:-1]
     number = int(np.isfinite(pairs).sum())
-    if number < LEAST_STRATUM_WINDOWS:
-        return 1.0
-    correlation = float(np.nanmean(pairs) / np.nanmean(units**2))
+    if number < LEAST_STRATUM_WINDOWS or not (power := float(np.nanmean(units**2))) > 0:
+        return 1.0  # too little is known, or the windows are all alike
+    correlation = float(np.nanmean(pairs)) / power
     correlation += (1 + 3 * min(1.0, max(0.0, correlation))) / len(units) + standard_errors / math.sqrt(number)
     correlation = min(0.8, max(0.0, correlation))
     return (1 + correlation) / (1 - correlation)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 
+from headrace.base.formatting import encodable
 from headrace.runs.formats.drift import DriftWindow, StratumSums, Sums
 
 #: Strata that are told apart; further ones count as `other`. So memory, files and evidence stay bounded.
@@ -12,6 +12,8 @@ MOST_STRATA = 200
 #: Classes of answers, and codes of refusals, that are told apart in a stratum.
 MOST_NAMES = 60
 OTHER = "other"
+#: Values from which squares and sums of them would be no numbers for long.
+_TOO_LARGE = 1e100
 
 
 class Adder:
@@ -31,6 +33,9 @@ class Adder:
         """Return the name itself, or `other` if there are too many."""
         if name in self._counts:
             return name
+        name = encodable(name)
+        if name in self._counts:
+            return name
         if len(self._counts) < MOST_STRATA:
             self._counts[name] = {}
             return name
@@ -42,20 +47,26 @@ class Adder:
         counts = self._counts.setdefault(stratum, {})
         for name in names:
             known = counts.get(name)
+            if known is None:  # new, or as it is not written
+                name = encodable(name)
+                known = counts.get(name)
             if known is None and len(counts) >= MOST_NAMES:
                 name = f"{name.partition('.')[0]}.{OTHER}" if "." in name else name
                 known = counts.get(name)
             counts[name] = (known or 0) + 1
 
     def add(self, stratum: str, names: Collection[str], values: Iterable[float]) -> None:
-        """Add a value of each statistic; one that is not finite is left out."""
+        """Add a value of each statistic; one that is not finite, or beyond all measure, is left out."""
         if not names:
             return
         means = self._means.setdefault(stratum, {})
         for name, value in zip(names, values, strict=True):
-            if not math.isfinite(value):
+            if not abs(value) < _TOO_LARGE:
                 continue
             sums = means.get(name)
+            if sums is None:
+                name = encodable(name)
+                sums = means.get(name)
             if sums is None:
                 if len(means) >= 2 * MOST_NAMES:
                     continue
@@ -89,7 +100,7 @@ class Adder:
             items=self.items,
             sampled=self.sampled,
             lost=self.lost,
-            key=key,
+            key=encodable(key),
             hours=hours,
             strata={
                 name: StratumSums(means=_sums_of(self._means.get(name, {})), counts=dict(counts))

@@ -103,15 +103,30 @@ class DriftWatcher:
             if not self._is_judge:
                 self._take_over()
             for part in sorted([*parts, *self._folder.take_parts()], key=lambda one: one.ended):
-                self._merge(part)
+                self._merge_safely(part)
             parts = []
             if rest and self._pending is not None:
                 self._write_parts([self._window()])
         except Exception as error:
-            self._collector.lose(
-                sum(part.items for part in parts), f"the monitor failed ({type(error).__name__}: {error})"
-            )
-            logger.debug("drift: the monitor failed", exc_info=True)
+            self._lose(sum(part.items for part in parts), error)
+
+    def _merge_safely(self, part: DriftWindow) -> None:
+        """Merge a part; if that fails it is lost, and none of those behind it."""
+        try:
+            window = self._merge(part)
+        except Exception as error:
+            self._lose(part.items, error)
+            return
+        if window is None:
+            return
+        try:
+            self._close(window)
+        except Exception as error:
+            self._lose(window.items, error)
+
+    def _lose(self, items: int, error: Exception) -> None:
+        self._collector.lose(items, f"the monitor failed ({type(error).__name__}: {error})")
+        logger.debug("drift: the monitor failed", exc_info=True)
 
     def _write_parts(self, parts: Sequence[DriftWindow]) -> None:
         for index, part in enumerate(parts):
@@ -152,13 +167,13 @@ class DriftWatcher:
         self.document = document
         _publish(document)
 
-    def _merge(self, part: DriftWindow) -> None:
+    def _merge(self, part: DriftWindow) -> DriftWindow | None:
+        """Merge a part and return the window that it completes, if it does."""
         if self._pending is None:
             self._pending, self._began = Adder(), part.began
         self._pending.merge(part)
         self._began, self._ended = min(self._began, part.began), part.ended
-        if self._pending.sampled >= self._window_items:
-            self._close(self._window())
+        return self._window() if self._pending.sampled >= self._window_items else None
 
     def _window(self) -> DriftWindow:
         assert self._pending is not None

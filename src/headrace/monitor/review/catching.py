@@ -29,6 +29,7 @@ import msgspec
 
 from headrace.base.current_job import Returned, Worked, hands
 from headrace.base.documents import encode_document
+from headrace.base.formatting import encodable
 from headrace.base.log_events import event_fields
 from headrace.base.observer import Observer
 from headrace.base.records import Job, Outcome, OutcomeKind
@@ -166,7 +167,8 @@ class ReviewCatcher(Observer):
             items = hands.items
             try:
                 for item, result in zip(items, made if is_batched else (made,), strict=True):
-                    self._note_answer(item, result, reader, has_picture=has_picture)
+                    with self._guarded("an answer"):
+                        self._note_answer(item, result, reader, has_picture=has_picture)
             except Exception as error:
                 self._say_failed("an answer", error)
             return made
@@ -265,9 +267,10 @@ class ReviewCatcher(Observer):
         offer = waiting.offer
         assert offer is not None
         return SampledAnswer(
-            key=offer.key, job=job.id[:_LONGEST_SOURCE], name=offer.name, arm=offer.arm, certainty=offer.certainty,
-            disagreement=offer.disagreement, answer=waiting.result, boxes=waiting.boxes, task=job.task, plan_id=job.plan_id,
-            source=_source_of(job), unix_seconds=self._clock(),
+            key=offer.key, job=encodable(job.id[:_LONGEST_SOURCE]), name=offer.name, arm=offer.arm, certainty=offer.certainty,
+            disagreement=offer.disagreement, answer=waiting.result, boxes=waiting.boxes,
+            task=encodable(job.task), plan_id=job.plan_id,
+            source=encodable(_source_of(job)), unix_seconds=self._clock(),
         )  # fmt: skip
 
     def _make_key(self) -> str:
@@ -319,7 +322,11 @@ class ReviewCatcher(Observer):
             with self._lock:
                 offer, item, value = self._queue.popleft()
                 self._num_bytes -= _size(value)
-            self._take(offer, item, value)
+            try:
+                self._take(offer, item, value)
+            except Exception as error:  # this one, and none of those behind it
+                self._num_missed += 1
+                self._say_failed("what is kept", error)
         if self._is_changed and now - self._written_at >= _WRITE_SECONDS:
             self._write(now)
         if now - self._room_at >= HOUR_SECONDS:
@@ -336,6 +343,7 @@ class ReviewCatcher(Observer):
                 self._sample.count(offer)
                 return
             name, _ = self._sample.cell_of(offer.name, offer.arm)
+        encode_document(item, or_text=True)  # raises for what would end the whole sample when it is written
         item = self._put(msgspec.structs.replace(item, name=name), value)
         with self._lock:
             dropped = self._sample.add(offer, item)
@@ -434,7 +442,7 @@ def _shorten(result: Any) -> Any:
     try:
         encoded = encode_document(result, or_text=True)
     except Exception:  # whatever a user's result may raise when it is written
-        return repr(result)[:_LONGEST_ANSWER]
+        return encodable(repr(result)[:_LONGEST_ANSWER])
     if len(encoded) > _LONGEST_ANSWER:
         return encoded[:_LONGEST_ANSWER].decode("utf-8", "replace") + "..."
     return _decoder.decode(encoded) if encoded != b"null" else "null"

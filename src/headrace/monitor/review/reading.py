@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.base.formatting import encodable
 from headrace.base.meaning import NOTHING_DECLARED, Declared, Meaning
 from headrace.runs.formats.review import AnswerBox
 from headrace.stages.placement import Placement
@@ -102,7 +103,7 @@ class ResultReader:
         names: Sequence[str] = (),
         meaning_of: MeaningOf | None = None,
     ) -> None:
-        self.names = tuple(names)
+        self.names = tuple(map(encodable, names))
         self._declared = declared
         self._meaning_of = meaning_of
         self._meaning: Meaning | None = None
@@ -177,7 +178,7 @@ class ResultReader:
             return self.names[kind] if 0 <= kind < len(self.names) else str(int(kind))
         if kind is None or isinstance(kind, _NO_NAMES):
             return ""
-        text = str(kind)
+        text = encodable(str(kind))
         return text if len(text) <= _LONGEST_NAME else ""
 
 

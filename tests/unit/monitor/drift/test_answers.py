@@ -27,6 +27,9 @@ from headrace.monitor.drift.answers import read_answer
         ([], ["abstained"], {}),
         ({"label": None}, ["abstained"], {}),
         (object(), [], {}),
+        (b"x", [], {}),
+        ([0.5, "cat"], [], {}),
+        ({"label": "cat", "score": 10**400}, [], {}),
     ],
 )
 def test_a_result_says_its_class_certainty_or_number_of_objects(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import DecodeRejected
 from headrace.base.records import Job
 from headrace.monitor.drift.collector import MOST_STEP, Collector
@@ -136,3 +137,34 @@ def test_hours_of_the_day_are_strata() -> None:
     """Night is compared with night."""
     collector = Collector("camera", hours=6, now=lambda: 3600.0 * 20.5)
     assert collector.stratum_of(_job(1)) == "1 18-24 h"
+
+
+def test_text_that_no_document_holds_is_escaped() -> None:
+    """Classes, strata and names of values are a user's: half a character in one would end all that is written."""
+    collector = Collector("camera", own=lambda job, result: {"\ud800": 1.0})
+    collector.step = 1
+    for number in range(3):
+        job = Job(f"job-{number}", b"", attributes={"camera": "\ud800"})
+        collector.enter(job, "text", "decode", None, DecodeRejected("\ud800"), 0)
+        collector.answer(job, "\ud800" if number else "cat")
+    window = decode_document(encode_document(_all(collector)), DriftWindow)
+    assert (window.items, window.lost) == (3, 0)
+    assert window.strata["\\ud800"].counts["class.\\ud800"] == 2
+
+
+def test_values_beyond_all_measure_spoil_no_sum() -> None:
+    """The square of one that a float just holds is none: a document has no word for it, and its window was lost."""
+    collector = Collector()
+    for number, score in enumerate((0.5, 1e300, -1e200, float("inf"))):
+        collector.enter(_job(number), "text", "decode", "text", None, 0)
+        collector.answer(_job(number), ("cat", score))
+    window = decode_document(encode_document(_all(collector)), DriftWindow)
+    assert window.strata[""].means["top_score"].n == 1
+
+
+def test_an_answer_counts_whose_values_of_the_user_raise() -> None:
+    """Its class is known all the same."""
+    collector = Collector(own=lambda job, result: {"x": 1 / 0})
+    collector.step = 1
+    collector.answer(_job(1), "cat")
+    assert _all(collector).strata[""].counts["class.cat"] == 1

@@ -298,3 +298,58 @@ def test_a_service_that_tries_itself_is_no_production(tmp_path: Path) -> None:
     assert len(catcher._queue) == 0
     _settle(catcher, Job("job", 1), answer)
     assert len(catcher._queue) == 1
+
+
+@pytest.mark.parametrize("bad", ["\ud800", {"label": "\ud800"}, {"label": "cat", "note": "\ud800"}, ["\udfff", 0.5]])
+def test_an_answer_that_no_document_holds_ends_no_sample(tmp_path: Path, bad: Any) -> None:
+    """Half a character, as a cut text has it, is kept as an escape; the rest is kept as ever."""
+    turn = iter(range(60))
+    (sample,) = _run(tmp_path / "kept", lambda image: bad if next(turn) == 5 else "cat", list(range(60)))
+    assert sum(one.num_answers for one in sample.cells) == 60
+    assert sample.num_missed == 0
+
+
+def test_ids_that_no_document_holds_end_no_sample(tmp_path: Path) -> None:
+    """They come from senders, as tasks do."""
+    catcher = _catcher(tmp_path / "kept")
+    answer = catcher.wrap("answer", "cpu", lambda value: "cat")
+    for number in range(3):
+        _settle(catcher, Job(f"\ud800{number}", "\ud800", task="\ud800"), answer)
+    (sample,) = _kept(catcher, tmp_path / "kept")
+    assert sum(one.num_answers for one in sample.cells) == 3
+    assert sample.items[0].job.startswith("\\ud800")
+
+
+def test_one_that_cannot_be_kept_ends_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is: it is missed, and what waits behind it is kept."""
+    turn = iter(range(3))
+
+    def encode(*_: Any) -> tuple[bytes, str]:
+        if next(turn) == 0:
+            raise ValueError("no such picture")
+        return b"", ""
+
+    monkeypatch.setattr(catching, "encode", encode)
+    catcher = _catcher(tmp_path / "kept")
+    answer = catcher.wrap("answer", "cpu", lambda value: "cat")
+    for number in range(3):
+        _settle(catcher, Job(f"job-{number}", b""), answer)
+    (sample,) = _kept(catcher, tmp_path / "kept")
+    assert (sum(one.num_answers for one in sample.cells), sample.num_missed) == (2, 1)
+
+
+def _catcher(folder: Path) -> ReviewCatcher:
+    settings = ReviewSettings(folder=open_folder(folder), max_bytes=1 << 30, max_days=30)
+    return ReviewCatcher(
+        settings,
+        Places(pictures=frozenset(), answers={"answer": ResultReader()}, without_picture=frozenset({"answer"})),
+        _Clock(),
+    )
+
+
+def _kept(catcher: ReviewCatcher, folder: Path) -> list[ReviewSample]:
+    with catcher.watch(None):
+        pass
+    samples, problems = read_samples(folder)
+    assert problems == []
+    return samples
