@@ -59,7 +59,7 @@ def drop_late_tries(outcome: Outcome, deadline_ns: int | None, now_ns: int) -> O
     """Return an outcome, or the end of a job whose next try would come after its deadline."""
     if (
         deadline_ns is None
-        or outcome.kind is not OutcomeKind.RETRY
+        or not (outcome.kind is OutcomeKind.RETRY or outcome.is_put_aside)
         or now_ns + outcome.delay_seconds * 1e9 <= deadline_ns
     ):
         return outcome

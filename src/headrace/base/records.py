@@ -36,7 +36,7 @@ class OutcomeKind(StrEnum):
     RETRY = "retry"
     """Failed for now; the source offers the job again."""
     RETURNED = "returned"
-    """Not finished because the run stopped; the source offers the job again at once."""
+    """Nothing failed, or nothing that the job is to blame for; the source offers the job again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Outcome:
     reason: str = ""
     """Stage, item, cause and what to do; empty when delivered."""
     delay_seconds: float = 0.0
-    """For RETRY: how long the source should hold the job back."""
+    """For RETRY and RETURNED: how long the source should hold the job back."""
     undelivered: bool = False
     """Only the delivery failed; the item itself is fine."""
     kept: bytes = b""
@@ -60,7 +60,12 @@ class Outcome:
     excused: bool = False
     """With RETURNED: the job was not to blame for the failure, so the try does not count."""
     spared: bool = False
-    """With RETRY: nothing was tried. A source that can offers the job again as if it was new."""
+    """With RETRY or RETURNED: nothing was tried. A source that can offers the job again as if it was new."""
+
+    @property
+    def is_put_aside(self) -> bool:
+        """Whether the job only waits for its turn, at its source: nothing failed."""
+        return self.kind is OutcomeKind.RETURNED and self.spared
 
 
 DELIVERED = Outcome(OutcomeKind.DELIVERED)

@@ -55,7 +55,7 @@ def _place_or_type(example: str, place: tuple[str, str, int] | None) -> Any:
 
 
 def failure_of(job: Job, outcome: Outcome) -> Failure | None:
-    """Return why a delivery failed; None if it did not, or was given back because the run stopped."""
+    """Return why a delivery failed; None if it did not, or was given back because the run stopped or to wait for its turn."""
     number = _NUMBERS.get(outcome.kind)
     if number is None or (outcome.kind is OutcomeKind.RETURNED and not outcome.excused):
         return None

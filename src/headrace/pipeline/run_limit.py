@@ -5,9 +5,6 @@ from __future__ import annotations
 from headrace.base.formatting import pluralize, showable
 from headrace.base.records import Job, Outcome
 
-#: Where a task has its share in flight, and its turn comes within seconds; see `task_shares`.
-_CROWDED = "share.full"
-
 
 class RunLimit:
     """Counts for one run; the lock of `Admission` is held around `settled`.
@@ -38,7 +35,7 @@ class RunLimit:
             self._aside.pop(job.id, None)
             return
         self._aside[job.id] = outcome.reason
-        self._num_turned_away += outcome.excused or self._source_ends or _CROWDED in outcome.reason
+        self._num_turned_away += outcome.excused or self._source_ends or outcome.is_put_aside
 
     def warning(self) -> str:
         """Return how many jobs are left because they were put aside, and why; empty: none is."""

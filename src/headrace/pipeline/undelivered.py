@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.base.errors import DeliveryRejected, ItemError, ItemFailed, ItemRejected
+from headrace.base.errors import Crowded, DeliveryRejected, ItemError, ItemFailed, ItemRejected
 from headrace.base.protocols import KeepsResults
 from headrace.base.records import Job, Kept, Outcome, OutcomeKind
 from headrace.pipeline.item import Item
@@ -39,6 +39,8 @@ def of_undelivered(item: Item, error: ItemError, keeper: KeepsResults, now: floa
     kept, brief = (
         _write(item.job, Kept(value, since, earlier.tries + 1), keeper) for value in (item.value, msgspec.UNSET)
     )
+    if isinstance(error, Crowded):
+        return Outcome(OutcomeKind.RETURNED, str(error), delay, False, kept, brief, spared=True)
     return Outcome(OutcomeKind.RETRY, str(error), delay, True, kept, brief, error.origin)
 
 
@@ -60,7 +62,9 @@ def of_postponed(item: Item, error: ItemFailed, now: float, jitter: float) -> Ou
     if job.sent_at is not None and now - job.sent_at > error.patience_seconds:
         return None
     delay = error.retry_after_seconds * (1.0 + jitter / 2)
-    return Outcome(OutcomeKind.RETRY, str(error), delay, spared=True)
+    # One of too many waits for its turn; a server that is left alone has failed.
+    kind = OutcomeKind.RETURNED if isinstance(error, Crowded) else OutcomeKind.RETRY
+    return Outcome(kind, str(error), delay, spared=True)
 
 
 def _write(job: Job, kept: Kept, keeper: KeepsResults) -> bytes:

@@ -41,7 +41,7 @@ class ErrorLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ErrorLog(Observer):
-    """Writes each delivery of a job that did not succeed; thread-safe.
+    """Writes each delivery of a job that did not succeed, but for those that wait for their turn; thread-safe.
 
     A run in which everything fails must not fill the disk, so the file ends after `max_lines`; the last line, written by
     `close`, is then `{"not_written": {outcome: number}}`.
@@ -66,8 +66,8 @@ class ErrorLog(Observer):
             ) from error
 
     def job_settled(self, job: Job, outcome: Outcome) -> None:
-        """Write a line unless the job was delivered."""
-        if outcome.kind is OutcomeKind.DELIVERED:
+        """Write a line unless the job was delivered, or only waits for its turn."""
+        if outcome.kind is OutcomeKind.DELIVERED or outcome.is_put_aside:
             return
         with self._lock:
             if self._lines_left <= 0 or not self._write(self._line(job, outcome)):

@@ -350,6 +350,10 @@ class _OpenFinite:
                 counts.delivered += 1
             elif outcome.kind is OutcomeKind.REJECTED:
                 counts.rejected += 1
+            elif outcome.is_put_aside:
+                counts.returned += 1
+                counts.postponed += 1
+                self._aside.append((place, attempt, entry))
             elif outcome.kind is OutcomeKind.RETURNED:
                 counts.returned += 1
                 heapq.heappush(self._again, (time.monotonic() + outcome.delay_seconds, place, attempt, entry))

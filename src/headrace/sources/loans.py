@@ -378,6 +378,10 @@ class LoanBook:
             counts.delivered += 1
             _remember(self._delivered, loan.key)
             return "ack"
+        if outcome.is_put_aside:
+            counts.returned += 1
+            counts.postponed += 1
+            return "postpone"
         if outcome.kind is OutcomeKind.RETURNED:
             counts.returned += 1
             if outcome.excused and count + 1 >= loan.max_receives:

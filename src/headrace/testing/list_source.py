@@ -109,8 +109,15 @@ class ListSource(Source):
             with self._changed:
                 del self._in_flight[id_]
                 self.outcomes.setdefault(id_, []).append(outcome)
-                if outcome.excused or (outcome.kind is OutcomeKind.RETRY and attempt < self._max_receives):
-                    due, tries = time.monotonic() + outcome.delay_seconds, attempt + (not outcome.excused)
+                if (
+                    outcome.excused
+                    or outcome.spared
+                    or (outcome.kind is OutcomeKind.RETRY and attempt < self._max_receives)
+                ):
+                    due, tries = (
+                        time.monotonic() + outcome.delay_seconds,
+                        attempt + (not (outcome.excused or outcome.spared)),
+                    )
                     heapq.heappush(self._waiting, (due, next(self._numbers), id_, payload, task, tries))
                 self._changed.notify_all()
 

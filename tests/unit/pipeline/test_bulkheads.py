@@ -100,6 +100,8 @@ def test_all_others_are_done_while_one_hangs(table: dict[str, Any]) -> None:
     assert queue.statistics().dead == 0
     notes = runtime.context.counters.notes
     assert notes["ask.slow_calls"] >= 1
+    counters = runtime.context.counters
+    assert (counters.retried, counters.returned) == (0, notes["ask.turned_away"])  # they waited, and did not fail
     assert notes["ask.turned_away"] == notes["source.postponed"] > 0
 
 

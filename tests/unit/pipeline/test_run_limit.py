@@ -9,7 +9,7 @@ from headrace.pipeline.run_limit import RunLimit
 
 TURNED_AWAY = Outcome(OutcomeKind.RETURNED, "brake.task: nothing succeeds", 1.0, excused=True)
 SPARED = Outcome(OutcomeKind.RETRY, "download.host: left alone", 1.0, spared=True)
-CROWDED = Outcome(OutcomeKind.RETRY, "route: share.full: task 'a' has its share", 1.0, spared=True)
+CROWDED = Outcome(OutcomeKind.RETURNED, "route: share.full: task 'a' has its share", 1.0, spared=True)
 FAILED = Outcome(OutcomeKind.RETRY, "process: no", 1.0)
 
 

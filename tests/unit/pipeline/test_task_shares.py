@@ -60,7 +60,10 @@ def test_a_task_that_hangs_holds_up_only_its_own(source: dict[str, Any]) -> None
     plan = Plan.from_table({"source": {"wait_seconds": 0.05, **source}, "run": {"warm_up": False}})
     result = execute(pipeline, plan)
     assert sorted(job_id for job_id, _ in delivery.results) == sorted(names)
-    assert result.counters.notes["route.turned_away"] > 0
+    counters = result.counters
+    assert counters.notes["route.turned_away"] > 0
+    assert (counters.retried, counters.returned) == (0, counters.notes["route.turned_away"])  # none of them failed
+    assert queue.statistics().dead == 0
     assert queue.statistics().dead == 0
 
 

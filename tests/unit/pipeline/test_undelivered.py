@@ -25,6 +25,7 @@ from headrace.delivery.collect import Collect
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import run as execute
 from headrace.pipeline.item import Item
+from headrace.pipeline.reasons import failure_of
 from headrace.pipeline.undelivered import of_postponed, of_undelivered
 from headrace.sources.jobs import encode_job
 from headrace.sources.queue_source import QueueSource
@@ -184,6 +185,14 @@ def test_nobody_waits_for_ever() -> None:
     """A job older than a day counts its tries for a server that is away, but never for being one of too many."""
     assert postponed(FetchPostponed("left alone"), age=90_000) is None
     assert postponed(Crowded("too many"), age=90_000).spared
+
+
+def test_one_of_too_many_has_not_failed() -> None:
+    """Its share is full: the job goes back untried, whether it would have been worked on or delivered."""
+    for got in (postponed(Crowded("share.full: too many")), outcome(Crowded("share.full: too many"))):
+        assert (got.kind, got.is_put_aside, got.undelivered) == (OutcomeKind.RETURNED, True, False)
+        assert failure_of(Job("job-1", b""), got) is None
+    assert got.kept == f"job-1 result {NOW} 1".encode()
 
 
 def test_how_long_is_said_by_the_error() -> None:

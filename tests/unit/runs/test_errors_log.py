@@ -21,9 +21,10 @@ REJECTED = Outcome(OutcomeKind.REJECTED, "decode: not an image")
 
 
 def test_failures_are_written_at_once(folder: RunFolder) -> None:
-    """Each delivery that failed has its line before the log is closed; one that succeeded has none."""
+    """Each delivery that failed has its line before the log is closed; one that succeeded, or waits for its turn, has none."""
     log = ErrorLog(folder.path / ERRORS_FILE)
     log.job_settled(Job("a", b""), DELIVERED)
+    log.job_settled(Job("full", b""), Outcome(OutcomeKind.RETURNED, "share.full: it waits", spared=True))
     log.job_settled(Job("b", b"", attempt=3), REJECTED)
     [line] = read_run(folder.path).errors()
     log.close()

@@ -133,7 +133,9 @@ class Recorder(Observer):
 
     def job_settled(self, job: Job, outcome: Outcome) -> None:
         """Take the reason of a delivery that failed."""
-        if outcome.kind is not OutcomeKind.DELIVERED and len(self._failed) < _ERRORS_PER_SECOND:
+        if outcome.kind is OutcomeKind.DELIVERED or outcome.is_put_aside:
+            return
+        if len(self._failed) < _ERRORS_PER_SECOND:
             self._failed.append(_error_line(job, outcome))
 
     def take(self) -> list[Span]:

@@ -12,6 +12,7 @@ import pytest
 import headrace as hr
 from headrace.base.errors import HeadraceError
 from headrace.base.policies.canary import CanaryPolicy
+from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.monitor.recorder import places
 from headrace.monitor.recorder.log_lines import LogLines
 from headrace.monitor.recorder.recorder import Recorder, RecorderSettings, start_incident
@@ -72,6 +73,15 @@ def test_a_run_that_goes_well_leaves_nothing(recorder: tuple[Recorder, _Incident
     assert result.counters.delivered == 299
     assert not incidents.found
     assert places.list_recordings() == []
+
+
+def test_what_waits_for_its_turn_has_not_failed(recorder: tuple[Recorder, _Incidents]) -> None:
+    """Jobs given back for a full share leave their room to the reasons of failures."""
+    watching, _ = recorder
+    for _ in range(1000):
+        watching.job_settled(Job("a", b""), Outcome(OutcomeKind.RETURNED, "share.full: it waits", 1.0, spared=True))
+    watching.job_settled(Job("b", b""), Outcome(OutcomeKind.REJECTED, "decode: not an image"))
+    assert [line.job_id for line in watching.take_failed()] == ["b"]
 
 
 def test_a_run_that_breaks_is_an_incident(recorder: tuple[Recorder, _Incidents]) -> None:
