@@ -12,6 +12,7 @@ supervisor too.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
@@ -205,12 +206,28 @@ def read_regular(file: Path, most_bytes: int, *, follow: bool = False) -> bytes:
     Raises:
         OSError: If it cannot be read, is a link or no regular file, or has more than most_bytes.
     """
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW))
-    with open(descriptor, "rb") as opened:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
-            raise OSError(f"{file} is no regular file of at most {most_bytes} bytes: {status.st_size} bytes")
+    with open(open_regular(file, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW)), "rb") as opened:
+        num_bytes = os.fstat(opened.fileno()).st_size
+        if num_bytes > most_bytes:
+            raise OSError(f"{file} is no regular file of at most {most_bytes} bytes: {num_bytes} bytes")
         return opened.read(most_bytes)
+
+
+def open_regular(file: Path, flags: int) -> int:
+    """Return a descriptor of a file that anybody may have put there; never waits, as opening a named pipe does.
+
+    Args:
+        file: Such as one that several processes write to.
+        flags: As of `os.open`.
+
+    Raises:
+        OSError: If it cannot be opened, or is no regular file.
+    """
+    descriptor = os.open(file, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is a folder, device or pipe, and no regular file", str(file))
+    return descriptor
 
 
 def read_table(file: Path) -> list[InFlight]:

@@ -135,6 +135,12 @@ class CanaryRunner:
             self._written = now
             self._folder.write_seen(state.id, self._arms.watch.seen())
             self._decide(now)
+            self._hear()
+
+    def _hear(self) -> None:
+        """Count what users said of this worker's answers to another one."""
+        for said in self._folder.hear():
+            self._arms.note_feedback(said.id, bad=not said.good)
 
     def take_back(self) -> None:
         """Take the canary back in this worker, at once; any thread. The state follows."""

@@ -18,6 +18,7 @@ import mmap
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,6 +26,7 @@ import msgspec
 
 from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import RunFolderError, SettingsError
+from headrace.base.in_flight import open_regular, read_regular
 from headrace.base.plan import Plan
 from headrace.base.policies.canary import CanaryPolicy, Seen
 from headrace.runs.formats.canary import CanaryState
@@ -36,6 +38,9 @@ class _SeenFile(msgspec.Struct, kw_only=True):
     seen: Seen
 
 
+_FEEDBACK = "feedback.jsonl"
+#: Of any other file; larger ones were not written by headrace.
+_MOST_BYTES = 16 * 2**20
 #: Of feedback that is passed on, in one canary's life: more is somebody's attack.
 _MOST_FEEDBACK_BYTES = 4 * 1024 * 1024
 
@@ -63,7 +68,7 @@ class CanaryFolder:
         self.path = path
         self._version: tuple[int, int] | None = None
         self._state: CanaryState | None = None
-        self._heard: tuple[int, int] = (0, 0)
+        self._heard = _Heard()
         if must_exist and not path.is_dir():
             raise RunFolderError(
                 f"there is no canary folder {path}; expected the one of a run: start that with --canary DIR, and name DIR with "
@@ -85,7 +90,7 @@ class CanaryFolder:
             found = file.stat()
             version = (found.st_ino, found.st_mtime_ns)
             if version != self._version:  # it is looked at many times a second
-                self._state = _decode(file.read_bytes())
+                self._state = _decode(read_regular(file, _MOST_BYTES, follow=True))
                 self._version = version
             return self._state
         except FileNotFoundError:
@@ -154,8 +159,12 @@ class CanaryFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep others from changing the state."""
-        with (self.path / "lock").open("a") as file:
+        """Keep others from changing the state; raises RunFolderError."""
+        try:
+            descriptor = open_regular(self.path / "lock", os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise RunFolderError(f"{self.path / 'lock'} cannot be used: {error.strerror}") from None
+        with open(descriptor, "r+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -169,39 +178,30 @@ class CanaryFolder:
         total = Seen()
         for file in sorted(self.path.glob("seen-*.json")):
             with contextlib.suppress(OSError, msgspec.DecodeError):  # of another version, or just gone
-                found = decode_document(file.read_bytes(), _SeenFile)
+                found = decode_document(read_regular(file, _MOST_BYTES), _SeenFile)
                 if found.id == canary:
                     total = total.plus(found.seen)
         return total
 
     def forget_seen(self) -> None:
         """Remove what was seen of earlier canaries."""
-        for file in (*self.path.glob("seen-*.json"), self.path / "feedback.jsonl"):
+        for file in (*self.path.glob("seen-*.json"), self.path / _FEEDBACK):
             file.unlink(missing_ok=True)
 
     def pass_on(self, said: Feedback) -> None:
         """Let all workers hear of feedback; raises OSError."""
-        with (self.path / "feedback.jsonl").open("ab", buffering=0) as file:  # one write: lines of others are not torn
-            if file.tell() >= _MOST_FEEDBACK_BYTES:
-                raise OSError(
-                    errno.EFBIG, f"{file.name} has {file.tell():,} bytes, the most that are taken for one canary"
-                )
+        descriptor = open_regular(self.path / _FEEDBACK, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        with open(descriptor, "ab", buffering=0) as file:  # one write: lines of others are not torn
+            num_bytes = os.fstat(descriptor).st_size
+            if num_bytes >= _MOST_FEEDBACK_BYTES:
+                says = f"it has {num_bytes:,} bytes, the most that are taken for one canary"
+                raise OSError(errno.EFBIG, says, str(self.path / _FEEDBACK))
             file.write(encode_document(said) + b"\n")
 
     def hear(self) -> list[Feedback]:
-        """Return what was passed on since the last call."""
-        try:
-            with (self.path / "feedback.jsonl").open("rb") as file:
-                number = os.fstat(file.fileno()).st_ino
-                start = self._heard[1] if self._heard[0] == number else 0
-                file.seek(start)
-                content = file.read()
-        except FileNotFoundError:
-            return []
-        whole = content[: content.rfind(b"\n") + 1]
-        self._heard = number, start + len(whole)
+        """Return what was passed on since the last call; raises OSError."""
         found = []
-        for line in whole.splitlines():
+        for line in self._heard.read_lines(self.path / _FEEDBACK):
             with contextlib.suppress(msgspec.DecodeError):
                 found.append(decode_document(line, Feedback))
         return found
@@ -220,7 +220,7 @@ class CanaryFolder:
             if not number.isdigit() or _is_alive(int(number)):
                 continue
             with contextlib.suppress(OSError):
-                content = file.read_bytes()
+                content = read_regular(file, _MOST_BYTES)
                 file.unlink()
                 if content.strip(b"\0"):
                     dead.append(int(number))
@@ -234,6 +234,37 @@ def _decode(content: bytes) -> CanaryState:
             f"step {state.step} of {len(state.policy.shares)}, {len(state.steps)} things done"
         )
     return state
+
+
+class _Heard:
+    """How far a file was read that others write to. It stays open, so that its successor cannot have its number."""
+
+    def __init__(self) -> None:
+        self._descriptor: int | None = None
+        self._offset = 0
+        self._close: Callable[[], object] = lambda: None
+
+    def read_lines(self, path: Path) -> list[bytes]:
+        """Return the whole lines since the last call, of another file than then all; raises OSError."""
+        if self._descriptor is None or not _is_at(path, self._descriptor):
+            self._close()
+            self._descriptor, self._offset = None, 0
+            try:
+                self._descriptor = open_regular(path, os.O_RDONLY)
+            except FileNotFoundError:
+                return []
+            self._close = weakref.finalize(self, os.close, self._descriptor)
+        content = os.pread(self._descriptor, _MOST_BYTES, self._offset)
+        whole = content[: content.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return whole.splitlines()
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 class CallMark:

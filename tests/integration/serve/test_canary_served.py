@@ -11,7 +11,7 @@ import pytest
 from headrace.base.plan import ModelPlan, Plan
 from headrace.base.policies.arms import Split
 from headrace.base.policies.canary import CanaryPolicy
-from headrace.runs.canary_folder import CanaryFolder
+from headrace.runs.canary_folder import CanaryFolder, Feedback
 from headrace.runs.formats.canary import CanaryState
 from headrace.samples.catalogue import PHOTOGRAPHS, SCENES_MODEL_PATH
 from tests.integration.serve.service import Service
@@ -49,6 +49,12 @@ def wait_for(folder: CanaryFolder, condition: Callable[[CanaryState], bool]) -> 
     return state
 
 
+def count_bad(folder: CanaryFolder, state: CanaryState) -> int:
+    """Return how many answers are known to be bad."""
+    seen = folder.sum_seen(state.id).feedback.values()
+    return round(sum(counts.bad_stable + counts.bad_canary for counts in seen))
+
+
 @pytest.mark.smoke
 def test_answers_come_from_the_arm_of_their_id_and_feedback_counts(service: Service, tmp_path: Path) -> None:
     """Half of the ids are answered by the canary's Plan, after the rollback none; each answer takes one feedback."""
@@ -64,7 +70,9 @@ def test_answers_come_from_the_arm_of_their_id_and_feedback_counts(service: Serv
     assert service.ask("/v1/feedback", said)[0] == 202
     assert service.ask("/v1/feedback", said)[1]["code"] == "feedback.unknown_job"
     assert service.ask("/v1/feedback", b"[]")[1]["code"] == "feedback.body"
-    state = wait_for(folder, lambda state: any(found.metric == "feedback" for found in state.findings))
+    folder.pass_on(Feedback(ids[1], good=False))  # as another process does that was told
+    state = wait_for(folder, lambda state: count_bad(folder, state) == 2)
+    assert any(found.metric == "feedback" for found in state.findings)
 
     with folder.locked():
         folder.write(state.done("rolled back", time.time(), "a test", "user"))

@@ -104,3 +104,14 @@ def test_a_line_is_heard_once_it_is_whole(tmp_path: Path) -> None:
         more.write(b'od": true}\n')
     assert folder.hear() == [Feedback("a", True)]
     assert folder.hear() == []
+
+
+def test_the_next_canary_is_heard_from_its_first_word(tmp_path: Path) -> None:
+    """Whether its file is shorter or longer than the last one's, of which it may get the number in the file system."""
+    worker, other = CanaryFolder(tmp_path), CanaryFolder(tmp_path)
+    for num_said in (5, 5, 8, 3):
+        said = [Feedback(f"job-{number}", True) for number in range(num_said)]
+        for one in said:
+            other.pass_on(one)
+        assert worker.hear() == said
+        other.forget_seen()
