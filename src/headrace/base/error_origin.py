@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from headrace.base.formatting import encodable
+from headrace.base.redaction import hide_secrets_in_text
 
 #: Frames of a traceback that are shown: a recursion without end has a thousand. The first and the last say most.
 MOST_FRAMES = 12
@@ -60,13 +61,13 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def text_of(error: BaseException) -> str:
-    """Return type and message of an exception; the type alone where its message cannot be made, or is empty."""
+    """Return type and message of an exception, without secrets in it; the type alone where there is none."""
     name = type(error).__name__
     try:
         message = str(error)
     except Exception as second:  # the user's own `__str__`, which may be as broken as the rest
         return f"{name} (its message cannot be shown: {type(second).__name__} in __str__)"
-    return f"{name}: {message}" if message else name
+    return f"{name}: {hide_secrets_in_text(message)}" if message else name
 
 
 def describe(error: BaseException, origin: Origin | None) -> str:
@@ -130,7 +131,7 @@ def _format_frames(frames: list[_Frame]) -> str:
     else:
         lines = list(map(_format_frame, frames))
     text = "\n".join(lines)
-    text = encodable(text)
+    text = hide_secrets_in_text(encodable(text))  # lines of code may hold the same text as the message
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
 
 

@@ -43,6 +43,7 @@ import math
 import re
 
 from headrace.base.error_origin import Origin, describe, find_origin
+from headrace.base.redaction import hide_secrets_in_text
 from headrace.base.shortage import shortage_of
 
 #: Code in front of a reason, by which callers and monitors tell causes apart.
@@ -146,7 +147,7 @@ class ItemError(HeadraceError):
 
     def __str__(self) -> str:
         where = f"{self.stage}: item {self.item_id}: " if self.stage else ""
-        return where + self.reason
+        return where + hide_secrets_in_text(self.reason)
 
 
 def as_item_error(error: BaseException) -> ItemError:

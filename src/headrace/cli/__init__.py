@@ -25,6 +25,7 @@ from headrace import __version__
 from headrace.base.error_origin import is_of_user
 from headrace.base.errors import HeadraceError, Interrupted, LedgerError, RunFolderError, SettingsError
 from headrace.base.formatting import showable
+from headrace.base.redaction import hide_secrets_in_text
 from headrace.cli.terminal import say, set_style, stamp
 
 #: In the order in which a user meets them.
@@ -163,20 +164,20 @@ def _report_error(error: BaseException) -> int:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return _report_failure(error, EXIT_MISSING)
     if is_of_user(error):
-        say(traceback.format_exc(), end="")
+        say(hide_secrets_in_text(traceback.format_exc()), end="")
         say("headrace: the run was ended by code of yours, see the lines above")
         return EXIT_MISSING
     # Not Python's own 1: that would read as the answer to a goal.
-    say(traceback.format_exc(), end="")
+    say(hide_secrets_in_text(traceback.format_exc()), end="")
     say("headrace: this is a defect of headrace; please report it with the lines above")
     return EXIT_DEFECT
 
 
 class _ShowableFormatter(logging.Formatter):
-    """Log lines name items, files and addresses of strangers."""
+    """Log lines name items, files and addresses of strangers, and say what others raised."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return stamp() + showable(super().format(record))
+        return stamp() + showable(hide_secrets_in_text(super().format(record)))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -248,7 +249,7 @@ def _add_general(parser: argparse._ActionsContainer, *, default: object) -> None
 
 
 def _report_failure(error: Exception, status: int) -> int:
-    say(f"headrace: {showable(error)}")
+    say(f"headrace: {showable(hide_secrets_in_text(str(error)))}")
     origin = getattr(error, "origin", None)
     if origin is not None:
         say(showable(origin.traceback))

@@ -23,6 +23,7 @@ from headrace.base.current_job import hands
 from headrace.base.meaning import NOTHING_DECLARED, Declared
 from headrace.base.protocols import Model
 from headrace.base.records import Job
+from headrace.base.redaction import hide_secrets_in_text
 
 logger = logging.getLogger("headrace.run")
 
@@ -150,7 +151,7 @@ class Shadow:
         except Exception as error:  # a shadow cannot fail a job, whatever its engine raises
             self._num_in_a_row += 1
             offer.note(None)
-            said = str(error) or type(error).__name__
+            said = hide_secrets_in_text(str(error)) or type(error).__name__
             self.failures = Failures(self.failures.num + 1, said, self._num_in_a_row >= _MOST_FAILURES)
             return
         self._num_in_a_row = 0

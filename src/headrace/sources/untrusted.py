@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from headrace.base.redaction import hide_secrets_in_text
+
 Raw = TypeVar("Raw")
 Read = TypeVar("Read")
 
@@ -37,7 +39,7 @@ def describe_error(error: BaseException) -> str:
         text = str(error)
     except Exception:  # a stranger's class
         text = "its text cannot be had"
-    return f"{type(error).__name__}: {text:.{_LONGEST_TEXT}}"
+    return f"{type(error).__name__}: {hide_secrets_in_text(text):.{_LONGEST_TEXT}}"
 
 
 def encode_entry(found: Any) -> bytes:

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from headrace.base.error_origin import text_of
 from headrace.base.records import Job
 from headrace.monitor.drift.answers import read_answer
 from headrace.monitor.drift.entries import Entry, measure_entry, number_of
@@ -223,10 +224,10 @@ class Collector:
 
     def _lose(self, what: str, *, with_stack: bool = False) -> None:
         """Count one as lost, and say the error that is being handled; the stack where it is the user's code."""
-        error = sys.exception()
+        error = sys.exception() or RuntimeError()
         with self._lock:
             self._adder.lost += 1
-        self._say(f"{what} could not be measured ({type(error).__name__}: {error})", with_stack=with_stack)
+        self._say(f"{what} could not be measured ({text_of(error)})", with_stack=with_stack)
 
     def _say(self, what: str, *, with_stack: bool = False) -> None:
         if not self._has_said:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from headrace.base.error_origin import text_of
 from headrace.base.errors import HeadraceError
 from headrace.base.log_events import event_fields
 from headrace.monitor.drift.collector import Collector
@@ -125,7 +126,7 @@ class DriftWatcher:
             self._lose(window.items, error)
 
     def _lose(self, items: int, error: Exception) -> None:
-        self._collector.lose(items, f"the monitor failed ({type(error).__name__}: {error})")
+        self._collector.lose(items, f"the monitor failed ({text_of(error)})")
         logger.debug("drift: the monitor failed", exc_info=True)
 
     def _write_parts(self, parts: Sequence[DriftWindow]) -> None:

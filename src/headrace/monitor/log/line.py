@@ -6,25 +6,21 @@ A pipe takes up to 4,096 bytes as one piece (PIPE_BUF), so lines of several proc
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from headrace.base.formatting import escape_controls
 from headrace.base.log_events import FIELDS
-from headrace.monitor.log.redaction import hide_secrets_in_text
+from headrace.base.redaction import hide_secrets_in_text
 
 #: Bytes of a line.
 MOST_BYTES = 4_096
 #: Bytes of JSON of one value, with its quotes; all together, with the names, are fewer than those of a line.
 _MOST_MESSAGE, _MOST_VALUE = 900, 110
 _MOST_OF = {"job": 400, "traceback": 1_300}
-#: Characters that are looked at: patterns search them.
-_MOST_SEARCHED = 16_384
 _CUT = " ... "
 _LINE_SEPARATORS = {0x2028: "\\u2028", 0x2029: "\\u2029"}
-_WORD = re.compile(r"\S*\Z")
 
 
 def make_line(unix_seconds: float, level: str, event: str, message: str, fields: Mapping[str, Any]) -> bytes:
@@ -52,7 +48,7 @@ def _value(value: Any, most_bytes: int) -> str:
 
 def _text(text: str, most_bytes: int) -> str:
     """Return a string as JSON of at most so many bytes; what is too long loses its middle."""
-    text = hide_secrets_in_text(_shorten(text))
+    text = hide_secrets_in_text(text)
     encoded, kept = _encode(text), len(text)
     while len(encoded.encode()) > most_bytes:
         kept = min(kept - 1, int(kept * most_bytes / len(encoded.encode()) * 0.9))
@@ -64,12 +60,3 @@ def _text(text: str, most_bytes: int) -> str:
 def _encode(text: str) -> str:
     encoded = escape_controls(json.dumps(text, ensure_ascii=False)).translate(_LINE_SEPARATORS)
     return encoded.encode("utf-8", "backslashreplace").decode()  # a lone surrogate
-
-
-def _shorten(text: str) -> str:
-    """Return a text short enough to be searched. Words are not cut: half of a secret is not known as one."""
-    if len(text) <= _MOST_SEARCHED:
-        return text
-    half = _MOST_SEARCHED // 2
-    _, _, tail = text[-half:].partition("\n")
-    return _WORD.sub("", text[:half]) + _CUT + tail

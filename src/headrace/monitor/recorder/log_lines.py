@@ -7,7 +7,7 @@ import time
 from collections import deque
 
 from headrace.base.formatting import encodable
-from headrace.monitor.log.redaction import hide_secrets_in_text
+from headrace.base.redaction import hide_secrets_in_text
 from headrace.monitor.recorder.recording import Event
 
 _MOST_LINES, _MOST_CHARACTERS = 20, 400

@@ -29,6 +29,7 @@ import msgspec
 
 from headrace.base.current_job import Returned, Worked, hands
 from headrace.base.documents import encode_document
+from headrace.base.error_origin import text_of
 from headrace.base.formatting import encodable
 from headrace.base.log_events import event_fields
 from headrace.base.observer import Observer
@@ -420,7 +421,7 @@ class ReviewCatcher(Observer):
             self._say_failed(what, error)
 
     def _say_failed(self, what: str, error: Exception) -> None:
-        self._say_once(what, f"{what} cannot be noted for review: {type(error).__name__}: {error}; the jobs go on")
+        self._say_once(what, f"{what} cannot be noted for review: {text_of(error)}; the jobs go on")
 
     def _say_once(self, kind: str, text: str) -> None:
         if kind not in self._said:

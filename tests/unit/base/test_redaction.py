@@ -4,7 +4,9 @@ import time
 
 import pytest
 
-from headrace.monitor.log.redaction import hide_secrets_in_text
+from headrace.base.error_origin import find_origin
+from headrace.base.errors import ItemFailed, ItemRejected, as_item_error
+from headrace.base.redaction import hide_secrets_in_text
 
 
 @pytest.mark.parametrize(
@@ -95,3 +97,44 @@ def test_hostile_text_takes_no_time(part: str) -> None:
     began = time.process_time()
     hide_secrets_in_text(text)
     assert time.process_time() - began < 2.0  # it is 0.01 s or so; a pattern that is quadratic takes minutes
+
+
+def test_a_long_text_is_searched_at_its_ends() -> None:
+    """A million characters of an answer that somebody raised take no second of the worker's time."""
+    text = hide_secrets_in_text("token=SECRET " + "<p class='key'>hello</p> " * 40_000 + "password=SECRET")
+    assert "SECRET" not in text
+    assert len(text) < 20_000
+
+
+_SAYS = "cannot reach https://bob:hunter2@api/v1?api_key=SECRETKEY123"
+
+
+class _Raised(ItemFailed):
+    pass
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError(_SAYS), ItemRejected(_SAYS), _Raised(f"fetch.failed: {_SAYS}"), OSError(28, _SAYS), KeyError(_SAYS)],
+)
+def test_reasons_of_failures_have_no_secrets(error: Exception) -> None:
+    """What an exception says goes into run folders, summaries, dead letters and answers."""
+    try:
+        raise error
+    except Exception as caught:
+        found = as_item_error(caught).locate("read", "https://bucket/a?key=1")
+    assert "hunter2" not in str(found)
+    assert "SECRETKEY" not in str(found)
+    assert str(found).startswith("read: item https://bucket/a?key=1: ")  # the id is what jobs are found by
+
+
+def test_lines_of_code_in_a_traceback_have_no_secrets() -> None:
+    """The message may stand in the line that raises."""
+    try:
+        raise RuntimeError("cannot reach https://bob:hunter2@api/v1?api_key=SECRETKEY123")
+    except RuntimeError as error:
+        origin = find_origin(error)
+    assert origin is not None
+    assert "raise RuntimeError" in origin.traceback
+    assert "hunter2" not in origin.traceback
+    assert "SECRETKEY" not in origin.traceback
