@@ -66,6 +66,8 @@ _SPANS_PER_BLOCK, _MOST_WAITING = 4_096, 50_000
 _ERRORS_PER_SECOND = 20
 #: A second trigger of one kind within this time is the same incident.
 WINDOW_SECONDS = 600.0
+#: One that could not be written is tried again after this time, within the window: there may be room on the disk by then.
+_AGAIN_SECONDS = 60.0
 _CLOSE_SECONDS = 15.0
 #: Characters of a trigger's words: fewer than a pipe takes at once.
 _MOST_SAID = 8_192
@@ -178,7 +180,8 @@ class _Recording:
         self._stopping = threading.Event()
         self._due: list[tuple[float, subprocess.Popen[bytes]]] = []
         self._log_lines = LogLines()
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: list[tuple[Trigger, subprocess.Popen[bytes]]] = []
+        self._again: list[tuple[float, Trigger]] = []
         self._previous_handler: Any = None
         self._plan_ids: tuple[str, ...] = ()
         self._spans: list[Span] = []
@@ -288,6 +291,10 @@ class _Recording:
         self._say_written()
         for trigger in self._find_triggers(now, sample):
             self._trigger(trigger)
+        due = [trigger for at, trigger in self._again if at <= now]
+        self._again = [(at, trigger) for at, trigger in self._again if at > now]
+        for trigger in due:
+            self._begin_writing(trigger)
         self._write_due(now)
 
     def _find_triggers(self, now: float, sample: Sample) -> list[Trigger]:
@@ -319,7 +326,7 @@ class _Recording:
     def _trigger(self, trigger: Trigger) -> None:
         """Have an incident written soon, unless there was one of this kind shortly before."""
         now, writer = time.monotonic(), self._writer
-        window = 0.0 if trigger.kind == "signal" else WINDOW_SECONDS
+        window = _window(trigger)
         if writer is None or now - self._last.get(trigger.kind, -WINDOW_SECONDS) < window:
             return
         self._last[trigger.kind] = now
@@ -330,15 +337,20 @@ class _Recording:
                 "incident: %s; name a folder with --incidents DIR to have it written", trigger.says, extra=event
             )
             return
-        if window and not _claim(self._settings.incidents, trigger.kind):
+        self._begin_writing(trigger)
+
+    def _begin_writing(self, trigger: Trigger) -> None:
+        now, writer, incidents = time.monotonic(), self._writer, self._settings.incidents
+        if writer is None or incidents is None or (_window(trigger) and not _claim(incidents, trigger.kind)):
             return  # another worker has it written
-        logger.warning("incident: %s; it is being written to %s", trigger.says, self._settings.incidents, extra=event)
+        event = event_fields("incident", code=trigger.kind)
+        logger.warning("incident: %s; it is being written to %s", trigger.says, incidents, extra=event)
         self._recorder.incidents += 1
         count("headrace_recorder_incidents_total", trigger.kind)
         self._pack()
         child = self._recorder.write_incident(self._settings, writer.folder, trigger)
         if child is not None:
-            self._children.append(child)
+            self._children.append((trigger, child))
             self._due.append((now + (_LATER_SECONDS if trigger.kind in _GRADUAL else 0.0), child))
 
     def _write_due(self, now: float) -> None:
@@ -352,12 +364,17 @@ class _Recording:
 
     def _say_written(self) -> None:
         """Log which incidents are there by now, and which could not be written: their writers say why."""
-        for child in self._children:
+        now = time.monotonic()
+        for trigger, child in self._children:
+            event = event_fields("incident", code=trigger.kind)
             if child.poll() == 0:
-                logger.info("an incident was written to %s", self._settings.incidents, extra=event_fields("incident"))
+                logger.info("an incident was written to %s", self._settings.incidents, extra=event)
             elif child.returncode is not None:
-                logger.warning("an incident was not written: its writer ended with status %d", child.returncode)
-        self._children = [child for child in self._children if child.returncode is None]
+                status = child.returncode
+                logger.warning("an incident was not written: its writer ended with status %d", status, extra=event)
+                if now - self._last[trigger.kind] < WINDOW_SECONDS:
+                    self._again.append((now + _AGAIN_SECONDS, trigger))
+        self._children = [(trigger, child) for trigger, child in self._children if child.returncode is None]
 
     # --- identity
 
@@ -417,11 +434,16 @@ class _Recording:
     def _wait_for_children(self) -> bool:
         """Wait for incidents that are being written; return whether all are."""
         ends = time.monotonic() + _CLOSE_SECONDS
-        for child in self._children:
+        for _, child in self._children:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(max(0.0, ends - time.monotonic()))
         self._say_written()
         return not self._children
+
+
+def _window(trigger: Trigger) -> float:
+    """Return for how long another of its kind is the same incident."""
+    return 0.0 if trigger.kind == "signal" else WINDOW_SECONDS
 
 
 def _claim(incidents: Path, kind: str) -> bool:

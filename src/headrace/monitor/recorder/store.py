@@ -53,7 +53,7 @@ class IncidentStore:
         Raises:
             OSError: If the folder cannot be written.
         """
-        claimed = self.path / f".{kind}.claimed"
+        claimed = self._claimed(kind)
         with self._locked():
             if self._is_known(kind, window_seconds) or abs(time.time() - _written_ns(claimed) / 1e9) < window_seconds:
                 return False
@@ -86,6 +86,8 @@ class IncidentStore:
             making.replace(final)
         except BaseException as error:
             shutil.rmtree(making, ignore_errors=True)
+            with contextlib.suppress(OSError):  # another may write it
+                self._claimed(kind).unlink(missing_ok=True)
             if isinstance(error, OSError):
                 raise RunFolderError(
                     f"{final} cannot be written: {error.strerror or error}; free space on the disk"
@@ -93,6 +95,9 @@ class IncidentStore:
             raise
         with contextlib.suppress(OSError):  # it is written; the next one makes room
             self._remove_oldest(but=final)
+
+    def _claimed(self, kind: str) -> Path:
+        return self.path / f".{kind}.claimed"
 
     def _is_known(self, kind: str, window_seconds: float) -> bool:
         """Return whether there is one, or one is being written."""

@@ -1,7 +1,9 @@
 """The recorder in a run: it watches, has incidents written, and never fails the run."""
 
+import errno
 import functools
 import logging
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, RunFolderError
 from headrace.base.policies.canary import CanaryPolicy
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.monitor.recorder import places
@@ -203,6 +205,31 @@ def test_jobs_that_do_not_end_are_an_incident(
     assert trigger.kind == "stall"
     assert "none has ended for" in trigger.says
     assert recording.samples
+
+
+@pytest.mark.real_clock
+def test_an_incident_that_could_not_be_written_is_tried_again(
+    recorder: tuple[Recorder, _Incidents], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A full disk has room again some time; nothing else of its kind happens within ten minutes."""
+    from headrace.monitor.recorder import recorder as module
+
+    monkeypatch.setattr(module, "Progress", functools.partial(Progress, stall_seconds=1.0))
+    monkeypatch.setattr(module, "_AGAIN_SECONDS", 0.0)
+    _, incidents = recorder
+
+    def fail_first(settings: RecorderSettings, recording: Path, trigger: Trigger) -> subprocess.Popen[bytes] | None:
+        if (tmp_path / "tried").exists():
+            return incidents.take(settings, recording, trigger)
+        (tmp_path / "tried").touch()
+        with pytest.raises(RunFolderError), IncidentStore(settings.incidents or tmp_path).new(trigger.kind):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return subprocess.Popen(["false"], stdin=subprocess.PIPE)
+
+    watching = Recorder(RecorderSettings(incidents=tmp_path / "incidents"), write_incident=fail_first)
+    hr.run(_pipeline(functools.partial(_wait_until, incidents)), observers=[watching], watch=watching.watch)
+    ((_, trigger),) = incidents.found
+    assert trigger.kind == "stall"
 
 
 @pytest.mark.real_clock
