@@ -123,18 +123,30 @@ def _read(path: Path, args: argparse.Namespace) -> list[DriftWindow]:
 
 
 def _show(args: argparse.Namespace) -> int:
+    import msgspec
+
+    from headrace.base.errors import SettingsError
     from headrace.monitor.drift.folder import DriftFolder
-    from headrace.monitor.drift.judging import judge, recording
+    from headrace.monitor.drift.judging import judge, recording, say_waiting
 
     folder = DriftFolder(args.folder)
+    if not folder.is_one():
+        raise SettingsError(
+            f"{folder.path} holds nothing of a drift monitor; expected a folder that `headrace run --drift DIR` wrote, or "
+            "`headrace serve`"
+        )
     windows, damaged = folder.windows()
     if damaged:
         _say(f"{damaged} lines of {folder.path} cannot be read and are left out")
-    baseline = folder.baseline()
+    baseline, waiting = folder.baseline(), folder.waiting()
     if baseline is None:
-        return _finish(recording(windows, str(folder.path)), args)
-    later = [window for window in windows if window.began >= baseline.ended]
-    return _finish(judge(baseline, later, str(folder.path)), args)
+        document = recording(windows, str(folder.path), waiting)
+    else:
+        later = [window for window in windows if window.began >= baseline.ended]
+        document = judge(baseline, later, str(folder.path))
+    if any(part.items for part in waiting):  # answers alone wait where an earlier part counted their items
+        document = msgspec.structs.replace(document, says=(*document.says, say_waiting(waiting)))
+    return _finish(document, args)
 
 
 def _compare(args: argparse.Namespace) -> int:
@@ -172,7 +184,8 @@ def _finish(document: DriftDocument, args: argparse.Namespace) -> int:
 
 
 def _told(document: DriftDocument) -> str:
-    lines = [f"{document.verdict.upper()}: {document.folder}, {document.windows} windows of {document.items:,} items"]
+    verdict = document.verdict if document.windows or document.verdict == "recording" else "nothing judged"
+    lines = [f"{verdict.upper()}: {document.folder}, {document.windows} windows of {document.items:,} items"]
     lines += [f"  {line}" for line in document.says]
     if document.refusals:
         worst = ", ".join(f"{code} {number:,}" for code, number in list(document.refusals.items())[:4])
@@ -186,7 +199,11 @@ def _told(document: DriftDocument) -> str:
 
 
 def _as_text(baseline: DriftBaseline, file: str) -> str:
-    strata = f", {len(baseline.strata)} strata ({baseline.key})" if baseline.key else ""
+    strata = (
+        f", {len(baseline.strata)} {'stratum' if len(baseline.strata) == 1 else 'strata'} ({baseline.key})"
+        if baseline.key
+        else ""
+    )
     learnt = (
         f"learnt: {baseline.windows} windows of {baseline.items:,} items{strata}; "
         f"{len(baseline.means)} means and {len(baseline.rates)} shares"

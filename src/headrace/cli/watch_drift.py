@@ -61,6 +61,7 @@ def open_companion(
     if not args.drift:
         return None
     from headrace.cli.loading import load_attribute
+    from headrace.cli.terminal import speaker
     from headrace.monitor.drift.collector import BUDGET_RATIO, Collector
     from headrace.monitor.drift.folder import DriftFolder
     from headrace.monitor.drift.instrument import DriftInstrument, parts_of
@@ -84,6 +85,8 @@ def open_companion(
         with watcher.watch(run):
             yield
         _tell(watcher)
+        if missing := collector.missing_key():
+            speaker("drift")(f"warning: {missing}")
 
     return Companion(instruments=[DriftInstrument(collector, parts_of(pipeline))], watch=watch)
 

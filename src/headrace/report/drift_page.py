@@ -29,13 +29,18 @@ def render_drift(document: DriftDocument) -> str:
     overview = tag(
         "header",
         tag("p", "headrace · drift of ", tag("b", document.folder), class_="kicker"),
-        tag("h1", _TITLES[document.verdict]),
+        tag("h1", _title(document)),
         bullets([sentence(line) for line in document.says]),
         tag("p", f"{document.windows:,} windows of {document.items:,} items; {_stretch(document)}.", class_="note"),
     )
     sections = [_slower(document), _course(document), _scores(document), _refusals(document), _limits(document)]
     footer = f"Made by headrace {headrace_version()}. A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."
     return make_page(f"drift of {document.folder}", overview, [one for one in sections if one], footer)
+
+
+def _title(document: DriftDocument) -> str:
+    is_new = document.verdict == "steady" and not document.windows
+    return "Nothing was judged yet" if is_new else _TITLES[document.verdict]
 
 
 def _stretch(document: DriftDocument) -> str:

@@ -228,7 +228,7 @@ def test_learn_show_and_their_documents(usual: Path, tmp_path: Path, capsys: pyt
     assert main(["-q", "monitor", "drift", "learn", watch, "--images", str(usual)]) == 2
     assert "replace it with --force" in capsys.readouterr().err
     assert main(["monitor", "drift", "show", watch, "--check"]) == 0
-    assert capsys.readouterr().out.startswith("STEADY")
+    assert capsys.readouterr().out.startswith("NOTHING JUDGED")
 
 
 def test_a_disk_that_is_full_costs_counts_and_no_item(

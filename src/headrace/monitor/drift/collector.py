@@ -27,6 +27,7 @@ from headrace.monitor.drift.answers import read_answer
 from headrace.monitor.drift.entries import Entry, measure_entry, number_of
 from headrace.monitor.drift.pixels import PIXEL_FEATURES, measure_pixels
 from headrace.monitor.drift.statistics import OWN, SECONDS
+from headrace.monitor.drift.strata import missing_key
 from headrace.monitor.drift.sums import Adder
 from headrace.runs.formats.drift import DriftWindow
 
@@ -82,6 +83,7 @@ class Collector:
         self._parts: deque[DriftWindow] = deque(maxlen=_MOST_WAITING)
         self._spent_ns = 0
         self._has_said = False
+        self._closed = Adder()
 
     def looks_at(self, job: Job) -> bool:
         """Return whether this item is looked at closely."""
@@ -113,10 +115,13 @@ class Collector:
 
     def add_entry(self, job: Job, entry: Entry) -> None:
         """Count an item that passed its first stage."""
+        has_no_key = bool(self.key) and not self._key_of(job)
         with self._lock:
             adder = self._adder
             stratum = adder.stratum(self.stratum_of(job))
             adder.items += 1
+            if has_no_key:
+                adder.count_without_key(job.attributes)
             adder.sampled += entry.is_looked_at
             adder.count(stratum, *entry.counts)
             adder.add(stratum, entry.names, entry.values)
@@ -211,6 +216,10 @@ class Collector:
             self._adder.lost += items
         self._say(what)
 
+    def missing_key(self) -> str:
+        """Return what is wrong if no job so far had the key; call `take` with the rest before."""
+        return missing_key([self._closed.window(self._began, self._began, key=self.key)])
+
     def add_values(self, job: Job, names: Collection[str], values: Iterable[float]) -> None:
         """Note values of an item."""
         with self._lock:
@@ -220,6 +229,7 @@ class Collector:
         now = self._now()
         part = self._adder.window(self._began, now, key=self.key, hours=self.hours)
         self._parts.append(part)
+        self._closed.count_keys_of(part)
         self._adder, self._began = Adder(), now
 
     def _lose(self, what: str, *, with_stack: bool = False) -> None:

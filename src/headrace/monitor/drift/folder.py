@@ -15,6 +15,7 @@ and counts.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import itertools
 import os
@@ -173,6 +174,19 @@ class DriftFolder:
             part = _decode(content, DriftWindow)
             if part is not None:
                 yield part
+
+    def is_one(self) -> bool:
+        """Return whether anything of a drift monitor is in the folder."""
+        return any((self.path / name).exists() for name in (WINDOWS_FOLDER, PARTS_FOLDER, BASELINE_FILE))
+
+    def waiting(self) -> list[DriftWindow]:
+        """Return the parts that nobody has merged yet; they stay."""
+        found = []
+        for file in sorted((self.path / PARTS_FOLDER).glob("[!.]*.json")):
+            with contextlib.suppress(OSError):  # merged meanwhile
+                part = _decode(read_regular(file, _MOST_BYTES, follow=True), DriftWindow)
+                found += [] if part is None else [part]
+        return found
 
     def try_to_judge(self) -> bool:
         """Return whether this process is the judge: it becomes it if there is no other."""

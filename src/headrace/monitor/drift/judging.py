@@ -13,6 +13,7 @@ from headrace.monitor.drift.evidence import DETECTORS
 from headrace.monitor.drift.learning import LEAST_WINDOWS
 from headrace.monitor.drift.slower import SIZES, explain_slower
 from headrace.monitor.drift.statistics import SECONDS, Statistic, statistic_of
+from headrace.monitor.drift.strata import missing_key
 from headrace.monitor.drift.times import moment
 from headrace.runs.formats.drift import (
     DriftBaseline,
@@ -255,8 +256,14 @@ def judge(baseline: DriftBaseline, windows: Iterable[DriftWindow], folder: str =
     return one.document()
 
 
-def recording(windows: Sequence[DriftWindow], folder: str) -> DriftDocument:
-    """Return the document while there is no baseline."""
+def recording(windows: Sequence[DriftWindow], folder: str, waiting: Sequence[DriftWindow] = ()) -> DriftDocument:
+    """Return the document while there is no baseline.
+
+    Args:
+        windows: That are complete.
+        folder: For the document.
+        waiting: Parts that make no window yet; they tell whether jobs have the key.
+    """
     missing = max(0, LEAST_WINDOWS - len(windows))
     says = (
         f"recording: {len(windows)} windows; a baseline takes {missing} more"
@@ -270,10 +277,20 @@ def recording(windows: Sequence[DriftWindow], folder: str) -> DriftDocument:
         windows=len(windows),
         windows_needed=missing,
         items=sum(window.items for window in windows),
+        warnings=tuple(filter(None, (missing_key([*windows, *waiting]),))),
         began=windows[0].began if windows else None,
         ended=windows[-1].ended if windows else None,
         refused_ratio=refused_ratio(windows[-1:]),
         lost=sum(window.lost for window in windows),
+    )
+
+
+def say_waiting(waiting: Sequence[DriftWindow]) -> str:
+    """Return what is said of parts that make no window yet."""
+    items, sampled = sum(part.items for part in waiting), sum(part.sampled for part in waiting)
+    return (
+        f"{items:,} items more wait to fill a window; {sampled:,} of them were looked at closely, which is what counts "
+        "(--drift-window, --drift-budget)"
     )
 
 
@@ -308,7 +325,8 @@ def _say(
     alarms: Sequence[Score], latency: Sequence[str], news: Sequence[StratumNews], windows: int, baseline: DriftBaseline
 ) -> list[str]:
     if not alarms:
-        return [f"steady: {windows} windows are as usual", *(one.says for one in news)]
+        usual = f"steady: {windows} windows are as usual" if windows else "nothing was judged yet: no window came since"
+        return [usual, *(one.says for one in news)]
     together = {one.statistic for one in alarms if one.stratum is None}
     shown = [one for one in alarms if one.stratum is None or one.statistic not in together]
     lines = [f"{one.says}{'' if one.since is None else f', since {moment(one.since)}'}" for one in shown[:8]]

@@ -19,7 +19,7 @@ from headrace.base.errors import SettingsError
 from headrace.monitor.drift.power import promise_of
 from headrace.monitor.drift.slower import learn_slower
 from headrace.monitor.drift.statistics import is_time, share_of, statistic_of
-from headrace.monitor.drift.strata import LEAST_STRATUM_WINDOWS, LEAST_VALUES, Table, tabulate
+from headrace.monitor.drift.strata import LEAST_STRATUM_WINDOWS, LEAST_VALUES, Table, missing_key, tabulate
 from headrace.runs.formats.drift import (
     DriftBaseline,
     DriftWindow,
@@ -254,6 +254,8 @@ def _warnings(
             f"{', '.join(restless[:5])}: these wander slowly in the baseline itself, so a shift must be large to be told from "
             "it; record a baseline several times as long"
         )
+    if missing := missing_key(windows):
+        found.append(missing)
     if not key:
         found.append(
             "all items are one stratum: a new mix of cameras or users counts as drift; --drift-key names the attribute that "

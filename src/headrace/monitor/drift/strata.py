@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,3 +38,27 @@ def tabulate(windows: Sequence[DriftWindow], statistic: str, strata: Sequence[st
             if sums is not None:
                 found[:, row, column] = sums.n, sums.total, sums.squares
     return Table(*found)
+
+
+def say_missing_key(key: str, items: int, without_key: int, attributes: Collection[str]) -> str:
+    """Return what is wrong where no job has the key, for it is probably misspelt; empty: some have it, or none is asked for.
+
+    Args:
+        key: The attribute that names strata.
+        items: That were counted.
+        without_key: Those whose job does not have it.
+        attributes: That these jobs have.
+    """
+    if not key or not items or without_key < items:
+        return ""
+    has = ", ".join(sorted(attributes)) or "none"
+    return f"no job has {key!r}, so all items are one stratum; attributes that jobs have: {has}"
+
+
+def missing_key(windows: Sequence[DriftWindow]) -> str:
+    """Return the same for windows that were recorded."""
+    key = windows[-1].key if windows else ""
+    attributes = {name for window in windows for name in window.attributes}
+    return say_missing_key(
+        key, sum(window.items for window in windows), sum(window.without_key for window in windows), attributes
+    )

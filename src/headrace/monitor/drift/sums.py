@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping
 
 from headrace.base.formatting import encodable
@@ -12,6 +13,8 @@ MOST_STRATA = 200
 #: Classes of answers, and codes of refusals, that are told apart in a stratum.
 MOST_NAMES = 60
 OTHER = "other"
+#: Attributes that are named where jobs do not have the key, and characters of each.
+_MOST_ATTRIBUTES, _MOST_CHARACTERS = 20, 80
 #: Values from which squares and sums of them would be no numbers for long.
 _TOO_LARGE = 1e100
 
@@ -20,7 +23,8 @@ class Adder:
     """Sums so far. Not thread-safe."""
 
     def __init__(self) -> None:
-        self.items = self.sampled = self.lost = 0
+        self.items = self.sampled = self.lost = self.without_key = 0
+        self._attributes: set[str] = set()
         self._means: dict[str, dict[str, list[float]]] = {}
         self._counts: dict[str, dict[str, int]] = {}
 
@@ -41,6 +45,14 @@ class Adder:
             return name
         self._counts.setdefault(OTHER, {})
         return OTHER
+
+    def count_without_key(self, attributes: Iterable[str]) -> None:
+        """Count an item whose job does not have the key, but these attributes."""
+        self.without_key += 1
+        if len(self._attributes) < _MOST_ATTRIBUTES:
+            self._attributes.update(
+                encodable(name[:_MOST_CHARACTERS]) for name in itertools.islice(attributes, _MOST_ATTRIBUTES)
+            )
 
     def count(self, stratum: str, *names: str) -> None:
         """Count one of each."""
@@ -76,9 +88,15 @@ class Adder:
                 sums[1] += value
                 sums[2] += value * value
 
+    def count_keys_of(self, window: DriftWindow) -> None:
+        """Add the items of another, and how many have no key."""
+        self.items += window.items
+        self.without_key += window.without_key
+        self._attributes.update(window.attributes)
+
     def merge(self, window: DriftWindow) -> None:
         """Add the sums of another."""
-        self.items += window.items
+        self.count_keys_of(window)
         self.sampled += window.sampled
         self.lost += window.lost
         for given, sums in window.strata.items():
@@ -102,6 +120,8 @@ class Adder:
             lost=self.lost,
             key=encodable(key),
             hours=hours,
+            without_key=self.without_key,
+            attributes=tuple(sorted(self._attributes)[:_MOST_ATTRIBUTES]),
             strata={
                 name: StratumSums(means=_sums_of(self._means.get(name, {})), counts=dict(counts))
                 for name, counts in self._counts.items()

@@ -47,6 +47,10 @@ class DriftWindow(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""
     """As of the baseline, like `hours`."""
     hours: int = 0
+    without_key: int = 0
+    """Items of jobs that have no such attribute: they are one stratum, of no name."""
+    attributes: tuple[str, ...] = ()
+    """That those jobs have instead, some of them."""
 
 
 class StratumMean(msgspec.Struct, frozen=True, array_like=True):

@@ -176,3 +176,22 @@ def test_larger_images_explain_a_slower_stage() -> None:
     assert page.index('id="chart-slower-0"') < page.index('id="chart-drift-0"')
     assert page.count("pixels of an image") >= 2
     assert "CPU time of decode" in page
+
+
+@pytest.mark.filterwarnings("error")
+def test_windows_that_are_all_alike_divide_by_no_zero() -> None:
+    """As of images of one size: their means are equal to the last digit, while items differ within each window."""
+    part = StratumSums(means={"bytes": Sums(10, 50.0, 260.0)}, counts={"items": 10, "files": 10})
+    windows = [
+        DriftWindow(began=float(at), ended=at + 1.0, items=10, sampled=10, strata={"": part})
+        for at in range(LEAST_WINDOWS)
+    ]
+    assert learn(windows, simulate=False).means["bytes"].memory == 1.0
+
+
+def test_a_page_calls_nothing_steady_that_was_not_judged() -> None:
+    """As just after `learn`."""
+    _, baseline = _start()
+    page = render_drift(judge(baseline, []))
+    assert "Nothing was judged yet" in page
+    assert "Nothing has drifted" not in page
