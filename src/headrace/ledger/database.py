@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -170,6 +171,7 @@ def connect(
         raise LedgerError(
             f"the folder of the {kind.name} {path} cannot be made: {error.strerror}; {_explain_elsewhere(kind)}"
         ) from error
+    _check_files(path, kind)
     with translate_errors(path, kind):
         connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
         try:
@@ -178,6 +180,18 @@ def connect(
             connection.close()
             raise
     return connection
+
+
+def _check_files(path: Path, kind: FileKind) -> None:
+    """Refuse what SQLite would wait for or remove: a pipe in the place of the file, or of one that stands beside it."""
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        file = path.with_name(path.name + suffix)
+        with contextlib.suppress(OSError):  # it is not there, or SQLite says what is wrong with it
+            if not stat.S_ISREG(file.stat().st_mode):
+                raise LedgerError(
+                    f"the {kind.name} {path} cannot be used: {file} is a folder, device or pipe, and no file; "
+                    f"{_explain_elsewhere(kind)}"
+                )
 
 
 @contextlib.contextmanager

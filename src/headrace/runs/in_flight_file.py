@@ -16,10 +16,13 @@ from pathlib import Path
 
 import msgspec
 
+from headrace.base.in_flight import read_regular
 from headrace.base.observer import Observer
 
 _SLOT_BYTES = 16_384
 _LENGTH_BYTES = 4
+#: Of a whole file: of thousands of threads.
+_MOST_BYTES = 1 << 28
 
 
 class InFlightFile(Observer):
@@ -88,7 +91,7 @@ def _encode_ids(item_ids: Sequence[str]) -> bytes:
 def read_in_flight(path: Path) -> list[str]:
     """Return the items that workers took last, each once; [] where there is no such file. What cannot be read is left out."""
     try:
-        content = path.read_bytes()
+        content = read_regular(path, _MOST_BYTES)
     except OSError:
         return []
     found: dict[str, None] = {}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.base.in_flight import open_regular
 from headrace.ledger.database import LEDGER
 from headrace.monitor.board.reading import (
     LOOP_FILE,
@@ -98,7 +100,7 @@ def may_be_ours(name: str) -> bool:
 def read_head(path: str) -> bytes:
     """Return the beginning of a file, as much as tells its kind; nothing if it cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with open(open_regular(Path(path), os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             return file.read(_HEAD_BYTES)
     except OSError:
         return b""

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from headrace.base.documents import decode_document
 from headrace.base.errors import RunFolderError
 from headrace.base.formatting import pluralize, quote_arg
+from headrace.base.in_flight import read_regular
 from headrace.ledger.ledger import Ledger
 from headrace.monitor.board.records import LedgerRow, Record, RunRow, State
 from headrace.monitor.history.document import make_document
@@ -267,8 +268,6 @@ class _Schema(msgspec.Struct):
 
 def _decode(file: Path, kind: Any) -> Any:
     try:
-        if file.stat().st_size > _MOST_BYTES:
-            raise RunFolderError(f"{file} has more than {_MOST_BYTES:,} bytes; headrace writes no such file")
-        return decode_document(file.read_bytes(), kind)
+        return decode_document(read_regular(file, _MOST_BYTES), kind)
     except msgspec.DecodeError as error:
         raise RunFolderError(f"{file} is damaged ({error})") from None

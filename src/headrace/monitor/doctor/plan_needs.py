@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.base.errors import HeadraceError
+from headrace.base.in_flight import open_regular
 from headrace.base.plan import ModelPlan, Plan
 from headrace.base.units import format_size
 from headrace.engines import check_engine, traits_of, why_missing
@@ -88,7 +90,7 @@ def _look_at(file: Path, sha256: str | None) -> tuple[Status, str]:
     try:
         if sha256 is None:
             return ("ok", "there") if file.is_file() else ("matters", "missing")
-        with file.open("rb") as opened:
+        with open(open_regular(file, os.O_RDONLY), "rb") as opened:
             found = hashlib.file_digest(opened, "sha256").hexdigest()
     except FileNotFoundError:
         return "matters", "missing"

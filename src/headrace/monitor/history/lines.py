@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import HeadraceError, RunFolderError
+from headrace.base.in_flight import read_regular
 from headrace.ledger.ledger import hardware_fingerprint
 from headrace.monitor.history.moments import add_windows, bytes_per_item, cpu_per_item
 from headrace.monitor.history.store import History
@@ -134,7 +135,7 @@ def hash_module(pipeline: str) -> str:
         file = getattr(module, "__file__", None)
         path = Path(file) if file else None
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path else ""
+        return hashlib.sha256(read_regular(path, _MOST_SOURCE_BYTES, follow=True)).hexdigest()[:12] if path else ""
     except OSError:
         return ""
 
@@ -163,6 +164,8 @@ def _find_bottleneck(run: Run) -> str:
         return ""
 
 
+#: Of a module; what is larger is none.
+_MOST_SOURCE_BYTES = 16 * 2**20
 #: Seconds of a core for the verdict.
 _DIAGNOSIS_SECONDS = 4.0
 

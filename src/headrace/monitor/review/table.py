@@ -14,6 +14,7 @@ from typing import get_args
 
 from headrace.base.documents import encode_document
 from headrace.base.errors import SettingsError
+from headrace.base.given_files import read_given_file
 from headrace.base.units import format_time
 from headrace.monitor.review.reviewing import Review
 from headrace.monitor.review.store import find_file
@@ -60,7 +61,7 @@ def read_table(path: Path) -> list[VerdictLine]:
 
 
 def _read_rows(path: Path) -> Iterator[VerdictLine]:
-    reader = csv.DictReader(io.StringIO(_read_text(path)))
+    reader = csv.DictReader(io.StringIO(_read_text(path), newline=None))
     missing = {"item", "verdict"} - set(reader.fieldnames or ())
     if missing:
         raise SettingsError(
@@ -84,9 +85,10 @@ def _read_rows(path: Path) -> Iterator[VerdictLine]:
 
 def _read_text(path: Path) -> str:
     try:
-        if path.stat().st_size > _LARGEST_BYTES:
+        content = read_given_file(path, _LARGEST_BYTES + 1)
+        if len(content) > _LARGEST_BYTES:
             raise SettingsError(f"{path} has more than {_LARGEST_BYTES >> 20} MiB; expected the table of one round")
-        return path.read_text(encoding="utf-8-sig")  # spreadsheets begin it with a mark
+        return content.decode("utf-8-sig")  # spreadsheets begin it with a mark
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -180,6 +180,21 @@ def test_pipes_are_waited_for_by_nobody(tmp_path: Path) -> None:
     assert [record.name for record in Finder([tmp_path]).look().records] == ["good"]
 
 
+@pytest.mark.parametrize("suffix", ["-journal", "-wal", "-shm"])
+def test_pipes_beside_what_is_good_are_named(suffix: str, tmp_path: Path) -> None:
+    """Beside a ledger, where SQLite would wait for them or remove them, and in a folder of drift that has learnt."""
+    file = tmp_path / "ledger.sqlite"
+    Ledger(file).close()
+    os.mkfifo(f"{file}{suffix}")
+    (tmp_path / "drift" / "windows").mkdir(parents=True)
+    (tmp_path / "drift" / "baseline.json").write_text("{}")
+    os.mkfifo(tmp_path / "drift" / "scores.json")
+    records = {record.name: record.trouble for record in Finder([tmp_path]).look().records}
+    assert set(records) == {"ledger.sqlite", "drift"}
+    assert all("pipe" in trouble for trouble in records.values())
+    assert Path(f"{file}{suffix}").is_fifo()
+
+
 def test_of_too_many_folders_the_newest_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the page says that there are more."""
     good = make_run(tmp_path / "x")
