@@ -25,6 +25,7 @@ import os
 import secrets
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -141,11 +142,14 @@ def read_samples(folder: Path) -> tuple[list[ReviewSample], list[str]]:
 
 
 def find_file(folder: Path, segment: str, name: str) -> Path | None:
-    """Return a kept file; None if it is gone, or the names are none of ours."""
+    """Return a kept file; None if it is gone, is no regular file, or the names are none of ours."""
     if not _is_name(segment) or not _is_name(name):
         return None
     path = folder / _SAMPLES / segment / name
-    return path if path.is_file() else None
+    with contextlib.suppress(OSError):
+        if stat.S_ISREG(path.lstat().st_mode) and not path.parent.is_symlink():  # a link leads to somebody else's
+            return path
+    return None
 
 
 def make_room(folder: Path, max_bytes: int, max_days: float, now_unix_seconds: float) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -264,3 +266,29 @@ def test_strangers_are_refused(server: ReviewServer) -> None:
         assert (status, "error" in told) == (400, True)
     assert _ask(server, "POST", "/verdicts", b"x" * 2_000_000, Authorization=token)[0] == 413
     assert server.review.count_reviewed() == 0
+
+
+def test_only_what_is_kept_is_shown(server: ReviewServer, tmp_path: Path) -> None:
+    """No link out of the folder, be it a file or a folder, and no pipe."""
+    (sample, *_) = (server.review.folder / "samples").iterdir()
+    (tmp_path / "secret.txt").write_text("secret")
+    (sample / "link.txt").symlink_to(tmp_path / "secret.txt")
+    os.mkfifo(sample / "pipe.txt")
+    (sample.parent / "out").symlink_to(tmp_path)
+    (sample / "kept.txt").write_text("{}")
+    token = f"Bearer {server.token}"
+    paths = [f"{sample.name}/{name}" for name in ("link.txt", "pipe.txt", "kept.txt")] + ["out/secret.txt"]
+    answers = [_ask(server, "GET", f"/files/{path}", Authorization=token)[0] for path in paths]
+    assert answers == [404, 404, 200, 404]
+    for path in (sample / "link.txt", sample / "pipe.txt", sample / "kept.txt", sample.parent / "out"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("length", ["99999999999999999999", "9" * 5000, "1000000000000", "-1", "x"])
+def test_whatever_length_is_said_there_is_an_answer(server: ReviewServer, length: str) -> None:
+    """Before the body, of which nothing may come."""
+    headers = f"Host: localhost\r\nAuthorization: Bearer {server.token}\r\nContent-Length: {length}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as connection:
+        connection.sendall(b"POST /verdicts HTTP/1.1\r\n" + headers.encode())
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 413 ")

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import hmac
 import secrets
+import socket
 from collections.abc import Mapping
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,16 +26,20 @@ import msgspec
 
 from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import HeadraceError, SettingsError
+from headrace.base.in_flight import read_regular
 from headrace.monitor.review.reviewing import Review
 from headrace.monitor.review.store import find_file
 from headrace.runs.formats.review import AnswerBox, VerdictLine
 
 _HOSTS = ("127.0.0.1", "localhost")
 _LARGEST_BODY, _MOST_DISCARDED = 1 << 20, 16 << 20
-_IDLE_SECONDS = 60
+_LARGEST_FILE = 1 << 28
+_IDLE_SECONDS, _DISCARD_SECONDS = 60, 2
 #: Items that the page has at hand.
 _MOST_ITEMS = 30
 _LONGEST_LABEL, _MOST_BOXES = 200, 500
+#: Of a length; Python refuses to read numbers of thousands.
+_MOST_DIGITS = 18
 _TYPES = {
     ".jpg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".gif": "image/gif", ".bmp": "image/bmp",
     ".txt": "text/plain; charset=utf-8",
@@ -152,12 +157,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _read_body(self) -> bytes | None:
         length = self.headers.get("Content-Length") or ""
-        if not length.isdecimal() or int(length) > _LARGEST_BODY:
-            self.close_connection = True
-            self.rfile.read(min(int(length), _MOST_DISCARDED) if length.isdecimal() else 0)  # else no answer is read
+        if not length.isdecimal() or len(length) > _MOST_DIGITS or int(length) > _LARGEST_BODY:
             self._refuse(413, f"a body of at most {_LARGEST_BODY} bytes with its length is expected")
+            self._hang_up()
             return None
         return self.rfile.read(int(length))
+
+    def _hang_up(self) -> None:
+        """End the connection once what is still coming was read: where that is not done, the answer is lost."""
+        self.close_connection = True
+        with contextlib.suppress(OSError):  # the client is slow, or gone
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(_DISCARD_SECONDS)
+            left = _MOST_DISCARDED
+            while left > 0 and (part := self.rfile.read1(left)):
+                left -= len(part)
 
     def _send_file(self, path: str) -> None:
         _, _, segment, name = (*path.split("/"), "", "")[:4]
@@ -165,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         kind = None if found is None else _TYPES.get(found.suffix)
         content = None
         with contextlib.suppress(OSError):  # it may just have been removed
-            content = None if found is None else found.read_bytes()
+            content = None if found is None else read_regular(found, _LARGEST_FILE)
         if kind is None or content is None:
             self._refuse(404, "this file is not kept any more, or is none that a browser shows")
         else:
