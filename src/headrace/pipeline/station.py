@@ -523,21 +523,25 @@ class Station:
             passed(items)
         # Taken before the items move on: after that the next worker may already be changing them.
         timings = []
+        ends = self.last_role == "deliver"
+        if not ends:
+            self.drop(items)
         for item in items:
             job = item.job
-            if job.on_work is not None:
-                job.on_work(-1)
             if job.passages is not None:
                 job.passages += self._passages(item)
             timings.append(item.timings)
             item.timings = []
-        return timings, self._links.hand_on(items, self, has_room)
+        left = self._links.hand_on(items, self, has_room)
+        if ends:  # what ends a job, such as making its answer, is work on it too
+            self.drop(items)
+        return timings, left
 
     def _passages(self, item: Item) -> list[Passage]:
         return [Passage(self.stages[one.stage].name, one.started, one.ended, one.batch_size) for one in item.timings]
 
     def drop(self, items: Sequence[Item]) -> None:
-        """Note that no more is done with items, whose jobs others have ended."""
+        """Note that no more is done with items here."""
         for item in items:
             if item.job.on_work is not None:
                 item.job.on_work(-1)

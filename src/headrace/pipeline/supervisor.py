@@ -569,17 +569,7 @@ class Supervisor:
 
     def _tell_others(self, death: Death) -> None:
         self._blame.note_death(death)
-        portions = range(0, max(1, len(death.waiting)), _IDS_AT_ONCE)
-        news = [
-            Death(
-                death.cause,
-                death.crashed,
-                death.in_work if first == 0 else (),
-                death.waiting[first : first + _IDS_AT_ONCE],
-            )
-            for first in portions
-        ]
-        self._tell_workers(news)
+        self._tell_workers(death.parts(_IDS_AT_ONCE))
 
     def _tell_workers(self, news: Sequence[Death | Redriven | Known], *, but: _Worker | None = None) -> None:
         for post in self._workers():

@@ -1,8 +1,9 @@
 """A source of requests in one of several processes, which finds the requests that kill their process.
 
 How this works: each request is known by a digest of what it carries, so that a client's second try is the same one. The
-table of what is in work outlives the process (see `base.in_flight`). What was in work when one died is a suspect: it waits
-until nothing else is inside and runs alone; what was alone when another one died is refused from then on.
+table of what is in work outlives the process (see `base.in_flight`). What was in work when one died is a suspect, and so is
+what was all that it had: it waits until nothing else is inside, runs alone, and is in work from then until it is answered. What
+was alone in work when another one died is refused from then on.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class SharedRequestSource(RequestSource):
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return suspects, one at a time, and what was held back beside them."""
         if self._quarantine.is_holding:
-            return self._quarantine.take(limit, wait_seconds)
+            return [self._hand_out(job) for job in self._quarantine.take(limit, wait_seconds)]
         return super().receive(limit, wait_seconds)
 
     def stop(self) -> None:
@@ -71,8 +72,16 @@ class SharedRequestSource(RequestSource):
 
     def _leave(self, job: Job | None, outcome: Outcome) -> None:
         if isinstance(job, RequestJob) and self._slot is not None:
-            self._slot.table.leave(self._places.pop(job)[0])
-            self._settle(job, outcome)
+            place, _ = self._places.pop(job)
+            self._settle(job, outcome)  # makes the answer, which may kill too
+            self._slot.table.leave(place)
+
+    def _hand_out(self, job: Job) -> Job:
+        """Return a job that was held back; a suspect counts as worked on from now until it is settled."""
+        place, is_suspect = self._places[job]
+        if is_suspect and self._slot is not None:
+            self._slot.table.work(place, 1)
+        return job
 
     def _let_in(self, jobs: Sequence[Job]) -> Sequence[Job]:
         free = self._quarantine.pass_through((job, self._places[job][1]) for job in jobs)

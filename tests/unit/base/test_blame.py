@@ -1,5 +1,7 @@
 """Which of the messages that were in flight at a worker's death is blamed, and what the others are spared."""
 
+import pytest
+
 from headrace.base.policies.blame import MOST_EXCUSED, SUSPICIOUS_WAITS, BlameBook, Death
 
 
@@ -116,3 +118,37 @@ def test_what_waits_at_unexplained_deaths_becomes_a_suspect() -> None:
     assert a is not None
     assert b is not None
     assert (a.is_suspect, a.was_alone, b.is_suspect) == (True, False, False)
+
+
+def test_all_that_a_crashed_worker_had_is_a_suspect() -> None:
+    """Nothing was in work and one message waited: it runs alone, and is blamed only for a crash while it is in work."""
+    book = BlameBook()
+    seen = []
+    for in_work, waiting in (([], ("a",)), ([], ("a",)), (["a"], ())):
+        book.note_death(crash(in_work, waiting))
+        record = book.get("a")
+        assert record is not None
+        seen.append((record.is_suspect, record.blamed))
+    assert seen == [(True, False), (True, False), (True, True)]
+
+
+def test_what_waited_in_company_or_at_a_kill_is_no_suspect_at_once() -> None:
+    """Two waited at one crash, and one at a kill from outside: neither says which message does it, or that one does."""
+    book = BlameBook()
+    book.note_death(crash([], ("a", "b")))
+    book.note_death(Death("SIGKILL", False, [], ["c"]))
+    assert [record.is_suspect for record in book.records.values()] == [False, False, False]
+
+
+@pytest.mark.parametrize("in_work", [[], ["x"], ["x", "y"]])
+@pytest.mark.parametrize("num_waiting", [0, 1, 4, 5, 9])
+def test_the_parts_of_a_death_say_what_the_whole_does(in_work: list[str], num_waiting: int) -> None:
+    """A long death is told in parts, none of which is taken for a smaller death with nothing in work."""
+    death = crash(in_work, tuple(f"w{number}" for number in range(num_waiting)))
+    whole, told = BlameBook(), BlameBook()
+    whole.note_death(death)
+    parts = death.parts(4)
+    for part in parts:
+        told.note_death(part)
+    assert dict(told.records) == dict(whole.records)
+    assert len(parts) == max(1, -(-num_waiting // 4))

@@ -9,9 +9,10 @@ A process that dies takes all its messages with it, the one that killed it and t
   met two of them in work is run alone, for there are killers that want to free memory and count nowhere.
 - A delivery that ended with the death of a worker in which others were in work too does not count against the number of
   deliveries allowed. One that ended alone in work does: so the count ends what nobody can explain.
-- A message that merely waited at several deaths at which nothing was in work is a suspect too: something kills before any
-  stage works on it. A suspect is in work from when it is handed out, alone, so that its count ends it. `MOST_EXCUSED` is for
-  what even that does not find.
+- A message that merely waited is a suspect too where nothing was in work: after several deaths, or after one crash of a worker
+  that had nothing else. Something kills before a stage works on it, or after one did: a signal that a process sends itself
+  goes to any of its threads, and an accelerator fails when it comes to it. A suspect is in work from when it is handed out,
+  alone, so that its count ends it. `MOST_EXCUSED` is for what even that does not find.
 """
 
 from __future__ import annotations
@@ -45,6 +46,28 @@ class Death(msgspec.Struct, frozen=True, tag=True):
     """Ids of the messages that a stage worked on."""
     waiting: Sequence[str]
     """Ids of those that were merely lent to it."""
+    in_work_elsewhere: int = 0
+    """How many more were worked on, which another part of the same death names."""
+    waiting_elsewhere: int = 0
+    """The same for those that were merely lent."""
+
+    def parts(self, most: int) -> list[Death]:
+        """Return parts that name so many waiting messages at most; noting each of them is noting the whole."""
+        num_waiting = len(self.waiting)
+        if num_waiting <= most:
+            return [self]
+        portions = [self.waiting[first : first + most] for first in range(0, num_waiting, most)]
+        return [
+            Death(
+                self.cause,
+                self.crashed,
+                () if number else self.in_work,
+                portion,
+                len(self.in_work) if number else 0,
+                num_waiting - len(portion),
+            )
+            for number, portion in enumerate(portions)
+        ]
 
 
 class Redriven(msgspec.Struct, frozen=True, tag=True):
@@ -60,7 +83,7 @@ class Record:
     deaths: int = 0
     """Workers that died with it, whatever it did."""
     crashes: int = 0
-    """Crashes while it was in work."""
+    """Crashes while it was in work, or all that there was."""
     kills: int = 0
     """Kills from outside while it was in work."""
     excused: int = 0
@@ -124,10 +147,13 @@ class BlameBook:
     def note_death(self, death: Death) -> None:
         """Note a death."""
         alone = len(death.in_work) == 1
+        is_unexplained = not death.in_work and not death.in_work_elsewhere
+        is_all = is_unexplained and len(death.waiting) + death.waiting_elsewhere == 1
         for message_id in death.waiting:
             record = self._record(message_id)
             record.deaths += 1
-            record.unexplained += not death.in_work
+            record.unexplained += is_unexplained
+            record.crashes += is_all and death.crashed  # suspected, never blamed: it may have come just then
             record.excuse()
         for message_id in death.in_work:
             record = self._record(message_id)
