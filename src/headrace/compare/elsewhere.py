@@ -22,8 +22,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from headrace.base.error_origin import text_of
 from headrace.base.errors import HeadraceError, RunFolderError, SettingsError
 from headrace.base.observer import Observer
+from headrace.base.redaction import hide_secrets_in_text
 from headrace.base.signals import start_sheltered
 from headrace.compare.blocks import Block, Contender, SameItems, measure_block, quiet
 from headrace.sources.finite import Entry, FiniteSource
@@ -213,7 +215,7 @@ def _digest(entries: Sequence[Entry]) -> str:
 
 def _refuse(error: Exception) -> _Refused:
     is_ours = isinstance(error, HeadraceError | OSError)
-    message = str(error) if is_ours else f"{type(error).__name__}: {error}"
+    message = hide_secrets_in_text(str(error)) if is_ours else text_of(error)
     return _Refused(message, isinstance(error, SettingsError | RunFolderError))
 
 

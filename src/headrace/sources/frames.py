@@ -19,6 +19,7 @@ import numpy as np
 
 from headrace.base.errors import MissingExtra
 from headrace.base.plan import DecodePlan
+from headrace.base.redaction import hide_secrets_in_text
 from headrace.base.settings import check
 
 #: The largest picture that is decoded: as large as a Plan allows one file where it says nothing.
@@ -165,8 +166,8 @@ def set_up_decoder(stream: Any) -> None:
 def error_text(error: BaseException) -> str:
     """Return what FFmpeg says, without the path or address, which may hold a secret and stands elsewhere."""
     with contextlib.suppress(AttributeError):
-        return str(error.strerror or error)  # type: ignore[attr-defined]
-    return str(error)
+        return hide_secrets_in_text(str(error.strerror or error))  # type: ignore[attr-defined]
+    return hide_secrets_in_text(str(error))
 
 
 def parse_size(text: str) -> tuple[int, int] | int:

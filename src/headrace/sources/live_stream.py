@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.base.error_origin import text_of
 from headrace.sources.frames import (
     Choice,
     Chooser,
@@ -178,7 +179,7 @@ class LiveStream:
             return 0.0, error_text(error)
         except Exception as error:  # a stream that ends for good because of one packet would be missed by nobody
             logger.exception("video: %s: an error that was not foreseen", self._name)
-            return 0.0, f"{type(error).__name__}: {error}"
+            return 0.0, text_of(error)
 
     def _read_connection(self, av: Any) -> str:
         protocols, containers = PROTOCOLS[self._address.partition(":")[0]]

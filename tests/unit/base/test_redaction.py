@@ -1,12 +1,16 @@
 """What looks like a secret is in no line."""
 
+import logging
 import time
 
 import pytest
 
 from headrace.base.error_origin import find_origin
-from headrace.base.errors import ItemFailed, ItemRejected, as_item_error
+from headrace.base.errors import ItemFailed, ItemRejected, SettingsError, as_item_error
 from headrace.base.redaction import hide_secrets_in_text
+from headrace.cli import _ShowableFormatter
+from headrace.compare.elsewhere import _refuse
+from headrace.sources.frames import error_text
 
 
 @pytest.mark.parametrize(
@@ -138,3 +142,18 @@ def test_lines_of_code_in_a_traceback_have_no_secrets() -> None:
     assert "raise RuntimeError" in origin.traceback
     assert "hunter2" not in origin.traceback
     assert "SECRETKEY" not in origin.traceback
+
+
+def test_a_log_line_for_people_has_no_secrets() -> None:
+    """Nor have the frames of what is logged with an exception."""
+    error = RuntimeError(_SAYS)
+    record = logging.LogRecord("users", logging.ERROR, "", 1, "failed: %s", (_SAYS,), (type(error), error, None))
+    line = _ShowableFormatter("%(message)s").format(record)
+    assert line.count("cannot reach") == 2
+    assert "hunter2" not in line
+
+
+def test_errors_of_streams_and_of_other_processes_have_no_secrets() -> None:
+    """They are made into text of their own."""
+    assert "hunter2" not in error_text(OSError(5, _SAYS)) + error_text(ValueError(_SAYS))
+    assert "hunter2" not in _refuse(RuntimeError(_SAYS)).message + _refuse(SettingsError(_SAYS)).message

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.documents import decode_document, encode_document
+from headrace.base.error_origin import text_of
 from headrace.base.errors import SettingsError
 from headrace.base.parent_death import die_with_parent
+from headrace.base.redaction import hide_secrets_in_text
 from headrace.base.shortage import SIGNS_OF_NO_MEMORY
 
 Maker = Callable[[], Any]
@@ -155,8 +157,14 @@ def main(request_file: str, answer_file: str, parent: str) -> int:
             text = f"{type(error).__name__}: {error}"
             is_memory = isinstance(error, MemoryError) or bool(SIGNS_OF_NO_MEMORY.search(text))
             kind = "out of memory" if is_memory else "settings" if isinstance(error, SettingsError) else "error"
-            lines = traceback.format_exc() if kind == "error" else ""
-            tell({"error": str(error) if kind == "settings" else text, "kind": kind, "traceback": lines})
+            lines = hide_secrets_in_text(traceback.format_exc()) if kind == "error" else ""
+            tell(
+                {
+                    "error": hide_secrets_in_text(str(error)) if kind == "settings" else text_of(error),
+                    "kind": kind,
+                    "traceback": lines,
+                }
+            )
             return 1
     return 0
 
