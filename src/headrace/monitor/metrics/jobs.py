@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from headrace.base.records import BatchFormed, OutcomeKind
 from headrace.monitor.metrics.counts import Counts
+from headrace.monitor.metrics.table import OTHER
 from headrace.pipeline.told import Ended
 
 
@@ -15,10 +16,13 @@ class JobCounts:
 
     Args:
         counts: Where.
+        tasks: Of the pipeline; the one without a name takes jobs of any.
     """
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: Counts, tasks: Collection[str]) -> None:
         self._counts = counts
+        self._tasks = frozenset(tasks)
+        self._others = "" if "" in self._tasks else OTHER
 
     def take_received(self, num: int, num_again: int) -> None:
         """Count jobs that came."""
@@ -47,13 +51,17 @@ class JobCounts:
             if latency is None:
                 others.append(one)
             else:
-                done[one[5]].append((latency, one[1]))
+                done[self._label(one[5])].append((latency, one[1]))
         for task, jobs in done.items():
             self._counts.add("headrace_jobs_total", (task, OutcomeKind.DELIVERED.value), len(jobs))
             self._counts.observe_jobs("headrace_job_latency_seconds", jobs, (task,))
         for _, _, _, kind, failure, task, undelivered in others:
-            self._counts.add("headrace_jobs_total", (task, kind.value))
+            self._counts.add("headrace_jobs_total", (self._label(task), kind.value))
             if undelivered:
                 self._counts.add("headrace_undelivered_total")
             if failure is not None:
                 self._counts.add("headrace_job_failures_total", (failure.code, kind.value))
+
+    def _label(self, task: str) -> str:
+        """Return the task under which a job counts: what it names is whatever its sender wrote."""
+        return task if task in self._tasks else self._others

@@ -119,7 +119,7 @@ LATENCY_BUCKETS = _grow(0.001, 1.5, 29)
 WAIT_BUCKETS = _grow(0.0001, 2.5, 16)
 SIZE_BUCKETS = tuple(float(2**power) for power in range(11))
 
-TASK = Label("task", bound="the pipeline's modules; empty for a pipeline of one")
+TASK = Label("task", bound="the pipeline's modules, `other` for a job that names none; empty for a pipeline of one")
 STAGE = Label("stage", bound="the pipeline's stages")
 OUTCOME = Label("outcome", tuple(OutcomeKind))
 CODE = Label("code", bound="codes of reasons, as in errors.jsonl: ours, and those of the user's modules", most=100)

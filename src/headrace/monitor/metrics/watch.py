@@ -75,7 +75,7 @@ class Looker:
 
     def __init__(self, counts: Counts, worker: tuple[str], run: RunInProgress) -> None:
         self._counts = counts
-        self._jobs = JobCounts(counts)
+        self._jobs = JobCounts(counts, run.pipeline.routes)
         self._worker = worker
         self._run = run
         self._source = run.pipeline.source

@@ -9,11 +9,12 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import QueueUnavailable
-from headrace.base.records import QueueStatistics
+from headrace.base.records import OutcomeKind, QueueStatistics
 from headrace.monitor.metrics import watch as watching
 from headrace.monitor.metrics.alone import count_and_serve
 from headrace.monitor.metrics.counts import Counts
 from headrace.monitor.metrics.gather import Gatherer, Histogram, Values
+from headrace.monitor.metrics.jobs import JobCounts
 from headrace.monitor.metrics.page import Page
 from headrace.monitor.metrics.server import listen
 from headrace.monitor.metrics.watch import MetricsWatch
@@ -66,6 +67,22 @@ def test_a_run_is_counted_exactly() -> None:
     assert sum(sizes.counts) == sum(v for v in found["headrace_batches_total"].values() if isinstance(v, float))
     assert found["headrace_jobs_in_flight"] == {(): 0.0}
     assert set(found["headrace_metrics_dropped_total"].values()) == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "expected"), [([""], {""}), (["faces", "scenes"], {"faces", "other"})], ids=["one", "several"]
+)
+def test_no_sender_writes_a_label(tasks: list[str], expected: set[str]) -> None:
+    """A pipeline of one module takes jobs of any task; what a job names is no label unless the pipeline has it."""
+    page = Page()
+    jobs = JobCounts(Counts(page), tasks)
+    for task in ("faces", "card 4711"):
+        jobs.take_ended([(0, "job", 1, OutcomeKind.DELIVERED, None, task, False)], [1000])
+    jobs.take_ended([(0, "job", 1, OutcomeKind.REJECTED, None, "card 4712", False)], [None])
+    page.begin()
+    found = Gatherer([page]).gather()
+    assert {labels[0] for labels in found["headrace_jobs_total"]} == expected
+    assert {labels[0] for labels in found["headrace_job_latency_seconds"]} == expected
 
 
 def test_trouble_is_said_once_and_counted(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
