@@ -10,6 +10,7 @@ HeadraceError
 ├── RunFolderError            a run folder cannot be written or read
 ├── LedgerError               the ledger cannot be used, or refuses an entry that would not be honest
 ├── EngineError               a model cannot be opened on this machine
+├── JobsFail                  too many jobs fail to measure how fast they are
 ├── StageStalled              a stage hangs, and the run cannot go on without the thread that does
 ├── Interrupted               the run was stopped from outside; what was measured is kept
 └── ItemError                 concerns one item; the run goes on
@@ -105,6 +106,10 @@ class LedgerError(HeadraceError):
 
 class EngineError(HeadraceError):
     """A model cannot be opened on this machine."""
+
+
+class JobsFail(HeadraceError):
+    """Too many jobs fail to measure how fast they are; the message names the first failure."""
 
 
 class StageStalled(HeadraceError):

@@ -17,8 +17,8 @@ Results are dropped unless --deliver is given. Your own Plan file is not touched
 -o DIR holds it all: loop.json, before.toml, plan.toml, and the run folders. Each step names the command that does the same by
 hand. Ctrl-C and SIGKILL lose the step at work; the same command goes on with it.
 
-Exit status: 0 the goals are met, or without goals it is done; 1 they are not met; 2 misuse; 4 whether they are met is not
-known, or the budget did not suffice for a step; 130 interrupted.
+Exit status: 0 the goals are met, or without goals it is done; 1 they are not met, or jobs fail; 2 misuse; 3 a step failed; 4
+whether they are met is not known, or the budget did not suffice for a step; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ def _ask(args: argparse.Namespace, goals: Goals) -> tuple[str, LoopAsked]:
     from headrace.runs.formats.loop import LoopAsked
 
     pipeline, plan = load_pipeline(args.pipeline), open_plan(args)
-    items_source(args.source, pipeline)
+    if next(items_source(args.source, pipeline).entries(), None) is None:
+        raise SettingsError("the source has no items to measure with; name another with --source")
     if args.data and not args.golden:
         raise SettingsError("--data is for variants of the model, on which --golden decides; give both")
     for option, path in (("--golden", args.golden), ("--data", args.data)):
@@ -210,6 +211,8 @@ def _status(document: LoopDocument) -> int:
         return EXIT_INTERRUPTED
     if document.stopped == "failed":
         return EXIT_MISSING
+    if document.stopped == "jobs fail":
+        return EXIT_NEGATIVE
     if not document.asked.goals:
         return EXIT_DONE if document.steps else EXIT_INCONCLUSIVE
     return {True: EXIT_DONE, False: EXIT_NEGATIVE, None: EXIT_INCONCLUSIVE}[document.is_met]

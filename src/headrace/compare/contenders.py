@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.base.errors import HeadraceError, Interrupted
+from headrace.base.errors import HeadraceError, Interrupted, JobsFail
 from headrace.base.observer import Observer
 from headrace.base.settings import check
 from headrace.base.units import format_duration
@@ -181,11 +181,13 @@ def with_rate(name: str, block: Block) -> Block:
     """Return a block that has a rate.
 
     Raises:
+        JobsFail: If it has none because most of its jobs failed.
         HeadraceError: If it has none.
     """
     if block.throughput is not None:
         return block
-    raise HeadraceError(
+    kind = JobsFail if block.failed > block.delivered else HeadraceError
+    raise kind(
         f"{name}: {block.delivered} of {block.delivered + block.failed} jobs gave a result and {block.failed} failed; a rate "
         f"needs {FEWEST_ITEMS} results that do not come all at once"
         + (f". The first failure: {block.first_failure}" if block.first_failure else "")

@@ -72,7 +72,8 @@ class LoopFolder:
                 f"-o {self.path} holds a loop that was asked otherwise ({', '.join(differing)}); name another folder, or begin "
                 "again with --force"
             )
-        if found.stopped not in _MAY_GO_ON:
+        nothing_ran = found.stopped == "jobs fail" and not found.steps  # and the jobs may have been mended
+        if found.stopped not in _MAY_GO_ON and not nothing_ran:
             raise SettingsError(
                 f"-o {self.path} holds a loop that has ended ({found.stopped}); read {file}, name another folder, or begin "
                 "again with --force"

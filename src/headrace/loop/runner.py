@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from headrace.base.errors import HeadraceError, Interrupted
+from headrace.base.errors import HeadraceError, Interrupted, JobsFail
 from headrace.base.formatting import pluralize
 from headrace.base.plan import Plan
 from headrace.base.plan_changes import list_changed_settings
@@ -44,7 +44,7 @@ def run_loop(folder: LoopFolder, document: LoopDocument, take: Take, watched: Wa
         watched: Who is told.
 
     Raises:
-        HeadraceError: If the very first step fails: nothing was measured, and nothing could be.
+        HeadraceError: If the very first step fails otherwise than by its jobs: nothing was measured, and nothing could be.
     """
     stop: Stop = ""
     why = ""
@@ -84,8 +84,11 @@ def _take(
         step = take(chosen, document)
     except (KeyboardInterrupt, Interrupted):
         return document, "interrupted", f"interrupted in {chosen.kind}"
+    except JobsFail as error:
+        return document, "jobs fail", f"jobs fail: {error}"
     except HeadraceError as error:
         if not document.steps:
+            folder.save(msgspec.structs.replace(document, stopped="failed", says=(f"{chosen.kind} failed: {error}",)))
             raise
         return document, "failed", f"{chosen.kind} failed: {error}"
     step = msgspec.structs.replace(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.base.errors import HeadraceError, Interrupted
+from headrace.base.errors import Interrupted, JobsFail
 from headrace.base.formatting import pluralize
 from headrace.base.plan import Plan, resolve, with_instances_as_workers
 from headrace.compare.blocks import Block, Contender, SameItems, fewest_items, replace_parts
@@ -74,7 +74,8 @@ class TuningRuns:
         """Return the base's rate, jobs per second, from runs that grow until they tell it.
 
         Raises:
-            HeadraceError: If the base cannot run, or its jobs fail.
+            JobsFail: If most of its jobs fail.
+            HeadraceError: If the base cannot run.
         """
         base = Contender(name="base", pipeline=self.pipeline, plan=self.resolve())
         began = time.monotonic()
@@ -88,7 +89,7 @@ class TuningRuns:
         self._pilot = block
         self.is_emulated = block.is_emulated
         if block.failed > block.delivered:
-            raise HeadraceError(
+            raise JobsFail(
                 f"{block.delivered} of {block.delivered + block.failed} jobs gave a result; the first failure: "
                 f"{block.first_failure}. Only a Plan whose jobs succeed can be tuned"
             )

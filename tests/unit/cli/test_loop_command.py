@@ -10,6 +10,7 @@ import pytest
 from headrace.cli import main
 from headrace.cli.loop import _status
 from headrace.cli.loop_text import as_text
+from headrace.loop.folder import read_loop
 from headrace.runs.formats.loop import LoopAsked, LoopDocument, LoopStep
 from headrace.runs.formats.profile import Estimate
 
@@ -22,6 +23,7 @@ class Numbers(FiniteSource):
         return (Entry(str(number), b"x") for number in range(40))
 
 pipeline = hr.Pipeline(Numbers(), stages=[hr.emulated("work", seconds=0.004, kind="io")])
+none = hr.Pipeline(hr.items([]), stages=[hr.stage("size", len)])
 queued = hr.Pipeline(hr.queue("sqlite:///jobs.db"), stages=[hr.stage("size", len)])
 """
 
@@ -49,6 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["looped_jobs:pipeline", "--least-gain", "0"], "--least-gain"),
         (["looped_jobs:queued"], "--source"),
         (["looped_jobs:nothing"], "nothing"),
+        (["looped_jobs:none"], "no items"),
         (["looped_jobs:pipeline", "-o", "looped_jobs.py"], "holds no loop"),
     ],
 )
@@ -60,6 +63,25 @@ def test_what_cannot_be_is_refused_before_anything_runs(
     assert main(["loop", *arguments]) == 2
     assert says in capsys.readouterr().err
     assert not (folder / "runs").exists()
+
+
+@pytest.mark.real_clock
+def test_jobs_that_fail_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where none succeeds nothing can be profiled: the loop ends, says what fails where, keeps it, and may begin again."""
+    (folder / "failing_jobs.py").write_text(
+        "import headrace as hr\n"
+        "def fail(value):\n"
+        "    raise ValueError('no such picture')\n"
+        "pipeline = hr.Pipeline(hr.items(list(range(40))), stages=[hr.stage('work', fail)], delivery=hr.collect())\n"
+    )
+    for _ in range(2):
+        assert main(["loop", "failing_jobs.py:pipeline", "-o", "failing", "--ledger", "ledger.sqlite"]) == 1
+        text = " ".join(capsys.readouterr().out.split())
+        assert "jobs fail" in text
+        assert "no such picture (failing_jobs.py:3)" in text
+        document = read_loop(folder / "failing" / "loop.json")
+        assert document.stopped == "jobs fail"
+        assert "failing_jobs.py:3" in document.says[0]
 
 
 def test_a_dry_run_says_what_would_be_done(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,6 +117,8 @@ def document_of(**changes: object) -> LoopDocument:
         ({"is_met": None, "stopped": "budget"}, 4),
         ({"is_met": None, "stopped": "interrupted"}, 130),
         ({"is_met": None, "stopped": "failed"}, 3),
+        ({"is_met": None, "stopped": "jobs fail"}, 1),
+        ({"asked": LoopAsked(pipeline="a:b", source="", goals=()), "is_met": None, "stopped": "jobs fail"}, 1),
         ({"asked": LoopAsked(pipeline="a:b", source="", goals=()), "is_met": None, "stopped": "nothing left"}, 0),
         (
             {"asked": LoopAsked(pipeline="a:b", source="", goals=()), "is_met": None, "stopped": "budget", "steps": ()},
