@@ -114,7 +114,8 @@ def _advise(document: GateDocument) -> list[str]:
     """Return what would tell more, where it could not be told."""
     if document.verdict != "cannot_tell" or not document.comparison.paired:
         return []
-    return ["A longer --time-limit would tell more; --metric cpu is disturbed less by other programs on the machine."]
+    other = "; --metric cpu is disturbed less by other programs on the machine"
+    return [f"A longer --time-limit would tell more{'' if document.comparison.metric == 'cpu_per_item' else other}."]
 
 
 def _change(ratio: float | None) -> str:

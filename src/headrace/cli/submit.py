@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from headrace.cli.terminal import say, write, write_json
+from headrace.cli.terminal import is_quiet, progress_stream, say, write, write_json
 
 #: Jobs per call of the queue.
 _BATCH = 100
@@ -59,15 +59,18 @@ def run(args: argparse.Namespace) -> int:
     if not payloads:
         raise SettingsError("nothing to submit; name URLs, files or folders, or a list with --from FILE")
     queue = open_queue(args.queue)
+    is_long = len(payloads) > 10 * _BATCH
+    # One line that is written over is for a terminal.
+    shows_progress = is_long and sys.stderr.isatty() and progress_stream() is None and not is_quiet()
     try:
         sent = []
         for start in range(0, len(payloads), _BATCH):
             jobs = [(_new_id(payload), payload) for payload in payloads[start : start + _BATCH]]
             queue.send([_body(id_, payload, args, attributes) for id_, payload in jobs])
             sent += jobs
-            if len(payloads) > 10 * _BATCH:
-                say(f"\r{len(sent)} of {len(payloads)} sent", end="")
-        if len(payloads) > 10 * _BATCH:
+            if shows_progress:
+                say(f"{len(sent)} of {len(payloads)} sent", end="\r")
+        if shows_progress:
             say("")
     except ValueError as error:  # too large for this queue
         raise SettingsError(f"{len(sent)} of {len(payloads)} jobs were sent; {error}") from error

@@ -10,6 +10,7 @@ from headrace.base.errors import SettingsError
 from headrace.base.goals import LatencyGoal, parse_rate, parse_slo
 
 _COST = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*/\s*([kM]?)")
+_LATENCY = re.compile(r"\s*p[0-9]")
 _ITEMS = {"": 1.0, "k": 1e3, "M": 1e6}
 _EXPECTED = "expected a goal such as throughput=30/s, p99=80ms or cost=1.5/M"
 
@@ -46,7 +47,8 @@ def parse_goals(texts: Sequence[str], price_per_hour: float | None) -> Goals:
                 slos.append(text)
                 parse_slo(text)
         except ValueError as error:
-            raise SettingsError(f"--goal {text}: {error}; {_EXPECTED}") from None
+            is_of_a_kind = name.strip() in ("throughput", "rate", "cost") or _LATENCY.match(text)
+            raise SettingsError(f"--goal {text}: {error if is_of_a_kind else _EXPECTED}") from None
     if len(rates) > 1 or len(slos) > 1:
         raise SettingsError(
             f"--goal: {', '.join(texts)} asks for two of a kind; give one rate or cost, and one latency"

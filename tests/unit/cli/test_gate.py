@@ -75,6 +75,9 @@ def test_the_comment_has_the_verdict_the_figures_and_that_it_ran() -> None:
     assert "| `decode`, per item | 10.0 ms | 11.0 ms |" in failed
     assert "It ran 12 pairs of blocks of 40 items in turn" in as_text(make_document("passed"))
     assert "--metric cpu" in as_text(make_document("cannot_tell"))
+    by_cpu = as_text(make_document("cannot_tell", metric="cpu_per_item"))
+    assert "A longer --time-limit would tell more." in by_cpu
+    assert "--metric cpu" not in by_cpu
 
 
 @pytest.mark.parametrize("verdict", ["passed", "failed", "cannot_tell"])

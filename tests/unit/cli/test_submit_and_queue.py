@@ -3,6 +3,7 @@
 import argparse
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -75,6 +76,19 @@ def test_urls_are_submitted(bench: Bench) -> None:
     assert (job.payload, job.task) == ("https://e.com/1", "t")
     assert job.attributes == {"order": "7=x", "callback": "https://e.com/cb"}
     assert out.splitlines() == [f"1 job sent to {bench.address}?queue=jobs", f"{job.id}  https://e.com/1"]
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_progress_is_for_terminals(is_terminal: bool, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There a line is written over; what is kept in a file has none of it."""
+    stderr = io.StringIO()
+    monkeypatch.setattr(stderr, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys, "stderr", stderr)
+    bench.submit(*(f"https://e.com/{number}" for number in range(1001)))
+    err = stderr.getvalue()
+    assert ("100 of 1001 sent\r" in err) == is_terminal
+    assert "\\r" not in err
+    assert is_terminal or not err
 
 
 def test_a_folder_stands_for_its_images(bench: Bench, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,6 +198,17 @@ def test_what_is_no_goal_is_refused(texts: list[str], price: float | None) -> No
         parse_goals(texts, price)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"), [("nonsense=3", "throughput=30/s"), ("p99=fast", "p99=200ms"), ("throughput=fast", "/s")]
+)
+def test_one_expectation_is_said(text: str, expected: str) -> None:
+    """Of the kind of goal that was typed; of all where it is none of them."""
+    with pytest.raises(SettingsError) as refused:
+        parse_goals([text], None)
+    assert expected in str(refused.value)
+    assert str(refused.value).count("expected") == 1
+
+
 # --- the folder and the runner
 
 

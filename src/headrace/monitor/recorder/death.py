@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.monitor.recorder.log_lines import KIND
+from headrace.monitor.recorder.log_lines import KIND, join_repeated
 from headrace.monitor.recorder.recording import Recording
 from headrace.runs.formats.incident import IncidentDocument
 
@@ -15,7 +15,7 @@ def explain_death(document: IncidentDocument, recording: Recording) -> IncidentD
     """Return the document of a death with an answer to why it died; any other as it is."""
     if document.trigger.kind != "death":
         return document
-    said = [event.says for event in recording.events if event.kind == KIND][-_MOST_LINES:]
+    said = join_repeated([event.says for event in recording.events if event.kind == KIND])[-_MOST_LINES:]
     lines = f" Last it logged: {' | '.join(said)}." if said else " It logged no warning before."
     says = f"{document.trigger.says[:1].upper()}{document.trigger.says[1:]}.{lines} Until then: {document.says}"
     return msgspec.structs.replace(document, says=says)

@@ -14,6 +14,7 @@ from headrace.diagnose.budget import Budget
 from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.monitor.recorder.changes import Comparison
 from headrace.monitor.recorder.death import explain_death
+from headrace.monitor.recorder.log_lines import join_repeated
 from headrace.monitor.recorder.recording import Recording
 from headrace.monitor.recorder.state import RunState
 from headrace.monitor.recorder.triggers import Trigger
@@ -116,7 +117,7 @@ def make_document(
         changes=changes,
         unchanged=tuple(comparison.facts.unchanged()) if comparison is not None else (),
         not_compared=_not_compared(before, after, recording),
-        events=tuple(f"{event.kind}: {event.says}" for event in recording.events),
+        events=tuple(join_repeated([f"{event.kind}: {event.says}" for event in recording.events])),
         damaged_bytes=recording.damaged_bytes,
     )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
 
 from headrace.base.formatting import encodable
 from headrace.base.redaction import hide_secrets_in_text
@@ -12,6 +13,13 @@ from headrace.monitor.recorder.recording import Event
 
 _MOST_LINES, _MOST_CHARACTERS = 20, 400
 KIND = "log"
+
+
+def join_repeated(lines: Sequence[str]) -> list[str]:
+    """Return each different line once, in the order in which they came last, with how often it came if that is not once."""
+    counts = Counter(lines)
+    last = reversed(dict.fromkeys(reversed(lines)))
+    return [line if counts[line] == 1 else f"{line} ({counts[line]} times)" for line in last]
 
 
 class LogLines(logging.Handler):

@@ -135,7 +135,7 @@ class IncidentDocument(msgspec.Struct, frozen=True, kw_only=True):
     not_compared: tuple[str, ...] = ()
     """What could not be compared, and why."""
     events: tuple[str, ...] = ()
-    """What the recorder noted meanwhile."""
+    """What the recorder noted meanwhile: each different line once, with how often it came if that is not once."""
     damaged_bytes: int = 0
     """Of the recording, left out because a checksum was wrong."""
 
