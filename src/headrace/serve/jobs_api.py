@@ -59,6 +59,8 @@ _PREFERRED_WAIT = re.compile(r'wait *= *"?([0-9]{1,9})"?')
 _HOW_JSON_COMES = "; it looks like JSON: send that as Content-Type: application/json, such as by `curl --json`"
 #: A timer is kept for as long, whenever the answer comes.
 _LONGEST_WAIT_SECONDS = 60.0
+#: How often a second try looks for the answer to the first one, which another process may write.
+_LOOK_SECONDS = 0.05
 #: Of what may be there in a moment.
 _LATER, _AGAIN = 503, ("Retry-After", "1")
 #: Calls a function after so many seconds, in the front's thread.
@@ -157,8 +159,7 @@ class JobsApi:
                 404, "serve.unknown_job", f"no job {job_id:.100} is kept here; answers are kept for a while"
             )
         if found.is_lost:
-            reason = f"the process that worked on job {job_id:.100} is gone, and the job with it; send it again"
-            return error_answer(503, "serve.lost", reason, _AGAIN)
+            return _lost(job_id)
         return json_answer(200, {"id": job_id, "state": "working"}) if found.ended is None else _answer(found.ended)
 
     def _submit(
@@ -177,7 +178,7 @@ class JobsApi:
                 f"job {job.id:.100} came with another content before, and its answer is kept; give each job an id of its own",
             )  # fmt: skip
         if kept is not None and not kept.is_new:  # a second try of the same request
-            return _answer(kept.ended) if kept.ended is not None and wait_seconds else _accepted(job.id)
+            return self._answer_again(request, job.id, kept, wait_seconds or 0.0)
         looks_like_json = isinstance(payload, bytes) and payload[:1] == b"{"
         work = Work(
             payload=payload,
@@ -206,6 +207,27 @@ class JobsApi:
             request.call_when_gone(ticket.cancel)
         return None
 
+    def _answer_again(self, request: Request, job_id: str, found: KeptAnswer, wait_seconds: float) -> Answer | None:
+        """Answer the second try of a request, which waits as long as the first one would."""
+        if found.ended is not None and wait_seconds:
+            return _answer(found.ended)
+        if not wait_seconds:
+            return _accepted(job_id)
+        step = min(_LOOK_SECONDS, wait_seconds)
+        self._call_later(step, partial(self._look_again, request, job_id, wait_seconds - step))
+        return None
+
+    def _look_again(self, request: Request, job_id: str, wait_seconds: float) -> None:
+        if request.is_gone:
+            return
+        found = self._kept.find(job_id)
+        if found is None or found.is_lost:  # None: the first try was not let in after all
+            request.answer(_lost(job_id))
+        elif found.ended is not None:
+            request.answer(_answer(found.ended))
+        elif (answer := self._answer_again(request, job_id, found, wait_seconds)) is not None:
+            request.answer(answer)
+
     def _ended(
         self,
         request: Request,
@@ -231,6 +253,12 @@ def _say_accepted(waiting: weakref.ref[Request], job_id: str) -> None:
     request = waiting()
     if request is not None:
         request.answer(_accepted(job_id))
+
+
+def _lost(job_id: str) -> Answer:
+    """Return the answer about a job that nobody works on."""
+    reason = f"the process that worked on job {job_id:.100} is gone, and the job with it; send it again"
+    return error_answer(503, "serve.lost", reason, _AGAIN)
 
 
 def refusal(refused: Refused) -> Answer:
