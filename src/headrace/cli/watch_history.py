@@ -42,7 +42,7 @@ def add_history_argument(parser: argparse.ArgumentParser) -> None:
 def open_companion(
     args: argparse.Namespace, pipeline: Pipeline, plan: Plan, slot: WorkerSlot | None
 ) -> Companion | None:
-    """Return what counts the run; LedgerError if a file that was named cannot be used."""
+    """Return what counts the run; LedgerError if a file that was named is none that can be used."""
     place = _find_place(args)
     if place is None or not _can_be_used(args, place.file):
         return None
@@ -95,13 +95,18 @@ def _publish(drifts: Sequence[StageDrift]) -> None:
 
 
 def _can_be_used(args: argparse.Namespace, file: Path) -> bool:
-    """Open the file once, before the run begins; one that the environment names is no reason not to run."""
+    """Open the file once, before the run begins; a disk is no reason not to run, nor is a file that the environment names."""
     from headrace.base.errors import LedgerError
+    from headrace.ledger.database import may_pass
     from headrace.monitor.history.store import History
 
     try:
         History(file, busy_seconds=5.0).close()
     except LedgerError as error:
+        if may_pass(error):
+            says = f"headrace: this run is not in the history yet, and runs all the same; it tries again each minute: {error}"
+            say(says, level=logging.WARNING)
+            return True
         if args.history:
             raise
         say(f"headrace: this run is added to no history: {error}", level=logging.WARNING)

@@ -10,6 +10,7 @@ against somebody who opens the file to forge it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import sqlite3
 import stat
 import time
@@ -19,6 +20,14 @@ from pathlib import Path
 
 from headrace.base.errors import LedgerError
 
+#: What SQLite says of a disk that is full or fails, of a file that was damaged there, and of another process that holds it.
+_PASSING = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+}
 #: How long a statement waits for another process's transaction.
 BUSY_SECONDS = 30.0
 
@@ -220,6 +229,17 @@ def translate_errors(path: Path, kind: FileKind = LEDGER) -> Iterator[None]:
             f"{path} is damaged or not a {kind.name} ({error}); {_explain_elsewhere(kind)}. `sqlite3 {path} .recover` may save "
             "what it holds"
         ) from error
+
+
+def may_pass(error: LedgerError) -> bool:
+    """Return whether a file could not be used for want of room, a disk that fails or what another process does.
+
+    Else the file that was named is none that can be used: a folder, one of another kind, without rights.
+    """
+    cause = error.__cause__
+    if isinstance(cause, sqlite3.Error):
+        return getattr(cause, "sqlite_errorcode", 0) & 0xFF in _PASSING  # the rest says more of the same
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def _explain_elsewhere(kind: FileKind) -> str:
