@@ -34,7 +34,7 @@ from headrace.serve.forms import read_form
 from headrace.serve.http.request import Answer, Request, error_answer, json_answer
 from headrace.serve.http.routes import Routes
 from headrace.serve.ids import make_id
-from headrace.serve.kept_answers import Answers, KeptAnswers
+from headrace.serve.kept_answers import Answers, KeptAnswer, KeptAnswers
 from headrace.serve.npy import read_npy
 from headrace.serve.server_timing import tell_timing
 from headrace.serve.shared_source import digest

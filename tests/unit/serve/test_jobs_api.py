@@ -290,6 +290,35 @@ def test_who_prefers_something_else_waits_for_the_result() -> None:
     assert later.calls == []
 
 
+def test_who_tries_again_while_it_is_worked_on_waits_too() -> None:
+    """As long as it said, for the one job; and gets an id if there is no result then."""
+    door, later, patient, hasty = Door(), Later(), Asker(), Asker()
+    routes = routes_of(door, later=later)
+    assert routes.answer(Asker().request("POST", "/v1/jobs?id=a", b"x", prefer="respond-async")).status == 202
+    assert routes.answer(patient.request("POST", "/v1/jobs?id=a&wait=1s", b"x")) is None
+    assert routes.answer(hasty.request("POST", "/v1/jobs?id=a&wait=60ms", b"x")) is None
+    for _ in range(2):
+        due, later.calls = later.calls, []
+        for _, call in due:
+            call()
+    assert ([one.status for one in hasty.answers], patient.answers) == ([202], [])
+    door.end(3)
+    later.calls.pop()[1]()
+    assert (patient.answers[0].status, body_of(patient.answers[0])["result"], len(door.works)) == (200, 3, 1)
+    assert later.calls == []
+
+
+def test_a_second_try_hears_that_the_first_was_not_let_in() -> None:
+    """Nobody works on that job: it is to be sent again."""
+    later, asker, kept, routes = Later(), Asker(), KeptAnswers(), Routes()
+    JobsApi(Door(), later, calls_back=False, kept=kept).add_to(routes)
+    assert routes.answer(Asker().request("POST", "/v1/jobs?id=a", b"x", prefer="respond-async")).status == 202
+    assert routes.answer(asker.request("POST", "/v1/jobs?id=a&wait=1s", b"x")) is None
+    kept.drop("a")
+    later.calls.pop()[1]()
+    assert (asker.answers[0].status, body_of(asker.answers[0])["code"], later.calls) == (503, "serve.lost", [])
+
+
 def test_who_tries_again_and_waits_gets_the_result_that_is_there() -> None:
     """Its first answer may have been lost; nobody has to ask elsewhere for what is here."""
     door = Door()
