@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 _NAMES = (
-    r"pass(?:word|wd|phrase)?|pwd|secret|token|sig(?:nature)?|credentials?|auth(?:orization)?|"
+    r"pass(?:word|wd|phrase)?|pwd|secret(?:[_-]?key)?|token|sig(?:nature)?|credentials?|auth(?:orization)?|"
     r"(?:api|access|account|private)[_-]?key(?:[_-]?id)?"
 )
 _BARE = r"""[^\s&#"'<>,;]+"""
@@ -26,7 +26,7 @@ _NO_SECRET = (
 _RULES = tuple(
     (re.compile(pattern, re.IGNORECASE | re.DOTALL), replacement)
     for pattern, replacement in (
-        (r"""://[^\s/?#"'<>]{0,512}@""", "://...@"),
+        (r"""://[^\s/?#"'<>]{0,512}(?<!:\.\.\.)@""", "://...@"),
         (r"""(?<![\w./+-])[\w.+-]{1,64}:(?!\.\.\.@)[^\s:@/"'<>]{1,128}@(?=[\w\[])""", "...@"),
         (rf"([?&;][\w.%-]{{0,64}}?(?:{_NAMES}|key)[\w.%-]{{0,64}}=){_BARE}", r"\1..."),
         (
@@ -34,7 +34,7 @@ _RULES = tuple(
             r"\1...",
         ),
         (
-            rf"""(["'][\w-]{{0,64}}(?:{_NAMES})\\{{0,4}}["']\s{{0,4}}:\s{{0,4}})(?:[bru]{{0,2}}{_QUOTED}|\[[^\]]*\]?)""",
+            rf"""(["'][\w-]{{0,64}}(?:{_NAMES})\\{{0,4}}["']\s{{0,4}}:\s{{0,4}})(?:[bru]{{0,2}}{_QUOTED}|\[[^\]]*\]?|\d[\w.]*)""",
             r'\1"..."',
         ),
         (r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", r"\1 ..."),
@@ -54,7 +54,7 @@ _RULES = tuple(
 )
 #: Without any of this no rule applies: most texts are done with one look.
 _MAY_HAVE = re.compile(
-    r"@|key|pass|pwd|secret|token|sig|cred|auth|bearer|basic|cookie|[?&](?:code|state|jwt|sid|session)=|whsec_|akia|asia|gh[oprsu]_|"
+    r"@|key|pass|pwd|secret(?:[_-]?key)?|token|sig|cred|auth|bearer|basic|cookie|[?&](?:code|state|jwt|sid|session)=|whsec_|akia|asia|gh[oprsu]_|"
     r"github_pat_|glpat-|hf_|xox|sk-|eyj|-----begin",
     re.IGNORECASE,
 )

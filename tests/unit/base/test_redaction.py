@@ -34,6 +34,8 @@ from headrace.sources.frames import error_text
         "Connection(host='h', password='SECRET')",
         'login(token="SECRET")',
         "password = SECRET",
+        "secret_key=SECRET",
+        "django's secretkey = 'SECRET'",
         "Password SECRET",
         "the password is SECRET!",
         "cannot log in as me:SECRET@db.example.com",
@@ -157,3 +159,9 @@ def test_errors_of_streams_and_of_other_processes_have_no_secrets() -> None:
     """They are made into text of their own."""
     assert "hunter2" not in error_text(OSError(5, _SAYS)) + error_text(ValueError(_SAYS))
     assert "hunter2" not in _refuse(RuntimeError(_SAYS)).message + _refuse(SettingsError(_SAYS)).message
+
+
+def test_a_password_that_is_a_number_is_hidden_and_what_is_hidden_stays() -> None:
+    """Counts of tokens and addresses whose password is hidden already are left as they are."""
+    assert hide_secrets_in_text('{"password": 12345, "tokens": 5}') == '{"password": "...", "tokens": 5}'
+    assert hide_secrets_in_text("redis://me:...@host/0 refused") == "redis://me:...@host/0 refused"

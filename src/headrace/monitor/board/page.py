@@ -324,7 +324,7 @@ _WORDS = {
     "drift": "images or answers are no longer what they were when somebody last looked.",
     "review": "people look at a sample of the answers; from that follows how many of all are right.",
     "interval": "what stands in brackets: the true value lies in it with 95 % confidence.",
-    "emulated": "the model's device was simulated: times are settings, not measurements.",
+    "emulated device": "the model's device was simulated: times are settings, not measurements.",
 }
 
 
