@@ -194,7 +194,7 @@ def connect(
 def _check_files(path: Path, kind: FileKind) -> None:
     """Refuse what SQLite would wait for or remove: a pipe in the place of the file, or of one that stands beside it."""
     for suffix in ("", "-journal", "-wal", "-shm"):
-        file = path.with_name(path.name + suffix)
+        file = Path(f"{path}{suffix}")  # not `with_name`: `.` has none
         with contextlib.suppress(OSError):  # it is not there, or SQLite says what is wrong with it
             if not stat.S_ISREG(file.stat().st_mode):
                 raise LedgerError(
