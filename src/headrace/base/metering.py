@@ -132,7 +132,7 @@ class ThreadMeter:
 
     def read_run_delay(self) -> None:
         """Ask the kernel for the run-queue delay, which the next readings tell."""
-        thread = threading.get_ident()
+        thread = threading.get_native_id()  # an id of `get_ident` is given again to a later thread
         if thread != self._thread:
             self.close()
             self._thread = thread
@@ -150,7 +150,7 @@ class ThreadMeter:
         import ctypes  # not needed by who does not measure
 
         try:
-            path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+            path = f"/proc/self/task/{self._thread}/schedstat"
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return -1

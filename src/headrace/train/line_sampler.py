@@ -35,14 +35,14 @@ _INSTALLED = tuple(
 class LineSampler:
     """Counts the lines of one thread."""
 
-    def __init__(self, phase: Callable[[], Phase], thread: int) -> None:
+    def __init__(self, phase: Callable[[], Phase], thread: Callable[[], int | None]) -> None:
         """Start.
 
         Args:
             phase: Returns the phase that the thread is in.
-            thread: `threading.get_ident()` of the thread that trains.
+            thread: Returns `threading.get_ident()` of the thread that trains; None: none does.
         """
-        self._phase, self._thread_id = phase, thread
+        self._phase, self._thread = phase, thread
         self._counts: defaultdict[Phase, Counter[str]] = defaultdict(Counter)
         self._random = random.Random(0)
         self._ended = threading.Event()
@@ -65,9 +65,9 @@ class LineSampler:
 
     def _run(self) -> None:
         while not self._ended.wait(_MEAN_SECONDS * self._random.uniform(0.5, 1.5)):
-            frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001
+            frame = sys._current_frames().get(self._thread() or 0)  # noqa: SLF001
             if frame is None:
-                return  # the thread ended
+                continue  # the thread ended; another may train yet
             line = find_line(frame)
             del frame  # it would keep the locals of the training alive
             if line is not None:

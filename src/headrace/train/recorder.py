@@ -3,8 +3,11 @@
 How this works: each event of the loop calls a method here, in the training thread, which reads the thread's clocks once and
 appends to a list. A stretch ends where the loader is next asked for a batch after an optimizer step; only
 then it is known what it was (a step, validation, neither), and it goes to the writer as one `StretchSpans`, of which the
-writer's thread makes rows. What other threads do (a loader that runs ahead, a second model) is left out: the thread of the
-first forward pass with gradients owns the recorder, and events of others are ignored.
+writer's thread makes rows.
+
+What other threads do (a loader that runs ahead, a second model) is left out: one thread owns the recorder, and events of others
+are ignored. It is the thread of the first pass with gradients. It loses the recorder to another that makes an update before it
+has made one, because gradients alone are no training, and, once it has ended, to the next one that trains.
 
 Clocks of CPU time and of waiting for a core cost more than all else here. Where steps are shorter than `SHORT_NS` they are
 read in one stretch of `METERED_ONE_IN`; the others have wall times only, and who reads the run lets those stand for them. A
@@ -20,6 +23,7 @@ import itertools
 import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from threading import get_ident as _get_ident
@@ -246,6 +250,8 @@ class Recorder:
         #: Batches of the step that used most.
         self._most_used = 0
         self._owner: int | None = None
+        #: The owner; None: nobody is.
+        self._thread: threading.Thread | None = None
         #: Thread of the first event, until one trains.
         self._candidate: int | None = None
         self._numbers = dict.fromkeys(Stretch, 0)
@@ -268,7 +274,7 @@ class Recorder:
     def takes_forward(self) -> bool:
         """Whether a module that is called now is part of the loop: not of loading, nor computed again in a backward pass."""
         if not self._is_mine():  # the phase is that of a thread that loads, until one trains
-            return self._owner is None
+            return self._owner is None or self._has_owner_ended()
         phase = self._marks[-1][0]
         return phase is not _WAIT and phase is not _BACKWARD and phase is not _EXCHANGE
 
@@ -276,6 +282,11 @@ class Recorder:
     def phase(self) -> Phase:
         """The one that the training thread is in; may be asked for in any thread."""
         return self._marks[-1][0]
+
+    @property
+    def thread(self) -> int | None:
+        """`threading.get_ident()` of the thread that trains; None: none does."""
+        return self._owner
 
     # Events of the loop, in their usual order.
 
@@ -344,10 +355,11 @@ class Recorder:
 
     def forward_begins(self, *, training: bool) -> None:
         """The outermost module was called, with or without gradients."""
-        if training and self._owner is None:
-            self._own()
-        if self._owner != _get_ident() and not self._is_mine():
-            return
+        if self._owner != _get_ident():
+            if training:
+                self._own()
+            if not self._is_mine():
+                return
         phase = self._marks[-1][0]
         if phase is _WAIT or phase is _BACKWARD or phase is _EXCHANGE:  # see `takes_forward`
             return
@@ -436,6 +448,7 @@ class Recorder:
     def update_ended(self) -> None:
         """`optimizer.step()` returned."""
         if self._owner != _get_ident() and not self._is_mine():
+            self._note_other_update()
             return
         self._update_depth = max(self._update_depth - 1, 0)
         if not self._update_depth:
@@ -475,13 +488,10 @@ class Recorder:
         """
         if self._is_open:
             self.training_ended()
-            self._split_validation()
             self._is_aborted |= failed
-            if self._is_training and self._marks[-1][0] is not _OUTSIDE:
-                self._kind = self._kind or Kind.CUT
-            self._end(len(self._marks) - 1)
+            self._end_unseen()
             self._is_open = False
-            self._owner = _NOBODY
+            self._owner, self._thread = _NOBODY, None
             self._meter.close()
 
     # How it is kept.
@@ -492,18 +502,51 @@ class Recorder:
         return self._is_open and (self._candidate if self._owner is None else self._owner) == _get_ident()
 
     def _own(self) -> None:
-        """Let this thread be the one that trains, if none is."""
-        if self._owner is not None:
+        """Let this thread be the one that trains, if none is, or if the one that was has ended."""
+        if self._owner is None or self._has_owner_ended():
+            self._take()
+
+    def _has_owner_ended(self) -> bool:
+        return self._thread is not None and not self._thread.is_alive()
+
+    def _note_other_update(self) -> None:
+        """Another thread than the owner has made an update: it trains, and the owner does not unless it makes some too."""
+        if not self._is_open or self._owner is None:
             return
-        self._owner = _get_ident()
-        if self._candidate not in (None, self._owner):  # a thread that loads: its clocks are not those of this one
-            _, microbatch, (wall, _, _) = self._marks[0]
-            self._marks = [(_OUTSIDE, microbatch, (wall, None, None))]
-            for load in self._loads.values():
-                self._write_load(load, None)
-            self._loads.clear()
-            self._switch(_OUTSIDE)
-            self._begin()
+        if not self._num_updates and not self._updates_are_unseen:
+            self._take()
+        else:
+            self.not_measured["training in another thread"] = (
+                "two threads make updates: steps are those of the one that made the first"
+            )
+
+    def _take(self) -> None:
+        """Let this thread be the one that trains; what another has begun is no part of its steps."""
+        if self._num_updates:
+            self._end_unseen()
+        before = self._candidate if self._owner is None else self._owner
+        self._owner, self._thread = _get_ident(), threading.current_thread()
+        if before in (None, self._owner):
+            return
+        # The clocks of that thread are not those of this one.
+        _, microbatch, (wall, _, _) = self._marks[0]
+        self._marks = [(_OUTSIDE, microbatch, (wall, None, None))]
+        for load in self._loads.values():
+            self._write_load(load, None)
+        self._loads.clear()
+        self._update_depth = self._num_unseen = 0
+        self._is_new_epoch = self._updates_are_unseen = False
+        self.not_measured.pop("forward", None)
+        self._switch(_OUTSIDE)
+        self._begin()
+        self.search()
+
+    def _end_unseen(self) -> None:
+        """End the stretch in progress at its last event: of a step, what came behind that is not known."""
+        self._split_validation()
+        if self._is_training and self._marks[-1][0] is not _OUTSIDE:
+            self._kind = self._kind or Kind.CUT
+        self._end(len(self._marks) - 1)
 
     def _switch(self, phase: Phase) -> None:
         self._marks.append((phase, self._in_use, self._read()))

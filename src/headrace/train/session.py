@@ -149,7 +149,7 @@ class Session:
             return
         self._writer.stage_finished(spans)
         if self._lines is None and self.recorder.steps:
-            self._lines = LineSampler(lambda: self.recorder.phase, threading.get_ident())
+            self._lines = LineSampler(lambda: self.recorder.phase, lambda: self.recorder.thread)
             self._machine = MachineUse()
             self._memory = MemorySampler(lambda: (self.recorder.steps, self.recorder.phase))
         if self._describing is None and self.recorder.steps:

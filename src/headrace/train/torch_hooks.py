@@ -85,9 +85,9 @@ class TorchHooks:
         recorder.search = self.search
 
     def search(self) -> None:
-        """Find outermost modules until an update after at least one was called."""
+        """Find outermost modules until an update after at least one was called from now on."""
+        self._has_seen = False
         if not self._search and self._removable:
-            self._has_seen = False
             self._hook_all()
 
     def _hook_all(self) -> None:

@@ -41,7 +41,8 @@ def test_code_that_is_not_the_users_has_no_line() -> None:
 @pytest.mark.real_clock
 def test_a_thread_that_computes_is_seen_where_it_does() -> None:
     """In its phase; nearly all samples are of the loop below, and shares are of that phase."""
-    sampler = LineSampler(lambda: Phase.AFTER, threading.get_ident())
+    here = threading.get_ident()
+    sampler = LineSampler(lambda: Phase.AFTER, lambda: here)
     until = time.monotonic() + 30.0
     while not sampler.describe() and time.monotonic() < until:
         pass

@@ -7,6 +7,7 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -260,6 +261,24 @@ def test_training_in_a_thread(watched: Watched) -> None:
     watched.end()
     assert watched.samples()[1:] == [4] * 5
     assert watched.phases(3) == PLAIN
+
+
+def test_gradients_that_a_thread_computes_first(watched: Watched) -> None:
+    """A thread that changes data by their gradients, and lives on, does not hide the loop that trains."""
+    teacher = torch.nn.Linear(3, 1)
+
+    def sharpen() -> None:
+        teacher(torch.randn(4, 3, requires_grad=True)).sum().backward()
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(sharpen).result()
+        for x, y in watched.loader:
+            threads.submit(sharpen).result()
+            watched.learn(x, y)
+            watched.update()
+        watched.end()
+    assert watched.samples() == [4] * 5
+    assert watched.phases(2) == PLAIN
 
 
 def test_two_models_with_two_optimizers(watched: Watched) -> None:

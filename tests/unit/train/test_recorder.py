@@ -3,6 +3,8 @@
 import itertools
 import threading
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -204,6 +206,65 @@ def test_other_threads_are_left_out() -> None:
     kept.update()
     kept.recorder.close()
     assert sum(span.stage == Phase.WAIT for spans in kept.stretches for span in spans) == 1
+
+
+def _in_thread(what: Callable[[], object]) -> None:
+    """Do it in another thread, which has ended when this returns."""
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(what).result()
+
+
+def test_a_thread_that_makes_no_update_does_not_hide_the_loop() -> None:
+    """It computes gradients first, for the data say, and lives on: the loop counts from its first update on."""
+    kept = Kept()
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(kept.learn).result()
+        for _ in range(3):
+            kept.step()
+            threads.submit(kept.learn).result()
+        kept.recorder.close()
+    steps = kept.wholes(Stretch.STEP)
+    assert [(step.batch_size, step.release_reason) for step in steps] == [(4, None)] * 2
+    phases = [span.stage for span in kept.stretches[-1][1:]]
+    assert phases == ["wait", "prepare", "forward", "loss", "backward", "before_update", "optimizer", "after"]
+    assert all(one[0].ended == other[0].started for one, other in itertools.pairwise(kept.stretches))
+
+
+def test_a_thread_that_has_ended_does_not_hide_the_loop() -> None:
+    """It trained to warm up, and the loop trains in another thread: both are recorded, one after the other."""
+    kept = Kept()
+    _in_thread(lambda: [kept.step() for _ in range(2)])
+    blocker = ThreadPoolExecutor(
+        1
+    )  # takes the id of the thread that has ended, so that this one is not mistaken for it
+    blocker.submit(int).result()
+    kept.step()
+    kept.step()
+    kept.recorder.close()
+    blocker.shutdown()
+    assert len(kept.wholes(Stretch.STEP)) == 4
+    assert all(one[0].ended == other[0].started for one, other in itertools.pairwise(kept.stretches))
+
+
+def test_a_second_thread_that_makes_updates_is_said() -> None:
+    """Its steps are left out, and what is left out is named."""
+    kept = Kept()
+    kept.step()
+    _in_thread(kept.step)
+    kept.step()
+    kept.recorder.close()
+    assert len(kept.wholes(Stretch.STEP)) == 2
+    assert "two threads" in kept.recorder.not_measured["training in another thread"]
+
+
+def test_an_update_that_a_thread_has_begun_is_not_that_of_another() -> None:
+    """The thread whose update has not ended is not waited for."""
+    kept = Kept()
+    _in_thread(lambda: (kept.learn(), kept.recorder.update_begins()))
+    for _ in range(3):
+        kept.step()
+    kept.recorder.close()
+    assert len(kept.wholes(Stretch.STEP)) == 3
 
 
 def test_a_step_that_an_exception_ended_is_marked() -> None:
