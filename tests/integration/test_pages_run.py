@@ -414,6 +414,18 @@ def test_all_commands_of_a_page_work_in_order(page: str, make_folder: Callable[[
 
 
 @pytest.mark.smoke
+def test_programs_of_all_frameworks_are_run() -> None:
+    """What the guide shows of a callback is a program, which the tests above run; not a line out of one."""
+    page = (ROOT / "docs/guides/training.md").read_text(encoding="utf-8")
+    typed = "\n".join(step.text for step in steps(page) if step.is_python)
+    assert sorted(set(re.findall(r"headrace\.train\.(\w+Callback)", typed))) == [
+        "KerasCallback",
+        "LightningCallback",
+        "TrainerCallback",
+    ]
+
+
+@pytest.mark.smoke
 @pytest.mark.parametrize("mark", MARKS, ids=lambda mark: f"{mark.page}: {mark.start}")
 def test_every_mark_is_of_a_command(mark: Mark) -> None:
     """What a page no longer prints is no longer excused."""
