@@ -4,10 +4,11 @@
     python -m benchmarks.train --json --only identity,cost_us
 
 `identity`: whether phases add up to steps, in eight loops. `cost_us`: CPU time of the training thread for each step. Only if
-they are named: `diagnosis`, whether faults are named; `workers`, what loading costs; `scaling`, whether several ranks are
-predicted from one; `batch`, whether searches for batch sizes survive, mistakes in accumulating are named, and checkpoints cost
-what was predicted; `tokeniser`, whether a slow one is named, and what a fast one brings. A part is a module of this folder with
-`run(*, quick) -> values that JSON knows`, named in `PARTS`.
+they are named: `diagnosis`, whether faults are named; `straggler`, whether late ranks are; `communication`, whether exchanges
+are split into waiting and transfer; `workers`, what loading costs; `whatif`, how far off predictions are; `scaling`, whether
+several ranks are predicted from one; `parallel`, whether the bubble of a pipeline is; `batch`, whether searches for batch sizes
+survive, mistakes in accumulating are named, and checkpoints cost what was predicted; `tokeniser`, whether a slow one is named,
+and what a fast one brings. A part is a module of this folder with `run(*, quick) -> values that JSON knows`, named in `PARTS`.
 """
 
 from __future__ import annotations
@@ -18,9 +19,22 @@ import json
 
 from headrace.cli.terminal import as_json
 
-PARTS = ("identity", "cost_us", "diagnosis", "workers", "scaling", "batch", "tokeniser")
+#: {part: its module}
+PARTS = {
+    "identity": "identity",
+    "cost_us": "cost_us",
+    "diagnosis": "diagnosis",
+    "straggler": "ranks",
+    "communication": "communication",
+    "workers": "workers",
+    "whatif": "whatif",
+    "scaling": "scaling",
+    "parallel": "parallel",
+    "batch": "batch",
+    "tokeniser": "tokeniser",
+}
 #: Without `--only`.
-_USUAL = PARTS[:2]
+_USUAL = ("identity", "cost_us")
 
 
 def main() -> None:
@@ -35,7 +49,7 @@ def main() -> None:
     chosen = args.only.split(",")
     if unknown := [name for name in chosen if name not in PARTS]:
         parser.error(f"there is no part {unknown[0]!r}; the parts are {', '.join(PARTS)}")
-    found = {name: importlib.import_module(f"benchmarks.train.{name}").run(quick=args.quick) for name in chosen}
+    found = {name: importlib.import_module(f"benchmarks.train.{PARTS[name]}").run(quick=args.quick) for name in chosen}
     print(as_json(found) if args.json else json.dumps(found, indent=2), end="" if args.json else "\n")
 
 

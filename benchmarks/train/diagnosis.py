@@ -101,6 +101,8 @@ def run(quick: bool) -> dict[str, Any]:
         "said": said,
         "runs": total.total(),
         **{outcome: total[outcome] for outcome in OUTCOMES},
+        "top1": total["right"] / total.total(),
+        "top2": (total["right"] + total["second"]) / total.total(),
         "healthy": len(alone),
         "healthy_outcomes": dict(Counter(outcome for outcome, _ in alone)),
         "false_alarms": [first for outcome, first in alone if outcome in ("wrong", "second")],

@@ -56,8 +56,9 @@ def run(quick: bool) -> dict[str, Any]:
     waits = sorted(judged[case].wait_share for case, *_ in balanced)
     return {
         "outcomes": {row: dict(counts) for row, counts in outcomes.items()},
-        "right": sum(counts["right"] for counts in outcomes.values()),
+        "right": (right := sum(counts["right"] for counts in outcomes.values())),
         "runs": len(delays),
+        "named": right / len(delays),
         "accused": len(accused),
         "balanced": len(balanced),
         "balanced_wait_share": waits[len(waits) // 2],

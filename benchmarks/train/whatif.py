@@ -155,6 +155,19 @@ def measure_all(folder: Path, chosen: dict[str, Sequence[WhatIf]], minutes: floa
     return {**summarize(runner.rows), "wanted": wanted, "cases": [msgspec.to_builtins(row) for row in runner.rows]}
 
 
+def run(*, quick: bool) -> dict[str, Any]:
+    """Return how far off predictions are, and how often the interval covers what was measured.
+
+    Args:
+        quick: Two changes of each training, until a minute has passed.
+    """
+    from benchmarks.train.whatif_jobs import run_job
+
+    chosen = {name: what_ifs[: 2 if quick else None] for name, what_ifs in WHAT_IFS.items()}
+    with tempfile.TemporaryDirectory(prefix="train-whatif-") as scratch:
+        return measure_all(Path(scratch), chosen, 1.0 if quick else 60.0, run_job)
+
+
 def as_text(result: dict[str, Any]) -> str:
     """Return the result for readers."""
     rows = [msgspec.convert(case, Row) for case in result["cases"]]

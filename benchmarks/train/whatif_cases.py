@@ -87,6 +87,10 @@ WHAT_IFS: dict[str, tuple[WhatIf, ...]] = {
         _faster({"read_seconds": 0.0005}, read=2),
         _faster({"augments": 1}, augment=2),
         WhatIf(Change(settings=("cache=ram",)), {"is_cached": True}),
+        _set(workers=3),
+        _set(accumulate=2),
+        _faster({"layers": 2}, forward=2, backward=2),
+        WhatIf(Change(settings=("loader.workers=2",), speedups={"augment": 2}), {"workers": 2, "augments": 1}),
     ),
     "decoding": (
         _set(workers=0),
@@ -96,6 +100,12 @@ WHAT_IFS: dict[str, tuple[WhatIf, ...]] = {
         _faster({"decodes": 1}, decode=2),
         _faster({"layers": 2}, forward=2, backward=2),
         WhatIf(Change(settings=("loader.workers=2",), speedups={"decode": 2}), {"workers": 2, "decodes": 1}),
+        _set(workers=4),
+        _set(prefetch=1),
+        _set(accumulate=2),
+        WhatIf(
+            Change(settings=("loader.workers=2",), speedups={"forward": 2, "backward": 2}), {"workers": 2, "layers": 2}
+        ),
     ),
     "storage": (
         _set(workers=0),
@@ -105,6 +115,10 @@ WHAT_IFS: dict[str, tuple[WhatIf, ...]] = {
         _set(prefetch=1),
         _faster({"read_seconds": 0.002}, read=2),
         _faster({"read_seconds": 0.0005}, read=8),
+        _set(workers=3),
+        _set(workers=6),
+        _set(workers=4, prefetch=4),
+        WhatIf(Change(settings=("loader.workers=4",), speedups={"read": 2}), {"workers": 4, "read_seconds": 0.002}),
     ),
     "model": (
         WhatIf(Change(drop=("after",)), {"after": 0}),
@@ -113,6 +127,10 @@ WHAT_IFS: dict[str, tuple[WhatIf, ...]] = {
         _set(workers=1),
         _set(workers=0),
         _set(accumulate=2),
+        _set(workers=3),
+        _set(accumulate=4),
+        _faster({"after": 10}, after=4),
+        _faster({"layers": 4, "after": 20}, forward=2, backward=2, after=2),
     ),
     "skewed": (
         _set(in_order=False),
@@ -120,6 +138,10 @@ WHAT_IFS: dict[str, tuple[WhatIf, ...]] = {
         _set(workers=4),
         _set(workers=4, in_order=False),
         _set(workers=1),
+        _set(workers=3),
+        _set(prefetch=4),
+        _set(workers=3, in_order=False),
+        _set(prefetch=4, in_order=False),
     ),
     "epochs": (
         _set(persistent=True),
@@ -127,6 +149,13 @@ WHAT_IFS: dict[str, tuple[WhatIf, ...]] = {
         _set(workers=4),
         _set(workers=4, persistent=True),
         _faster({"read_seconds": 0.0005}, read=2),
+        _set(workers=3),
+        _set(workers=3, persistent=True),
+        _faster({"read_seconds": 0.00025}, read=4),
+        WhatIf(
+            Change(settings=("loader.persistent=true",), speedups={"read": 2}),
+            {"persistent": True, "read_seconds": 0.0005},
+        ),
     ),
     "updates": (
         _set(accumulate=2),
@@ -134,6 +163,10 @@ WHAT_IFS: dict[str, tuple[WhatIf, ...]] = {
         _set(accumulate=8),
         _set(accumulate=4, workers=2),
         _set(workers=0),
+        _set(accumulate=3),
+        _set(accumulate=16),
+        _set(workers=2),
+        _faster({"layers": 1}, forward=2, backward=2),
     ),
     "contended": (
         _set(workers=1),
@@ -142,5 +175,9 @@ WHAT_IFS: dict[str, tuple[WhatIf, ...]] = {
         _faster({"augments": 6}, augment=2),
         _faster({"augments": 2}, augment=6),
         _faster({"layers": 2}, forward=2, backward=2),
+        _set(workers=0),
+        _set(accumulate=2),
+        _faster({"augments": 4}, augment=3),
+        WhatIf(Change(settings=("loader.workers=4",), speedups={"augment": 2}), {"workers": 4, "augments": 6}),
     ),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import subprocess
 import sys
@@ -32,6 +34,16 @@ def test_a_part_that_does_not_exist_is_refused() -> None:
     command = [sys.executable, "-m", "benchmarks.train", "--only", "identities"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300, check=False)
     assert (done.returncode, "the parts are identity, cost_us" in done.stderr) == (2, True)
+
+
+def test_every_part_can_be_run() -> None:
+    """Each has a module with what measures it, also those that are keys of the result and named otherwise."""
+    from benchmarks.train.__main__ import PARTS
+
+    assert {"identity", "cost_us", "diagnosis", "straggler", "whatif", "batch", "scaling"} <= set(PARTS)
+    for module in PARTS.values():
+        parameters = inspect.signature(importlib.import_module(f"benchmarks.train.{module}").run).parameters
+        assert list(parameters) == ["quick"]
 
 
 def test_planted_mistakes_in_accumulating_are_named() -> None:

@@ -24,6 +24,11 @@ def test_changes_are_those_of_a_training() -> None:
         assert len({(one.change.settings, *one.change.speedups.items()) for one in what_ifs}) == len(what_ifs)
 
 
+def test_there_are_eighty_changes_of_eight_trainings() -> None:
+    """As many as the goal is stated for."""
+    assert (len(JOBS), sum(map(len, WHAT_IFS.values()))) == (8, 80)
+
+
 def test_settings_and_the_job_made_agree() -> None:
     """What is predicted is what is made: `loader.workers=4` is a job of 4 workers."""
     for name, what_ifs in WHAT_IFS.items():
