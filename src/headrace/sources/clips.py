@@ -113,7 +113,7 @@ class Clip:
             yield self._refuse("codec", "its video is of a codec that PyAV cannot decode")
             return
         set_up_decoder(stream)
-        convert = Converter(self._choice.size)
+        convert = Converter(self._choice)
         for frame in self._decode(av, container, stream):
             number = self._number
             self._number += 1

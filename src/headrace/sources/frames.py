@@ -21,11 +21,15 @@ from headrace.base.errors import MissingExtra
 from headrace.base.plan import DecodePlan
 from headrace.base.redaction import hide_secrets_in_text
 from headrace.base.settings import check
+from headrace.sources.motion import MotionGate
+from headrace.sources.region import Cropper, Region, turns_of
 
 #: The largest picture that is decoded: as large as a Plan allows one file where it says nothing.
 MOST_PIXELS = DecodePlan().max_pixels
 #: A step of time between two frames that is no pause of the camera.
 _JUMP_SECONDS = 10.0
+#: Frames a second of a stream that says nothing of times.
+_USUAL_RATE = 25
 
 
 def load_av() -> Any:
@@ -45,17 +49,31 @@ class Choice:
     keyframes: bool = False
     size: tuple[int, int] | None = None
     """(width, height); None: as decoded."""
+    region: Region | None = None
+    """The part that is kept; None: all."""
+    motion: float | None = None
+    """Share of the picture that must change; None: frames come also where nothing moves."""
 
     def __str__(self) -> str:
         """Return it for people, with a comma in front of each part; empty where all is taken."""
         chosen = [f"every {self.every}"] if self.every > 1 else []
         chosen += [f"{float(self.fps):g} per second"] if self.fps else []
         chosen += ["keyframes alone"] if self.keyframes else []
+        chosen += [f"where {self.motion:.3g} of the picture moves"] if self.motion else []
+        chosen += [f"the part {', '.join(f'{side:g}' for side in self.region)}"] if self.region else []
         chosen += [f"at {self.size[0]} x {self.size[1]}"] if self.size else []
         return "".join(f", {one}" for one in chosen)
 
 
-def choose(*, every: int, fps: float | None, keyframes: bool, size: tuple[int, int] | int | None) -> Choice:
+def choose(
+    *,
+    every: int,
+    fps: float | None,
+    keyframes: bool,
+    size: tuple[int, int] | int | None,
+    region: Sequence[float] | None,
+    motion: float | None,
+) -> Choice:
     """Return what a user asked for.
 
     Raises:
@@ -67,7 +85,9 @@ def choose(*, every: int, fps: float | None, keyframes: bool, size: tuple[int, i
     check(every == 1 or fps is None, "fps", fps, "None beside every: one of them chooses the frames")
     rate = None if fps is None else Fraction(fps).limit_denominator(1000)
     check(rate is None or rate > 0, "fps", fps, "at least one frame in 1,000 seconds")
-    return Choice(every, rate, keyframes, _read_size(size))
+    is_share = motion is None or (_is_number(motion) and 0 < motion <= 1)
+    check(is_share, "motion", motion, "the share of the picture that must change, above 0 to 1, or None")
+    return Choice(every, rate, keyframes, _read_size(size), _read_region(region), motion)
 
 
 class Chooser:
@@ -87,6 +107,7 @@ class Chooser:
         self._counts = counts
         self._bucket: int | None = None
         self._first: Fraction | None = None
+        self._gate = None if choice.motion is None else MotionGate(choice.motion, choice.region)
 
     def why_not(self, frame: Any, stream: Any, number: int) -> str:
         """Return why a frame is left out; empty: it is not."""
@@ -100,6 +121,9 @@ class Chooser:
             if bucket == self._bucket:
                 return "fps"
             self._bucket = bucket
+        if self._gate is not None:
+            seconds = Fraction(number, _USUAL_RATE) if self.time is None else self.time
+            return "" if self._gate.lets_through(frame, seconds) else "still"
         return ""
 
     def _note_time(self, frame: Any, stream: Any, number: int) -> None:
@@ -117,19 +141,21 @@ class Chooser:
 class Converter:
     """Makes RGB arrays of frames with one context, which costs a fifth of one for each frame."""
 
-    def __init__(self, size: tuple[int, int] | None) -> None:
+    def __init__(self, choice: Choice) -> None:
         self._reformatter = importlib.import_module("av.video.reformatter").VideoReformatter()
-        self._size = size
+        self._size = choice.size
+        self._crop = Cropper(choice.region)
 
     def __call__(self, frame: Any) -> np.ndarray:
         """Return uint8 (height, width, 3), upright."""
-        turns = round(frame.rotation / 90) % 4
-        width, height = self._size or ((frame.width, frame.height) if turns % 2 == 0 else (frame.height, frame.width))
+        turns = turns_of(frame)
+        part = self._crop(frame)
+        width, height = self._size or ((part.width, part.height) if turns % 2 == 0 else (part.height, part.width))
         if turns % 2:
             width, height = height, width
-        is_smaller = width * height < frame.width * frame.height
+        is_smaller = width * height < part.width * part.height
         made = self._reformatter.reformat(
-            frame, width, height, "rgb24", interpolation="AREA" if is_smaller else "BILINEAR", threads=1
+            part, width, height, "rgb24", interpolation="AREA" if is_smaller else "BILINEAR", threads=1
         )
         image: np.ndarray = made.to_ndarray()
         return np.ascontiguousarray(np.rot90(image, turns)) if turns else image
@@ -176,12 +202,36 @@ def parse_size(text: str) -> tuple[int, int] | int:
     return (int(width), int(height)) if sign else int(width)
 
 
+def parse_region(text: str) -> tuple[float, ...]:
+    """Return what `0,0.5,1,1` says; raises ValueError if a part is no number."""
+    return tuple(float(side) for side in text.split(","))
+
+
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _is_rate(value: object) -> bool:
     return isinstance(value, int | float | Fraction) and not isinstance(value, bool) and 0 < value < 100_000
+
+
+def _read_region(region: object) -> Region | None:
+    if region is None:
+        return None
+    sides = tuple(region) if isinstance(region, Sequence) else ()
+    is_part = len(sides) == 4 and all(_is_number(side) and 0 <= side <= 1 for side in sides)
+    is_part = is_part and sides[0] < sides[2] and sides[1] < sides[3]
+    check(
+        is_part,
+        "region",
+        region,
+        "(left, top, right, bottom) as shares of the picture, such as (0, 0.5, 1, 1), or None",
+    )
+    return sides
 
 
 def _read_size(size: tuple[int, int] | int | None) -> tuple[int, int] | None:

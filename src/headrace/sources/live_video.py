@@ -5,7 +5,7 @@ frame: a newer frame takes the place of one that nobody took. `receive` empties 
 least is in flight, and only then are frames converted. What is in flight is bounded by the number of streams and by what the
 workers can have in their hands, because a frame that waits in a queue grows old as well.
 
-    decoded = given + skipped (every, fps) + dropped (newer, late, end) + at most one in the slot of each stream
+    decoded = given + skipped (every, fps, still) + dropped (newer, late, end) + at most one in the slot of each stream
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.base.protocols import Source
 from headrace.base.records import Job, Outcome, OutcomeKind, Payload
 from headrace.base.settings import check, unknown_key
 from headrace.base.units import parse_seconds
-from headrace.sources.frames import Converter, choose, error_text, load_av, parse_size
+from headrace.sources.frames import Converter, choose, error_text, load_av, parse_region, parse_size
 from headrace.sources.live_addresses import read_streams, show_address
 from headrace.sources.live_stream import LiveFrame, LiveStream
 
@@ -51,6 +51,9 @@ class LiveVideo(Source):
         fps: Take at most so many frames in a second of the stream's time.
         keyframes: Decode keyframes alone, which costs a tenth.
         size: (width, height), or one number for a square, to which frames are scaled while they are converted.
+        region: The part that is given: (left, top, right, bottom) as shares of the picture, such as (0, 0.5, 1, 1).
+        motion: Give frames alone in which so large a share of the picture moves, such as 0.005, those of the second after, and
+            one every two seconds.
         patience: Seconds without a packet after which a connection is given up and opened anew; longer for a camera that sends
             less than one frame in so long.
         ends: Whether a stream that ends, or cannot be had in five tries, is over; False: it is opened again.
@@ -68,6 +71,8 @@ class LiveVideo(Source):
         fps: float | None = None,
         keyframes: bool = False,
         size: tuple[int, int] | int | None = None,
+        region: Sequence[float] | None = None,
+        motion: float | None = None,
         patience: float = 3.0,
         ends: bool = False,
         options: Mapping[str, str] | None = None,
@@ -78,7 +83,7 @@ class LiveVideo(Source):
         )
         check(is_age, "max_age", max_age, "seconds > 0, or None")
         self._max_age = max_age
-        self._choice = choose(every=every, fps=fps, keyframes=keyframes, size=size)
+        self._choice = choose(every=every, fps=fps, keyframes=keyframes, size=size, region=region, motion=motion)
         is_patient = isinstance(patience, int | float) and not isinstance(patience, bool) and 0 < patience < 1e6
         check(is_patient, "patience", patience, "seconds > 0")
         self._patience = patience
@@ -121,7 +126,7 @@ class LiveVideo(Source):
         self._most_in_flight = settings.max_in_flight
         self._limit = settings.max_in_flight or max(len(self._addresses), _LEAST_IN_FLIGHT)
         for name, address in self._addresses.items():
-            camera = _Camera(name, Converter(self._choice.size))
+            camera = _Camera(name, Converter(self._choice))
             camera.stream = LiveStream(
                 name,
                 address,
@@ -344,7 +349,7 @@ def open_address(address: str, *, drain: bool = False) -> LiveVideo:
         SettingsError: If a parameter cannot be understood.
     """
     place, _, fragment = address.rpartition("#") if "#" in address else (address, "", "")
-    expected = "every=5, fps=2.5, keyframes=yes, size=224x224 or max_age=500ms"
+    expected = "every=5, fps=2.5, keyframes=yes, size=224x224, region=0,0.5,1,1, motion=0.005 or max_age=500ms"
     options: dict[str, Any] = {}
     for part in filter(None, fragment.split("&")):
         key, sign, value = part.partition("=")
@@ -368,6 +373,8 @@ _READERS: dict[str, Any] = {
     "fps": float,
     "keyframes": {"yes": True, "no": False}.__getitem__,
     "size": parse_size,
+    "region": parse_region,
+    "motion": float,
     "max_age": parse_seconds,
     "patience": parse_seconds,
 }

@@ -23,7 +23,7 @@ from headrace.sources.addresses import hide_secrets
 from headrace.sources.clips import Clip, Frame
 from headrace.sources.finite import Entry, FiniteSource, WorkList
 from headrace.sources.folder import find_files
-from headrace.sources.frames import choose, load_av, parse_size
+from headrace.sources.frames import choose, load_av, parse_region, parse_size
 from headrace.sources.read_ahead import ReadAhead
 
 #: Names of video files; case does not matter.
@@ -53,6 +53,9 @@ class Video(FiniteSource):
         fps: Take at most so many frames in a second of the clip's time.
         keyframes: Decode keyframes alone, which costs a tenth; the number then counts these.
         size: (width, height), or one number for a square, to which frames are scaled while they are converted.
+        region: The part that is given: (left, top, right, bottom) as shares of the picture, such as (0, 0.5, 1, 1).
+        motion: Give frames alone in which so large a share of the picture moves, such as 0.005, those of the second after, and
+            one every two seconds.
         max_receives: Tries of one job.
     """
 
@@ -64,6 +67,8 @@ class Video(FiniteSource):
         fps: float | None = None,
         keyframes: bool = False,
         size: tuple[int, int] | int | None = None,
+        region: Sequence[float] | None = None,
+        motion: float | None = None,
         max_receives: int = 3,
     ) -> None:
         super().__init__(max_receives=max_receives)
@@ -75,7 +80,7 @@ class Video(FiniteSource):
                     f"{hide_secrets(str(path))} is an address, and only files are read here; live streams are for hr.live_video"
                 )
         self._paths = [Path(path) for path in given]
-        self._choice = choose(every=every, fps=fps, keyframes=keyframes, size=size)
+        self._choice = choose(every=every, fps=fps, keyframes=keyframes, size=size, region=region, motion=motion)
         self._found: dict[str, Path] | None = None
         """The clips of the run that is about to begin: found, and what is left out told, once."""
         self._reader: ReadAhead[_Counted] | None = None
@@ -212,7 +217,7 @@ class Video(FiniteSource):
 
 
 def open_address(address: str, *, drain: bool = False) -> Video:
-    """Return the source at `video://PATH?every=5&fps=2&keyframes=yes&size=224x224`; each parameter may be left out.
+    """Return the source at `video://PATH?every=5&keyframes=yes&size=224x224&motion=0.005`; each parameter may be left out.
 
     Args:
         address: A file, folder or pattern behind `video://`; `video:///clips` is absolute.
@@ -236,7 +241,8 @@ def open_address(address: str, *, drain: bool = False) -> Video:
             options[key] = _READERS[key](value)
         except (ValueError, KeyError):
             raise SettingsError(
-                f"the address {address} has {key}={value}; expected every=5, fps=2.5, keyframes=yes or size=224x224"
+                f"the address {address} has {key}={value}; expected every=5, fps=2.5, keyframes=yes, size=224x224, "
+                "region=0,0.5,1,1 or motion=0.005"
             ) from None
     return Video(path, **options)
 
@@ -273,4 +279,6 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "fps": float,
     "keyframes": {"yes": True, "no": False}.__getitem__,
     "size": parse_size,
+    "region": parse_region,
+    "motion": float,
 }

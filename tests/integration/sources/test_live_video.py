@@ -133,6 +133,18 @@ def test_frames_of_a_stream_are_jobs(tmp_path: Path, sender: Callable[..., Sende
     assert (notes["video.decoded"], notes["video.streams"], notes["video.opened"]) == (20, 1, 1)
 
 
+def test_still_frames_are_counted(tmp_path: Path, sender: Callable[..., Sender]) -> None:
+    """With `motion`, a picture that is the same everywhere is given for a second, whatever its grey, and in its region."""
+    camera = sender(clip(tmp_path / "a.ts", 60), pieces=60, pause=0.02)
+    source = hr.live_video({"gate": camera.address}, motion=0.01, region=(0, 0.5, 1, 1), ends=True)
+    result, answers = run(source)
+    counts = balance(source)
+    assert set(answers.values()) == {(24, 64, 3)}
+    assert counts["decoded"] == 60
+    assert counts["skipped_still"] == 60 - 25
+    assert result.counters.notes["video.skipped_still"] == 35
+
+
 def test_a_slow_pipeline_gets_the_newest_frames(tmp_path: Path, sender: Callable[..., Sender]) -> None:
     """The stream is drained all the same; each frame that is given is newer than all that were decoded before it was taken."""
     camera = sender(clip(tmp_path / "a.ts", 60), pieces=60, pause=0.02)

@@ -197,6 +197,76 @@ def test_kinds_of_files(tmp_path: Path, suffix: str, codec: str, fmt: str) -> No
     assert notes(result).get("times_missing", 0) == (6 if suffix == "h264" else 0)
 
 
+@pytest.mark.parametrize("turn", [0, 90, 180, 270])
+@pytest.mark.parametrize(
+    ("fmt", "size"), [("yuv420p", (96, 64)), ("yuv422p", (101, 67)), ("yuvj420p", (96, 64)), ("bgr0", (96, 64))]
+)
+def test_a_region(tmp_path: Path, turn: int, fmt: str, size: tuple[int, int]) -> None:
+    """Is the same pixels as those of the whole upright picture, whatever the file is, and at least what was asked for."""
+    codec, suffix = {"yuv420p": ("libx264", "mp4"), "yuvj420p": ("mjpeg", "mov")}.get(fmt, ("ffv1", "mkv"))
+    clip = make(tmp_path / f"a.{suffix}", 2, codec=codec, fmt=fmt, size=size, rotation=turn)
+    (whole, *_) = [entry.payload for entry in hr.video(clip).entries()]
+    (part, *_) = [entry.payload for entry in hr.video(clip, region=(0.25, 0.5, 0.75, 1)).entries()]
+    height, width = whole.shape[:2]
+    places = [
+        (top, left)
+        for top in range(height - part.shape[0] + 1)
+        for left in range(width - part.shape[1] + 1)
+        if np.array_equal(whole[top : top + part.shape[0], left : left + part.shape[1]], part)
+    ]
+    assert any(
+        top <= 0.5 * height < top + 4 and top + part.shape[0] == height and left <= 0.25 * width < left + 4
+        for top, left in places
+    ), (places, whole.shape, part.shape)
+    assert width / 2 <= part.shape[1] < width / 2 + 8
+    (small, *_) = [entry.payload for entry in hr.video(clip, region=(0.25, 0.5, 0.75, 1), size=(20, 10)).entries()]
+    assert small.shape == (10, 20, 3)
+
+
+def write_scene(path: Path, count: int, spot: Callable[[int], int | None], light: Callable[[int], int]) -> Path:
+    """Write a noisy picture of 25 frames per second with a bright spot at a column, and light that changes everywhere."""
+    noise = np.random.default_rng(7)
+    still = noise.integers(60, 120, (90, 160, 1))
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("ffv1", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 160, 90, "gray"
+        for number in range(count):
+            image = still + noise.normal(0, 2, still.shape) + light(number)
+            if (column := spot(number)) is not None:
+                image[40:52, column : column + 12] = 250
+            frame = av.VideoFrame.from_ndarray(image[..., 0].clip(0, 255).astype(np.uint8), format="gray")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path
+
+
+def test_frames_without_motion_are_left_out(tmp_path: Path) -> None:
+    """They come while something moves, for a second more, and every two seconds; noise and another light are no motion."""
+    clip = write_scene(
+        tmp_path / "a.mkv",
+        225,
+        lambda number: number - 80 if 100 <= number < 125 else None,
+        lambda number: 40 if number >= 60 else 0,
+    )
+    result, answers = run(hr.video(clip, motion=0.005), lambda image: image.shape)
+    given = sorted(int(item.partition("#")[2]) for item in answers)
+    # To 125 the spot is gone again, which is a motion as well.
+    assert given == [*range(25), 74, *range(100, 150), 199]
+    assert notes(result)["skipped_still"] == 225 - len(given)
+    # The spot is above the region.
+    below = hr.video(clip, motion=0.005, region=(0, 0.6, 1, 1))
+    assert [entry.id for entry in below.entries()] == [f"a.mkv#{number}" for number in (*range(25), 74, 124, 174, 224)]
+    # Chosen by `fps` first: then only these are looked at.
+    assert len(list(hr.video(clip, motion=0.005, fps=5).entries())) == 5 + 1 + 10 + 1
+
+
+def test_what_moves_slowly_is_seen(tmp_path: Path) -> None:
+    """From one frame to the next nearly nothing changes, and from the last one that was given enough."""
+    clip = write_scene(tmp_path / "a.mkv", 150, lambda number: 20 + number // 10, lambda number: 0)
+    found = [entry.sequence for entry in hr.video(clip, motion=0.01).entries()]
+    assert len([number for number in found if number is not None and number > 25]) > 25
+
+
 def test_a_size_that_changes(tmp_path: Path) -> None:
     """A recorder's stream may change its size and begin its time again; each frame has the size of its own part."""
     first, second = make(tmp_path / "1.ts", 4), make(tmp_path / "2.ts", 4, size=(96, 64))
@@ -487,11 +557,15 @@ def test_addresses(tmp_path: Path) -> None:
     assert len(run(parse_source(str(tmp_path / "a.mp4"), drain=False))[1]) == 20
     source = parse_source(f"video://{tmp_path}?every=5&size=32x20", drain=True)
     assert set(run(source, lambda image: image.shape)[1].values()) == {(20, 32, 3)}
+    source = parse_source(f"video://{tmp_path}?region=0,0.5,1,1&motion=0.5", drain=True)
+    assert source.where.endswith("where 0.5 of the picture moves, the part 0, 0.5, 1, 1")
+    assert set(run(source, lambda image: image.shape)[1].values()) == {(24, WIDTH, 3)}
     for wrong, said in [
         ("every=0", "every"),
         ("evry=2", "Did you mean 'every'"),
         ("size=a", "size=a"),
         ("keyframes=1", "keyframes=yes"),
+        ("region=0,a", "region=0,a"),
     ]:
         with pytest.raises(SettingsError, match=said):
             parse_source(f"video://{tmp_path}?{wrong}", drain=False)
@@ -503,6 +577,9 @@ def test_addresses(tmp_path: Path) -> None:
     ("a.mp4", {"size": True}, "size = True"), ("a.mp4", {"size": 1.5}, "size = 1.5"),
     ("a.mp4", {"every": True}, "every = True"), ("a.mp4", {"fps": 0}, "fps"),
     ("a.mp4", {"size": (3, 0)}, "size"), ("a.mp4", {"size": (1, 2, 3)}, "size"),
+    ("a.mp4", {"region": (0, 0, 1)}, "region"), ("a.mp4", {"region": (0.5, 0, 0.5, 1)}, "region"),
+    ("a.mp4", {"region": (0, 0, 1, 2)}, "region"), ("a.mp4", {"region": (0, 0, 1, float("nan"))}, "region"),
+    ("a.mp4", {"motion": 0}, "motion"), ("a.mp4", {"motion": True}, "motion"), ("a.mp4", {"motion": 1.5}, "motion"),
 ])  # fmt: skip
 def test_settings_are_checked(paths: Any, options: dict[str, Any], said: str) -> None:
     """Before any file is opened."""
