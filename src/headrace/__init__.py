@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from headrace.delivery.callback import Callback as callback
     from headrace.delivery.collect import Collect as collect
     from headrace.delivery.jsonl import JsonLines as jsonl
+    from headrace.delivery.only import only
     from headrace.delivery.parquet import Parquet as parquet
     from headrace.pipeline.definition import Pipeline
     from headrace.pipeline.execute import Result, run
@@ -121,6 +122,7 @@ _WHERE = {
     "loader": "headrace.store.loader:Loader",
     "nms": "headrace.stages.postprocess",
     "objects": "headrace.sources.objects:Objects",
+    "only": "headrace.delivery.only",
     "parquet": "headrace.delivery.parquet:Parquet",
     "profile": "headrace.profiler.profile",
     "queue": "headrace.sources.queue_source:QueueSource",
@@ -182,6 +184,7 @@ __all__ = [
     "nms",
     "note_placement",
     "objects",
+    "only",
     "parquet",
     "profile",
     "queue",

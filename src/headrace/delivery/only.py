@@ -1,0 +1,199 @@
+"""Hands on some results alone, and keeps the pictures that they are of: `headrace.only`.
+
+A camera gives a result for each frame, and who waits for an event wants one line for it, and to see what it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from headrace.base.error_origin import text_of
+from headrace.base.errors import DeliveryFailed, DeliveryRejected, SettingsError
+from headrace.base.protocols import Addressed, Delivery
+from headrace.base.records import Job
+from headrace.base.settings import check
+from headrace.base.signature import check_takes
+
+#: The end of the names of pictures. Files of other names in the folder are left alone.
+_SUFFIX = ".only.jpg"
+_LONGEST_NAME = 150
+
+
+class Only:
+    """Hands the results for which a condition holds to another delivery; the others are delivered to nobody.
+
+    The run's counters say how many were left out: `deliver.left_out`. Results cannot be read back, because those that were left
+    out are nowhere: a run that ended early is not resumed.
+
+    Args:
+        delivery: Where results go, such as `headrace.jsonl("events.jsonl")` or `headrace.callback()`.
+        when: Condition on a result, such as `lambda result: result["event"] is not None`.
+        pictures: Folder for the pictures of these results as JPEG; None: none are kept. The payload of the job must be an image
+            (uint8, RGB), as that of `headrace.video` and `headrace.live_video` is. A result that is a mapping gets the name of
+            the file as `picture`.
+        most_pictures: In the folder; the oldest are deleted.
+        draw: Called with a copy of the image and the result before the picture is written; draws into the image.
+    """
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        when: Callable[[Any], bool],
+        *,
+        pictures: str | Path | None = None,
+        most_pictures: int = 1000,
+        draw: Callable[[np.ndarray, Any], object] | None = None,
+    ) -> None:
+        expected = "a delivery such as headrace.jsonl('events.jsonl')"
+        check(
+            callable(getattr(delivery, "deliver", None)) and not isinstance(delivery, type),
+            "delivery",
+            delivery,
+            expected,
+        )
+        check(callable(when), "when", when, "a callable: result -> bool")
+        check_takes(when, ("result",), "when of only")
+        is_count = isinstance(most_pictures, int) and not isinstance(most_pictures, bool) and most_pictures >= 1
+        check(is_count, "most_pictures", most_pictures, "a number >= 1")
+        check(draw is None or callable(draw), "draw", draw, "a callable (image, result), or None")
+        check(draw is None or pictures is not None, "draw", draw, "None without pictures")
+        if draw is not None:
+            check_takes(draw, ("image", "result"), "draw of only")
+        self.flush_items = delivery.flush_items
+        self.flush_seconds = delivery.flush_seconds
+        self.default_workers = delivery.default_workers
+        self._delivery = delivery
+        self._when = when
+        self._pictures = None if pictures is None else _Pictures(Path(pictures), most_pictures, draw)
+        self._lock = threading.Lock()
+        self._context: Any = None
+
+    def open(self, context: Any) -> None:
+        """Open the delivery, and the folder of pictures."""
+        self._context = context
+        if self._pictures is not None:
+            self._pictures.open()
+        self._delivery.open(context)
+
+    def deliver(self, job: Job, result: Any) -> bool:
+        """Deliver a result if the condition holds; see `protocols.Delivery.deliver`."""
+        if not self._holds(result):
+            with self._lock:
+                if self._context is not None:
+                    self._context.count("deliver.left_out")
+            return True
+        if self._pictures is not None:
+            name = self._pictures.write(job, result)
+            result = {**result, "picture": name} if isinstance(result, Mapping) else result
+        return self._delivery.deliver(job, result)
+
+    def flush(self) -> None:
+        """Flush the delivery."""
+        self._delivery.flush()
+
+    def close(self) -> None:
+        """Close it."""
+        self._delivery.close()
+
+    def _holds(self, result: Any) -> bool:
+        try:
+            return bool(self._when(result))
+        except Exception as error:
+            raise DeliveryRejected(f"only.when: the condition failed: {text_of(error)}") from error
+
+
+class _OnlyAddressed(Only):
+    """The same for a delivery with many receivers, of which one that hangs must not delay the others."""
+
+    def goes_to(self, job: Job) -> tuple[str, str]:
+        """Return the receiver of a job's result; see `protocols.Addressed`."""
+        assert isinstance(self._delivery, Addressed)
+        return self._delivery.goes_to(job)
+
+
+def only(
+    delivery: Delivery,
+    when: Callable[[Any], bool],
+    *,
+    pictures: str | Path | None = None,
+    most_pictures: int = 1000,
+    draw: Callable[[np.ndarray, Any], object] | None = None,
+) -> Only:
+    """Return a delivery of some results alone; see `Only`."""
+    kind = _OnlyAddressed if isinstance(delivery, Addressed) else Only
+    return kind(delivery, when, pictures=pictures, most_pictures=most_pictures, draw=draw)
+
+
+class _Pictures:
+    """A folder of at most so many pictures."""
+
+    def __init__(self, folder: Path, most: int, draw: Callable[[np.ndarray, Any], object] | None) -> None:
+        self._folder = folder
+        self._most = most
+        self._draw = draw
+        self._lock = threading.Lock()
+        self._names: dict[str, None] = {}
+        """Oldest first."""
+
+    def open(self) -> None:
+        """Make the folder, and find the pictures of earlier runs."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            found = [(entry.stat().st_mtime_ns, entry.name) for entry in os.scandir(self._folder)]
+        except OSError as error:
+            raise SettingsError(f"the folder of pictures {self._folder} cannot be used: {error}") from None
+        self._names = {name: None for _, name in sorted(found) if name.endswith(_SUFFIX)}
+
+    def write(self, job: Job, result: Any) -> str:
+        """Write the picture of a job; return its name. Writing it again, where its result is tried again, replaces it."""
+        data = self._encode(job, result)
+        name = _name_of(job)
+        unfinished = self._folder / f"{name}.part"
+        try:
+            unfinished.write_bytes(data)
+            unfinished.replace(self._folder / name)
+        except OSError as error:
+            raise DeliveryFailed(f"{self._folder / name} cannot be written: {error.strerror or error}") from None
+        self._note(name)
+        return name
+
+    def _encode(self, job: Job, result: Any) -> bytes:
+        image: Any = job.payload
+        if not (isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3):
+            raise DeliveryRejected(
+                f"only.picture: the payload of {job.id} is no image, but {type(image).__name__}; expected uint8 "
+                "(height, width, 3), RGB, as headrace.video gives; leave out pictures="
+            )
+        if self._draw is not None:
+            image = np.ascontiguousarray(image).copy()  # the payload is the user's and may be read again
+            try:
+                self._draw(image, result)
+            except Exception as error:
+                raise DeliveryRejected(f"only.draw: draw failed: {text_of(error)}") from error
+        return cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))[1].tobytes()
+
+    def _note(self, name: str) -> None:
+        with self._lock:
+            self._names[name] = None
+            while len(self._names) > self._most:
+                oldest = next(iter(self._names))
+                del self._names[oldest]
+                with contextlib.suppress(OSError):
+                    (self._folder / oldest).unlink()
+
+
+def _name_of(job: Job) -> str:
+    """Return a name for a file that only this job has."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", job.id)[:_LONGEST_NAME].lstrip(".")
+    digest = hashlib.sha256(job.id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{readable}.{digest}{_SUFFIX}"
