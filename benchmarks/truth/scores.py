@@ -23,6 +23,8 @@ from headrace.ledger.track_record import SIGN_BAND
 #: Classes that a starved pipeline is right to be called.
 WELL = ("HEALTHY", "ARRIVAL_LIMITED", "STARVED")
 _ALMOST = 0.97
+#: Highest over lowest end of a measured ratio's interval up to which the measurement is little of an error.
+KNOWN_WELL = 1.5
 
 Outcome = Literal["right", "second", "wrong", "undecided", "alarm", "not scored"]
 #: Why a case says nothing of the diagnosis.
@@ -175,6 +177,11 @@ def errors(pairs: Iterable[tuple[Frozen, Truth | None]]) -> dict[str, Any]:
     }
 
 
+def is_known_well(truth: Truth | None) -> bool:
+    """Return whether a ratio was measured so closely that an error is mostly the prediction's."""
+    return truth is not None and truth.high <= KNOWN_WELL * truth.low
+
+
 def share(values: Iterable[bool]) -> float | None:
     """Return the share that is true; None of none."""
     flags = list(values)
@@ -207,6 +214,7 @@ def summarize(rows: Sequence[Row]) -> dict[str, Any]:
         "not_scored_by_reason": dict(Counter(one.reason for one in scored if one.reason)),
         "effort": summarize_effort(rows),
         "whatif": errors(pair for row in clear for pair in predictions_of(row)),
+        "whatif_known_well": errors(pair for row in clear for pair in predictions_of(row) if is_known_well(pair[1])),
         "whatif_by_kind": _by_kind(clear),
         "with_experiment": _with_experiment(rows),
         "seeds": [row.seed for row in rows],
@@ -254,7 +262,12 @@ def as_text(result: Mapping[str, Any]) -> str:
     lines += ["| change | predicted and measured | mean error | 90 % within | largest | within the interval |"]
     lines += ["|---|---|---|---|---|---|"]
     lines += [
-        f"| {kind} | {_cells(one)} |" for kind, one in (("all", result["whatif"]), *result["whatif_by_kind"].items())
+        f"| {kind} | {_cells(one)} |"
+        for kind, one in (
+            ("all", result["whatif"]),
+            (f"all whose measured interval spans less than x{KNOWN_WELL}", result["whatif_known_well"]),
+            *result["whatif_by_kind"].items(),
+        )
     ]
     lines += ["", "## Verdicts that were not right", ""]
     for one in wrong:

@@ -414,6 +414,16 @@ class Receiving(msgspec.Struct, frozen=True, kw_only=True):
     """Those that brought only jobs that were received before: they may have waited until these were due. 0 in older runs."""
     again_call_seconds: float = 0.0
     """Within those."""
+    most_jobs: int = 0
+    """The most that a call brought. 0 in older runs."""
+    most_calls: int = 0
+    """Calls that brought so many."""
+    gap_spread: float | None = None
+    """Standard deviation over mean of the times between the ends of calls that brought jobs; None with several receivers, which
+    end in turn, with too few calls, and in older runs."""
+    gap_correlation: float | None = None
+    """Correlation of each of these times with the one before; -0.5 where a clock sets the ends: one that is late shortens the
+    next. About 0 where each call takes its own time."""
 
 
 class Tending(msgspec.Struct, frozen=True, kw_only=True):

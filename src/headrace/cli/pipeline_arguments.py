@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.portions import check_results, name_for_portion, portion_of, take_portion
+
 if TYPE_CHECKING:
     from headrace.base.plan import Plan
     from headrace.base.protocols import Delivery
@@ -98,6 +100,8 @@ def open_pipeline(args: argparse.Namespace) -> tuple[Pipeline, Plan]:
 
     pipeline = load_pipeline(args.pipeline)
     pipeline.source = choose_source(pipeline.source, args.source, drain=args.drain)
+    if (portion := portion_of(args)) is not None:
+        pipeline.source = take_portion(pipeline.source, portion)
     delivery = _delivery(args, pipeline)
     if delivery is not pipeline.delivery:
         pipeline = pipeline.replace_delivery(delivery)
@@ -114,8 +118,11 @@ def _delivery(args: argparse.Namespace, pipeline: Pipeline) -> Delivery:
     from headrace.base.errors import SettingsError
     from headrace.cli.loading import parse_results
 
+    portion = portion_of(args)
     if args.results:
-        return parse_results(args.results)
+        return parse_results(name_for_portion(args.results, portion) if portion else args.results)
+    if portion:
+        check_results(pipeline.delivery, portion)
     # Jobs of a queue name their receivers themselves; those of a folder or a list cannot.
     if args.source and "://" not in args.source and getattr(pipeline.delivery, "url", "") is None:
         raise SettingsError(
@@ -133,6 +140,8 @@ def list_choosing_options(args: argparse.Namespace) -> Iterator[str]:
     for name, address in (("--source", args.source), ("--results", args.results)):
         if address:
             yield from (name, hide_secrets(address))
+    if (portion := portion_of(args)) is not None:
+        yield from ("--shard", str(portion))
     if args.drain:
         yield "--drain"
     if args.limit:

@@ -4,6 +4,7 @@
     headrace run jobs.py:pipeline --set process.batch=8 --set fetch.workers=32 -o runs/first
     headrace run jobs:pipeline --source photos/ --limit 100
     headrace run jobs:pipeline --resume
+    headrace run jobs:pipeline --source photos/ --results results.jsonl --shard 2/8
     headrace run jobs:pipeline --plan plan.toml --follow
     headrace run jobs:pipeline --shadow scenes_int8.onnx@openvino
     headrace run jobs:pipeline --source sqlite:///jobs.db --supervise 2
@@ -13,6 +14,9 @@ one gives everything back at once. The exit status is then 130. It is 0 if SIGTE
 jobs were finished. It is 1 if jobs were received and none was delivered, or more failed than --max-failed.
 
 --resume continues an unfinished run over a folder or a list of URLs: items that are in its results are not done again.
+
+With --shard I/N the run does one of N portions of a folder, list or bucket: the tasks of an array job, each with results,
+checkpoint and run folder of its own, do every item once and need know nothing of one another.
 
 With --follow the running pipeline changes its model whenever the Plan's file changes: after `headrace optimize -o` or
 `headrace ledger rollback`. The new model is opened, warmed up and compared with the old one on recent items before it takes
@@ -51,6 +55,7 @@ from headrace.cli.pipeline_arguments import (
     positive,
     stdout_kept,
 )
+from headrace.cli.portions import add_shard_argument, checkpoint_of_portion, give_portion_its_own, portion_of
 from headrace.cli.refused_text import say_never_let_in, where_refused
 from headrace.cli.terminal import open_console, speaker, write_json
 
@@ -66,6 +71,7 @@ _say = speaker("run")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_pipeline_arguments(parser)
+    add_shard_argument(parser)
     parser.add_argument("-o", "--output", metavar="RUN", help="write a run folder: spans, errors, plan, environment")
     parser.add_argument(
         "--resume", action="store_true", help="continue an unfinished run over a folder or list of URLs"
@@ -106,6 +112,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the pipeline and print its table of stages."""
     from headrace.cli.supervising import supervise
 
+    if (portion := portion_of(args)) is not None:
+        give_portion_its_own(args, portion)
     if args.dry_run:
         from headrace.cli.dry_run import try_out
 
@@ -173,7 +181,7 @@ def _execute(
         beside=following or make_canary_place(args, _say) or (candidate.shadow if candidate else None),
         slot=slot,
         resume=args.resume,
-        checkpoint=args.checkpoint or True,
+        checkpoint=checkpoint_of_portion(args, pipeline.delivery, portion_of(args)) or True,
         max_failed=args.max_failed,
         **companion_options(args, pipeline, plan, slot=slot, watch=watch),
     )

@@ -8,6 +8,7 @@ end, a source that has no more only waits for our own last jobs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from headrace.base.records import Job, Receiving
@@ -16,6 +17,8 @@ from headrace.base.records import Job, Receiving
 _MIN_STRETCHES = 100
 #: The end of the run whose jobs' age is told apart.
 _LAST_SHARE = 0.1
+#: Times between calls from which on it is said how even they are.
+_MIN_GAPS = 20
 
 
 class AgeBook:
@@ -59,6 +62,50 @@ class AgeBook:
         return seconds / wanted if wanted else None
 
 
+class GapBook:
+    """Times between the ends of calls that brought jobs: how even they are, and whether they follow a clock."""
+
+    def __init__(self) -> None:
+        self._ended_at: float | None = None
+        self._first = self._last = 0.0
+        self._num = 0
+        self._sum = self._squares = self._products = 0.0
+
+    def add(self, ended: float) -> None:
+        """Note the end of a call, seconds of any steady clock."""
+        before, self._ended_at = self._ended_at, ended
+        if before is None:
+            return
+        gap = ended - before
+        if self._num:
+            self._products += gap * self._last
+        else:
+            self._first = gap
+        self._num += 1
+        self._sum += gap
+        self._squares += gap * gap
+        self._last = gap
+
+    def spread(self) -> float | None:
+        """Return standard deviation over mean; None with too few."""
+        mean = self._sum / self._num if self._num >= _MIN_GAPS else 0.0
+        return math.sqrt(max(self._variance(mean), 0.0)) / mean if mean > 0 else None
+
+    def correlation(self) -> float | None:
+        """Return the correlation of each with the one before; None with too few, and where all are equal."""
+        if self._num < _MIN_GAPS:
+            return None
+        mean, others = self._sum / self._num, self._num - 1
+        variance = self._variance(mean)
+        if variance <= 0:
+            return None
+        together = self._products - mean * (2 * self._sum - self._first - self._last) + others * mean * mean
+        return together / others / variance
+
+    def _variance(self, mean: float) -> float:
+        return self._squares / self._num - mean * mean
+
+
 class ReceivingBook:
     """Adds up what all receivers did. Not thread-safe: the lock of `Admission` is held.
 
@@ -74,6 +121,8 @@ class ReceivingBook:
         self._again_calls, self._again_seconds = 0, 0.0
         # Since the last job came: empty calls, jobs asked for by them, seconds within them, seconds blocked before calls.
         self._aside = (0, 0, 0.0, 0.0)
+        self._most_jobs = self._most_calls = 0
+        self._gaps = GapBook()
         self._ages = AgeBook()
 
     def called(self, asked: int, jobs: Sequence[Job], began: float, ended: float, unix_seconds: float) -> None:
@@ -103,6 +152,10 @@ class ReceivingBook:
         self._jobs += len(jobs)
         self._asked += asked
         self._call_seconds += ended - began
+        if len(jobs) > self._most_jobs:
+            self._most_jobs, self._most_calls = len(jobs), 0
+        self._most_calls += len(jobs) == self._most_jobs
+        self._gaps.add(ended)
         if all(job.attempt > 1 for job in jobs):
             self._again_calls += 1
             self._again_seconds += ended - began
@@ -135,6 +188,10 @@ class ReceivingBook:
             last_age_seconds=self._ages.mean(_LAST_SHARE),
             again_calls=self._again_calls,
             again_call_seconds=self._again_seconds,
+            most_jobs=self._most_jobs,
+            most_calls=self._most_calls,
+            gap_spread=self._gaps.spread() if self._num_receivers == 1 else None,
+            gap_correlation=self._gaps.correlation() if self._num_receivers == 1 else None,
         )
 
     def _take_from_aside(self) -> None:

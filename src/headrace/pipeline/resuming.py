@@ -84,9 +84,10 @@ def open_checkpoint(
             listed = {entry.id for entry in entries}
             is_job = listed.__contains__ if source.lists_ahead else source.job_ids()
             changed = _changed(past, [] if source.lists_ahead else entries)
-            delivered = _resume(_Resumption(journal, past, header, is_job, recoverable, any_model, changed), force)
+            what = _Resumption(journal, past, header, is_job, source.owns, recoverable, any_model, changed)
+            delivered = _resume(what, force)
         else:
-            _check_abandoned(journal, past, recoverable, force, source.lists_ahead)
+            _check_abandoned(journal, past, recoverable, force, source)
             _warn_of_repetition(journal, past, recoverable, source, force)
             past, delivered = Past(), set()
             journal.begin({**header, "mark": recoverable.mark() if recoverable else {}})
@@ -159,7 +160,7 @@ def _open_journal(place: Path, asked: bool, resume: bool, adopts: bool) -> Journ
 
 
 def _check_abandoned(
-    journal: Journal, past: Past, recoverable: Recoverable | None, force: bool, knows_total: bool
+    journal: Journal, past: Past, recoverable: Recoverable | None, force: bool, source: FiniteSource
 ) -> None:
     """Raise CheckpointError if a new run would go over one that was cut off, and whose results are still there."""
     if force or not past.is_cut_off or journal.header is None:
@@ -167,11 +168,11 @@ def _check_abandoned(
     delivered: set[str] = set()
     if recoverable is not None:
         try:
-            delivered = recoverable.recover(journal.header.get("mark", {}))
+            delivered = set(filter(source.owns, recoverable.recover(journal.header.get("mark", {}))))
         except (FileNotFoundError, SettingsError):
             return  # the results were taken away: nobody means to go on
     if num_done := len(delivered | past.done.keys()):
-        total = f" of {journal.header.get('entries', 0):,}" if knows_total else ""
+        total = f" of {journal.header.get('entries', 0):,}" if source.lists_ahead else ""
         raise CheckpointError(
             f"an earlier run was cut off with {num_done:,}{total} done: go on with "
             "--resume (resume=True), or begin anew behind its results with --force (force=True); its checkpoint is "
@@ -202,6 +203,8 @@ class _Resumption:
     header: Mapping[str, Any]
     is_job: Callable[[str], bool]
     """Whether the source has, or may have, a job of this id."""
+    owns: Callable[[str], bool]
+    """Whether a result of this id is one of the source's."""
     recoverable: Recoverable | None
     any_model: bool
     changed: Sequence[str]
@@ -241,12 +244,17 @@ def _recover(what: _Resumption, mark: Mapping[str, Any]) -> tuple[set[str], Mapp
     noted = {item for item, kind in what.past.done.items() if kind == "delivered"}
     if what.recoverable is None:
         return noted, mark, []
+    recover = what.recoverable.recover
     try:
-        return what.recoverable.recover(mark), mark, []
+        return {item for item in recover(mark) if what.owns(item)}, mark, []
     except FileNotFoundError as error:
         return set(), {}, [f"the results are gone ({error.filename or error}): without --resume all is done again"]
     except SettingsError as error:
-        return what.recoverable.recover({}), {}, [f"the results are others than those of the run: {error}"]
+        return (
+            {item for item in recover({}) if what.owns(item)},
+            {},
+            [f"the results are others than those of the run: {error}"],
+        )
 
 
 def _changed(past: Past, parts: Sequence[Entry]) -> list[str]:

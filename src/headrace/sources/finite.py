@@ -140,6 +140,10 @@ class FiniteSource(Source):
         """Return what tells whether a job may have an id; asked where `lists_ahead` is False."""
         return {entry.id for entry in self.entries()}.__contains__
 
+    def owns(self, item: str) -> bool:
+        """Return whether a result of this id is of this source: others may write to the same table."""
+        return True
+
     def remaining(self) -> Iterator[Entry | None]:
         """Return the jobs of a run: all, or those of the work list. None among them: the next one is not there yet."""
         return self.entries() if self._work_list is None else iter(self._work_list.entries)

@@ -221,6 +221,13 @@ def test_errors_of_predictions() -> None:
     assert (found["sign_right"], found["n_signed"]) == (1.0, 1)
 
 
+@pytest.mark.parametrize(("high", "is_known"), [(1.4, True), (1.6, False)])
+def test_errors_are_told_apart_by_how_well_the_truth_is_known(high: float, is_known: bool) -> None:
+    """Where the measured interval is wide an error may be the measurement's."""
+    assert scores.is_known_well(Truth(ratio=1.2, low=1.0, high=high, pairs=3)) is is_known
+    assert not scores.is_known_well(None)
+
+
 def test_what_is_said_after_experiments_is_scored_apart() -> None:
     """A verdict that experiments put right counts there alone; without experiments there is nothing to tell."""
     seed = a_seed(faults=1)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import headrace as hr
@@ -69,7 +70,44 @@ def test_only_calls_between_the_first_and_the_last_job_count() -> None:
         empty_call_seconds=2.0,
         blocked_seconds=1.0,
         inline_seconds=0.5,
+        most_jobs=4,
+        most_calls=1,
     )
+
+
+@pytest.mark.parametrize(("has_clock", "correlation"), [(True, -0.5), (False, 0.0)])
+def test_a_clock_of_the_senders_is_told_from_calls_that_take_their_own_time(
+    has_clock: bool, correlation: float
+) -> None:
+    """Wake-ups are late by chance: after a clock's the next is so much sooner, after a call's own time it is not."""
+    random = np.random.default_rng(3)
+    late = random.exponential(0.001, 2_000)
+    ends = np.arange(2_000) * 0.05 + late if has_clock else np.cumsum(0.05 + late)
+    book = ReceivingBook(1)
+    for end in ends:
+        book.called(10, jobs(4), end - 0.049, end, 0)
+    found = book.total()
+    assert found.gap_correlation == pytest.approx(correlation, abs=0.07)
+    assert found.gap_correlation == pytest.approx(np.corrcoef(np.diff(ends)[1:-1], np.diff(ends)[2:])[0, 1], abs=0.01)
+    assert found.gap_spread == pytest.approx(np.diff(ends)[1:].std() / np.diff(ends)[1:].mean(), rel=0.01)
+    assert (found.most_jobs, found.most_calls) == (4, found.calls)
+
+
+def test_how_many_calls_brought_the_most() -> None:
+    """Counted anew when a call brings more."""
+    book = ReceivingBook(1)
+    for number, count in enumerate([1, 2, 2, 3, 1, 3]):
+        book.called(10, jobs(count), number + 0.1, number + 1.0, 0)
+    found = book.total()
+    assert (found.most_jobs, found.most_calls, found.gap_spread, found.gap_correlation) == (3, 2, None, None)
+
+
+def test_receivers_that_end_in_turn_have_no_rhythm() -> None:
+    """Each may have one of its own."""
+    book = ReceivingBook(2)
+    for number in range(100):
+        book.called(10, jobs(4), number + 0.1, number + 1.0, 0)
+    assert (book.total().gap_spread, book.total().gap_correlation) == (None, None)
 
 
 def test_ages_are_of_first_deliveries() -> None:

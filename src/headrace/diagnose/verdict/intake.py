@@ -21,6 +21,11 @@ _EMPTY = 0.25
 _HEADROOM = 0.9
 #: Jobs over jobs asked for, up to which calls bring few.
 _FEW_JOBS = 0.5
+#: Calls from which on their rhythm is looked at; share of them that bring the same number of jobs, at least so many.
+_MIN_CALLS, _SAME_CALLS, _FEWEST = 30, 0.95, 2
+#: Spread of the times between calls up to which they count as even; correlation with the one before from which on no clock sets
+#: them: half-way between -0.5 and 0.
+_EVEN, _OWN_TIME = 0.5, -0.25
 #: A job that was this many calls old when it was received, and this many seconds, had to wait in the source.
 _OLD_CALLS, _OLD_SECONDS = 5.0, 0.25
 #: Jobs waiting in the source that are a backlog.
@@ -46,7 +51,7 @@ def rules(facts: Facts) -> Iterator[Proposal]:
     elif backlog:
         yield _source(facts, receiving, in_calls)
     elif not facts.do_jobs_come_again:  # calls that wait for jobs to come again starve nobody
-        yield _starved(facts, receiving, in_calls)
+        yield (_capped if hands_out_few(receiving) else _starved)(facts, receiving, in_calls)
 
 
 def call_share(receiving: Receiving) -> float | None:
@@ -65,6 +70,21 @@ def has_backlog(facts: Facts) -> bool | None:
     if receiving is not None and age is not None and receiving.calls:
         return age >= max(_OLD_SECONDS, _OLD_CALLS * receiving.call_seconds / receiving.calls)
     return None if visible is None else visible >= _BACKLOG
+
+
+def hands_out_few(receiving: Receiving) -> bool | None:
+    """Return whether calls look as if they leave jobs behind, where the source does not tell; None where that was not recorded.
+
+    Whoever waits for jobs gets as many as come together, when they come: by chance, or by the sender's clock, which a late call
+    does not put off. A service that hands out so many at a time, and takes its own time for them, does neither.
+    """
+    spread, correlation = receiving.gap_spread, receiving.gap_correlation
+    brought = receiving.calls - receiving.empty_calls
+    if spread is None or correlation is None or brought < _MIN_CALLS:
+        return None
+    is_same = receiving.most_calls >= _SAME_CALLS * brought and receiving.most_jobs >= _FEWEST
+    is_less = receiving.jobs <= _FEW_JOBS * receiving.asked
+    return is_same and is_less and spread <= _EVEN and correlation >= _OWN_TIME
 
 
 def idle_lines(facts: Facts) -> list[EvidenceLine]:
@@ -225,6 +245,44 @@ def _broker(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
             Advice(says="let the broker hand out several jobs per call (SQS: MaxNumberOfMessages, long polling)"),
         ),
         removal=Change(settings=(f"source.receivers={more}",)),
+    )
+
+
+def _capped(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
+    """Return the proposal where a source does not tell whether jobs wait in it, and its calls look as if some did."""
+    twice = 2 * facts.plan.source.receivers
+    most, asked = receiving.most_jobs, receiving.asked / receiving.calls
+    correlation = receiving.gap_correlation
+    clock = line(
+        "clock",
+        f"times between calls, each with the one before: correlation {correlation:.2f} (a clock of the sender's: -0.5, calls "
+        f"that take their own time: 0; from {_OWN_TIME})",
+        correlation,
+        _OWN_TIME,
+        True,
+    )
+    return Proposal(
+        verdict=VerdictClass.BROKER,
+        stage=None,
+        says=(
+            f"{_describe_calls(receiving, in_calls)}: always {most} of {asked:.3g} asked for, and at no clock's times, as a "
+            f"service does that hands out no more than {most} at a time. Whether jobs wait in it was not measured"
+        ),
+        rule=(
+            f"receivers spend at least {_IN_CALLS:.0%} of their time in calls that bring the same number of jobs, at most "
+            f"{_FEW_JOBS:.0%} of what they ask for, after times that are even and follow no clock"
+        ),
+        resources=("receiving", "arrivals"),
+        share=in_calls,
+        evidence=(*_describe_receiving(facts, receiving), clock, *idle_lines(facts)),
+        advice=(
+            Advice(says=f"let the service hand out more than {most} jobs per call, or answer sooner"),
+            Advice(
+                says=f"try it with {twice} receivers: if no more jobs a second come, all are there one after the other, or "
+                f"they are sent {most} at a time and nothing is slow",
+                command=profile_again(facts.info, "--set", f"source.receivers={twice}"),
+            ),
+        ),
     )
 
 

@@ -604,6 +604,35 @@ def test_a_source_that_is_slow(diagnose: Diagnose, made: Any, age: float | None,
         assert any("--set source.receivers=2" in remedy.command for remedy in found.first.remedies)
 
 
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, VerdictClass.BROKER),
+        ({"gap_correlation": -0.45}, VerdictClass.STARVED),
+        ({"gap_correlation": None}, VerdictClass.STARVED),
+        ({"gap_spread": 1.0}, VerdictClass.STARVED),
+        ({"most_calls": 60}, VerdictClass.STARVED),
+        ({"most_jobs": 1}, VerdictClass.STARVED),
+        ({"asked": 410}, VerdictClass.STARVED),
+    ],
+    ids=["its own time", "a clock", "not recorded", "at random", "as many as there are", "one by one", "all asked for"],
+)
+def test_a_source_that_hands_out_few_at_a_time(
+    diagnose: Diagnose, made: Any, changes: dict[str, Any], verdict: VerdictClass
+) -> None:
+    """It does not tell what waits in it; four of ten, 40 ms each, at no clock's times, are BROKER."""
+    received = {
+        "calls": 100, "empty_calls": 0, "jobs": 400, "asked": 1000, "full_calls": 0, "call_seconds": 4.0,
+        "empty_call_seconds": 0.0, "blocked_seconds": 0.05, "most_jobs": 4, "most_calls": 100, "gap_spread": 0.02,
+        "gap_correlation": 0.05,
+    }  # fmt: skip
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.002), model(made), arrivals=np.arange(400) * 0.01,
+        receiving=received | changes,
+    )  # fmt: skip
+    assert found.first.verdict is verdict
+
+
 def test_two_equal_stages_tie(diagnose: Diagnose, made: Any) -> None:
     """Decoding and the model take equally long with a worker each: TIE, both named, and a single fix buys little."""
     found = diagnose(made(name="decode", work="decode", cpu=0.01), model(made, cpu=0.01), cores=4)
