@@ -32,6 +32,7 @@ from headrace.cli.terminal import say, set_style, stamp
 COMMANDS = {
     "demo": "see what headrace does, on real photographs, in a minute",
     "run": "run a pipeline",
+    "gather": "put together what the runs over portions of a source wrote (run --shard)",
     "canary": "try another Plan's model on a share of a running pipeline's jobs",
     "serve": "answer HTTP requests with a pipeline, or put them into a queue",
     "profile": "run a pipeline and measure where every millisecond goes",

@@ -53,8 +53,7 @@ def name_for_portion(results: str, portion: Portion) -> str:
     if is_address:
         address, mark, options = rest.partition("?")
         return results if scheme in _TABLES else f"{scheme}://{address.rstrip('/')}-{portion.name}{mark}{options}"
-    path = Path(results)
-    return str(path.with_name(f"{path.stem}-{portion.name}{path.suffix}"))
+    return str(portion.beside(Path(results)))
 
 
 def give_portion_its_own(args: argparse.Namespace, portion: Portion) -> None:

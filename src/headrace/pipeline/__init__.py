@@ -52,6 +52,7 @@ Beside the items:
 Other ways to run:
 
     resuming.py         `--resume`: checkpoint.py keeps what is done, run_identity.py says whether it is the same run
+    gathering.py        `--shard`, afterwards: whether all portions are done, and their results together
     following.py        `--follow`: another model while the pipeline runs
     shadow.py           `--shadow`: a candidate beside the model
     canary.py           `--canary`: another Plan's model for a share of the jobs; arms.py: of which ones, and how they end;

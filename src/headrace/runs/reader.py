@@ -141,6 +141,10 @@ def read_info(path: Path) -> RunInfo:
             raise RunFolderError(
                 f"{path} holds the runs of several worker processes; name one of them: {workers}, ..."
             ) from error
+        if portions := sorted(folder.name for folder in path.glob("shard-*-of-*"))[:3]:
+            raise RunFolderError(
+                f"{path} holds the runs of portions; name one of them: {', '.join(portions)}"
+            ) from error
         what = f"has no {RUN_JSON}" if path.is_dir() else "does not exist" if not path.exists() else "is not a folder"
         raise RunFolderError(
             f"{path} {what}; expected a run folder as `headrace run -o RUN` or `headrace profile -o RUN` writes it"

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from headrace.base.errors import SettingsError
 from headrace.sources.finite import Entry, FiniteSource
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Portion:
     """Which of how many portions; counted from 0, as array jobs count their tasks."""
 
@@ -36,6 +37,10 @@ class Portion:
     def name(self) -> str:
         """Text for the names of files; in the order of the portions when sorted."""
         return f"{self.index:0{len(str(self.count - 1))}}-of-{self.count}"
+
+    def beside(self, path: Path) -> Path:
+        """Return its own file or folder: `out/results.jsonl` -> `out/results-2-of-8.jsonl`."""
+        return path.with_name(f"{path.stem}-{self.name}{path.suffix}")
 
     def holds(self, item: str) -> bool:
         """Return whether an item belongs to it."""

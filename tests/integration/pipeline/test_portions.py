@@ -8,15 +8,20 @@ import sqlite3
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
+from headrace.base.errors import RunFolderError
 from headrace.cli import main
+from headrace.runs.reader import read_run
 
 JOBS = '''"""Counts the bytes of files."""
 import headrace as hr
 
 
 def work(path):
+    if path.read_bytes() == b"bad":
+        raise hr.ItemRejected("bad.photo: no photo")
     return len(path.read_bytes())
 
 
@@ -55,6 +60,8 @@ def test_all_portions_together_do_every_item_once() -> None:
     for index in range(3):
         assert run(f"{index}/3", "--results", "out/results.jsonl", "-o", "runs/all") == 0
     assert sorted(path.name for path in Path("runs/all").iterdir()) == [f"shard-{index}-of-3" for index in range(3)]
+    with pytest.raises(RunFolderError, match="name one of them: shard-0-of-3, shard-1-of-3"):
+        read_run("runs/all")
     found = [ids(f"out/results-{index}-of-3.jsonl") for index in range(3)]
     assert sorted(item for portion in found for item in portion) == NAMES
     assert all(found)
@@ -104,3 +111,63 @@ def test_a_portion_beyond_the_last_is_refused(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit, match="2"):
         run("2/2", "--results", "r.jsonl")
     assert "the last of 2 is 1/2" in " ".join(capsys.readouterr().err.split())
+
+
+def test_results_are_gathered_once_all_are_done(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is missing or unfinished is named with the command that does it."""
+    words = ["--results", "out/results.jsonl"]
+    assert main(["gather", "out/results.jsonl"]) == 2
+    assert run("0/2", *words, "--limit", "3") == 0
+    assert main(["gather", "out/results.jsonl"]) == 2
+    assert "--shard 1/2" in capsys.readouterr().err
+    assert run("1/2", *words) == 0
+    assert main(["gather", "out/results.jsonl"]) == 1
+    assert "portion 0/2 has at least" in capsys.readouterr().out
+    assert not Path("out/results.jsonl").exists()
+    assert run("0/2", *words, "--resume") == 0
+    assert main(["gather", "out/results.jsonl", "--check"]) == 0
+    assert not Path("out/results.jsonl").exists()
+    capsys.readouterr()
+    assert main(["gather", "out/results.jsonl", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["delivered"], found["left"], found["doubled"], len(found["portions"])) == (60, 0, [], 2)
+    assert sorted(ids("out/results.jsonl")) == NAMES
+    assert main(["gather", "out/results.jsonl"]) == 2  # it is there already
+
+
+def test_what_was_turned_away_is_done_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its portion is not to be run for ever."""
+    Path("photos/bad.jpg").write_bytes(b"bad")
+    for index in range(2):
+        assert run(f"{index}/2", "--results", "r.jsonl") == 0
+    assert main(["gather", "r.jsonl"]) == 0
+    assert "2 portions: 60 delivered, 1 rejected" in capsys.readouterr().out
+
+
+def test_folders_of_parquet_become_one() -> None:
+    """By links: nothing is copied."""
+    for index in range(2):
+        assert run(f"{index}/2", "--results", "parts") == 0
+    assert main(["gather", "parts"]) == 0
+    assert sorted(pq.read_table("parts").column("id").to_pylist()) == NAMES
+    assert all(path.stat().st_nlink == 2 for path in Path("parts").iterdir())
+
+
+def test_results_of_two_divisions_are_not_mixed(capsys: pytest.CaptureFixture[str]) -> None:
+    """N was changed in between."""
+    assert run("0/1", "--results", "r.jsonl") == 0
+    assert run("0/2", "--results", "r.jsonl") == 0
+    assert main(["gather", "r.jsonl"]) == 2
+    assert "1 and of 2 portions" in " ".join(capsys.readouterr().err.split())
+
+
+def test_items_in_two_portions_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """As where the file of another was copied."""
+    for index in range(2):
+        assert run(f"{index}/2", "--results", "r.jsonl") == 0
+    twice = Path("r-0-of-2.jsonl").read_bytes().splitlines(keepends=True)[0]
+    with Path("r-1-of-2.jsonl").open("ab") as file:
+        file.write(twice)
+    assert main(["gather", "r.jsonl"]) == 1
+    assert f"such as {json.loads(twice)['id']}" in " ".join(capsys.readouterr().out.split())
+    assert not Path("r.jsonl").exists()

@@ -1,0 +1,171 @@
+"""What the runs over portions of a source came to: all of them done, every item once, and their results together.
+
+How this works: nothing is kept for this. Each portion's results and journal lie beside one another, as `--shard` named them,
+and say themselves what is done: see `pipeline.checkpoint`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.base.errors import CheckpointError, SettingsError
+from headrace.base.protocols import Delivery, Recoverable
+from headrace.pipeline.checkpoint import JOURNAL, Past
+from headrace.runs.journal import Journal, Locked
+from headrace.sources.portions import Portion
+
+_NAME = re.compile(r"-(\d+)-of-([1-9]\d*)")
+_COPY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """One portion.
+
+    Attributes:
+        portion: Which.
+        results: Its file or folder.
+        delivered: Ids of its results.
+        rejected: How many items were turned away.
+        given_up: How many were given up.
+        left: Items that are not done; 0: none.
+    """
+
+    portion: Portion
+    results: Path
+    delivered: set[str]
+    rejected: int
+    given_up: int
+    left: int
+
+
+def find_portions(results: Path) -> dict[Portion, Path]:
+    """Return the results of all portions: `out/results.jsonl` -> `out/results-0-of-8.jsonl`, ...
+
+    Raises:
+        SettingsError: If there are none, if one is missing, or if there are those of several divisions.
+    """
+    found: dict[Portion, Path] = {}
+    for path in sorted(results.parent.glob(f"{_escaped(results.stem)}-*-of-*{_escaped(results.suffix)}")):
+        name = _NAME.fullmatch(path.name.removeprefix(results.stem).removesuffix(results.suffix))
+        if name is not None and int(name[1]) < int(name[2]):
+            found[Portion(int(name[1]), int(name[2]))] = path
+    counts = sorted({portion.count for portion in found})
+    if not counts:
+        raise SettingsError(
+            f"there are no results of portions of {results}; expected {Portion(0, 8).beside(results)} and so on, as "
+            "headrace run --shard 0/8 --results writes them"
+        )
+    if len(counts) > 1:
+        raise SettingsError(
+            f"beside {results} there are results of {' and of '.join(map(str, counts))} portions: an item would be there "
+            "twice; take those of one division away"
+        )
+    missing = [str(one) for one in (Portion(index, counts[0]) for index in range(counts[0])) if one not in found]
+    if missing:
+        raise SettingsError(
+            f"of {counts[0]} portions {len(missing)} have no results: --shard {', '.join(missing[:20])}"
+        )
+    return found
+
+
+def look_at(portion: Portion, path: Path, open_results: Callable[[str], Delivery]) -> Gathered:
+    """Return what became of a portion; what a killed process left unfinished in its results is cut off.
+
+    Raises:
+        CheckpointError: If it is at work, or if nobody knows what it was to do.
+        SettingsError: If its results cannot be read back.
+    """
+    delivery = open_results(str(path))
+    if not isinstance(delivery, Recoverable) or delivery.checkpoint is None:
+        raise SettingsError(f"{path}: these results cannot be read back")
+    journal_path = delivery.checkpoint / JOURNAL
+    if not journal_path.is_file():
+        raise CheckpointError(f"portion {portion} has results, and no checkpoint {delivery.checkpoint}, so nobody knows "
+                              "whether they are all")  # fmt: skip
+    try:
+        journal = Journal(journal_path)
+    except Locked:
+        raise CheckpointError(f"portion {portion} is at work: wait for it, or stop it") from None
+    try:
+        past = Past()
+        for record in journal.records:
+            past.read(record)
+        header = journal.header or {}
+        delivered = delivery.recover(header.get("mark", {}))
+    finally:
+        journal.close()
+    ends = [kind for item, kind in past.done.items() if item not in delivered]
+    left = int(header.get("entries", 0)) - len(delivered) - len(ends)
+    return Gathered(
+        portion=portion, results=path, delivered=delivered, rejected=ends.count("rejected"),
+        given_up=ends.count("given_up"), left=max(left, int(past.is_cut_off)),
+    )  # fmt: skip
+
+
+def find_doubled(gathered: Sequence[Gathered]) -> list[str]:
+    """Return the ids that several portions have results of; there are none unless the source was another one."""
+    seen: set[str] = set()
+    doubled: set[str] = set()
+    for one in gathered:
+        doubled |= seen & one.delivered
+        seen |= one.delivered
+    return sorted(doubled)
+
+
+def join(gathered: Sequence[Gathered], results: Path) -> None:
+    """Put the results of all portions together, in their order: lines into one file, parts into one folder.
+
+    Raises:
+        SettingsError: If something is there already.
+        OSError: If it cannot be written; nothing is left of it then.
+    """
+    if results.exists():
+        raise SettingsError(f"{results} is there already; take it away, or leave it and read the portions")
+    new = results.with_name(f"{results.name}.new")
+    try:
+        if all(one.results.is_dir() for one in gathered):
+            _join_parts(gathered, new)
+        else:
+            _join_lines(gathered, new)
+        new.rename(results)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise
+
+
+def _join_lines(gathered: Sequence[Gathered], new: Path) -> None:
+    with new.open("wb") as file:
+        for one in gathered:
+            with one.results.open("rb") as lines:
+                shutil.copyfileobj(lines, file, _COPY_BYTES)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _join_parts(gathered: Sequence[Gathered], new: Path) -> None:
+    shutil.rmtree(new, ignore_errors=True)  # of a kill
+    new.mkdir()
+    for one in gathered:
+        for part in _parts(one.results):
+            target = new / f"{part.stem}-{one.portion.name}{part.suffix}"
+            try:
+                os.link(part, target)
+            except OSError:  # another file system, or one without links
+                shutil.copyfile(part, target)
+
+
+def _parts(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.iterdir()) if path.name.startswith("part-") and path.is_file())
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([*?\[])", r"[\1]", text)
