@@ -7,7 +7,8 @@ from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.profile import ProfileDocument
 from headrace.runs.rerun_command import profile_again
 
-#: What profiling may cost, as a share of the CPU time per item or of the services, before the answer is about profiling.
+#: What profiling may cost, as a share of the CPU time per item or of the services, before the answer is about profiling. Also
+#: as a share of one core: of a run that computes little, a large share is still next to nothing of whatever could limit it.
 _OVERHEAD = 0.05
 
 
@@ -30,7 +31,7 @@ def propose_untrusted(document: ProfileDocument) -> Proposal | None:
         stage=None,
         cause="checks" if document.distrust else "overhead",
         says="the numbers of this run cannot be believed: " + "; ".join(reasons),
-        rule=f"a check of the run failed, or profiling surely cost more than {_OVERHEAD:.0%}",
+        rule=f"a check of the run failed, or profiling surely cost more than {_OVERHEAD:.0%} of the CPU time and of a core",
         resources=(),
         share=0.0,
         evidence=(*failed, overhead),
@@ -56,5 +57,13 @@ def _overhead(document: ProfileDocument) -> EvidenceLine:
     if estimate is None or not lows:
         return line("overhead", "what profiling cost: not measured", None, _OVERHEAD)
     surely = max(lows) - 1
-    says = f"{estimate.says} (at least {max(0.0, surely):.1%}; up to {_OVERHEAD:.0%} is allowed)"
-    return line("overhead", says, surely, _OVERHEAD, surely > _OVERHEAD, "paired blocks within the run")
+    cores = _cores_used(document)
+    of_a_core = "" if cores is None else f", which is {max(0.0, surely) * cores:.1%} of a core"
+    says = f"{estimate.says} (at least {max(0.0, surely):.1%}{of_a_core}; up to {_OVERHEAD:.0%} is allowed)"
+    is_too_much = surely > _OVERHEAD and (cores is None or surely * cores > _OVERHEAD)
+    return line("overhead", says, surely, _OVERHEAD, is_too_much, "paired blocks within the run")
+
+
+def _cores_used(document: ProfileDocument) -> float | None:
+    account = document.cpu
+    return account.total_seconds / account.elapsed_seconds if account and account.elapsed_seconds > 0 else None

@@ -14,8 +14,10 @@ from headrace.cli.diagnosis_text import as_text
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.budget import Budget
 from headrace.diagnose.diagnosis import RateGoal, diagnosis_document
+from headrace.diagnose.verdict.trust import propose_untrusted
 from headrace.runs.formats.diagnosis import SCHEMA, DiagnosisDocument, VerdictClass
-from headrace.runs.formats.profiling import OverheadBlock
+from headrace.runs.formats.profile import CpuAccount
+from headrace.runs.formats.profiling import OverheadBlock, OverheadEstimate
 from headrace.runs.reader import Run
 
 MakeRun = Callable[[Any], Run]
@@ -132,6 +134,25 @@ def test_profiling_that_costs_a_twelfth_is_untrusted(make_run: MakeRun, decoding
     builder.profiling(blocks=blocks)
     found = diagnosis_document(Analysis(run))
     assert (found.first.verdict, found.first.cause) == (VerdictClass.UNTRUSTED, "overhead")
+
+
+@pytest.mark.parametrize(("cores", "is_too_much"), [(1.6, True), (0.5, False), (None, True)])
+def test_a_large_share_of_next_to_nothing_is_no_reason_to_distrust(
+    make_run: MakeRun, decoding: Any, cores: float | None, is_too_much: bool
+) -> None:
+    """Profiling takes 8 % more CPU per item; of a run that computes half of the time on one core that is 4 % of a core."""
+    seconds = 20.0
+    used = None
+    if cores is not None:
+        used = CpuAccount(
+            total_seconds=cores * seconds, elapsed_seconds=seconds, num_cores=4.0, lines=(), explained_share=1.0
+        )
+    overhead = OverheadEstimate(
+        low=1.08, mid=1.1, high=1.12, clocks_ratio=(1.08, 1.1, 1.12), num_pairs=9, says="+10 %",
+        helper_core_share=None, writer_core_share=None, thread_core_share=None,
+    )  # fmt: skip
+    changed = msgspec.structs.replace(Analysis(make_run(decoding)).profile, overhead=overhead, cpu=used)
+    assert (propose_untrusted(changed) is not None) is is_too_much
 
 
 def test_a_noisy_machine_is_warned_of(make_run: MakeRun, decoding: Any) -> None:
