@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration, format_size
 from headrace.diagnose.verdict import trends
-from headrace.diagnose.verdict.facts import TOO_MANY_NATIVE, Facts, StageView
+from headrace.diagnose.verdict.facts import MUCH_NATIVE, TOO_MANY_NATIVE, Facts, StageView
 from headrace.diagnose.verdict.network import describe_waiting, is_idle, is_waiting, more_workers
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
@@ -74,7 +74,7 @@ def rules(facts: Facts) -> Iterator[Proposal]:
     yield from _writing(facts)
     yield from _neighbour(facts)
     yield from _quota(facts)
-    yield from _oversubscription(facts) or _propose_native(facts)
+    yield from _oversubscription(facts) or _propose_native(facts) or _propose_turns(facts)
     yield from _thermal(facts)
 
 
@@ -440,7 +440,6 @@ def _propose_native(facts: Facts) -> list[Proposal]:
     share, most = _kept_waiting(view), TOO_MANY_NATIVE * facts.cores
     if share < WORTH_NAMING:
         return []
-    command = "env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 " + profile_again(facts.info)
     proposal = Proposal(
         verdict=VerdictClass.OVERSUBSCRIPTION,
         stage=view.name,
@@ -463,9 +462,50 @@ def _propose_native(facts: Facts) -> list[Proposal]:
             ),
             cores_line(facts),
         ),
-        advice=(Advice(says="one thread for each call, since the workers fill the cores already", command=command),),
+        advice=(_call_by_one_thread(facts),),
         removal=Change(speedups={view.name: 2.0}),
         is_seen=True,
+    )
+    return [proposal]
+
+
+def _call_by_one_thread(facts: Facts) -> Advice:
+    command = "env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 " + profile_again(facts.info)
+    return Advice(says="one thread for each call, since the workers fill the cores already", command=command)
+
+
+def _propose_turns(facts: Facts) -> list[Proposal]:
+    """Return the proposal that calls of a library wait for one another, each of which takes all of its threads; at most one."""
+    callers = [one for one in facts.stages if one.workers > 1 and one.work != "model" and facts.waits_in_library(one)]
+    if not callers:
+        return []
+    view = max(callers, key=lambda one: (one.waits("lock") or 0.0) * (one.account.busy_seconds or 0.0))
+    share = view.waits("lock") or 0.0
+    proposal = Proposal(
+        verdict=VerdictClass.OVERSUBSCRIPTION,
+        stage=view.name,
+        cause="native",
+        says=(
+            f"{view.name} waits {share:.0%} of its {format_duration(view.service)} for a lock while threads that a library "
+            f"started use {facts.native_share:.0%} of the CPU time: a call of such a library (BLAS) takes all of its threads, "
+            f"and the calls of {view.workers} workers take turns"
+        ),
+        rule=(
+            f"a stage with several workers waits for a lock at least {MUCH_NATIVE:.0%} of its service, and threads of "
+            "libraries use at least that share of the CPU time"
+        ),
+        resources=("cores", *view.resources),
+        share=share,
+        evidence=(
+            at_least("lock_wait", f"share of {view.name}'s service waiting for a lock", share, MUCH_NATIVE),
+            at_least("native", "share of the CPU time of threads of libraries", facts.native_share, MUCH_NATIVE),
+            cores_line(facts),
+        ),
+        advice=(
+            _call_by_one_thread(facts),
+            Advice(says=f"if {view.name} takes a lock of its own around such a call, hold it for less of the work"),
+        ),
+        removal=Change(speedups={view.name: 1 / max(0.05, 1 - share)}),
     )
     return [proposal]
 

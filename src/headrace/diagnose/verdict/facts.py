@@ -31,6 +31,8 @@ _COMPUTES_AT_ALL = 0.1
 _UNKNOWN = 0.5
 #: Threads of libraries that want a core, over the cores there are, from which on they take cores from one another.
 TOO_MANY_NATIVE = 1.5
+#: Share of the CPU time that they use, and of a service that waits for a lock, from which on the lock counts as the library's.
+MUCH_NATIVE = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,9 +243,22 @@ class Facts:
     @property
     def do_native_threads_fight(self) -> bool:
         """Whether threads that libraries started want more cores than there are, and use some of them."""
-        wanting, cpu = self.native_runnable, self.document.cpu
-        used = next((one.share for one in cpu.lines if one.name == NATIVE), 0.0) if cpu else 0.0
-        return wanting is not None and wanting >= TOO_MANY_NATIVE * self.cores and used >= WORTH_NAMING
+        wanting = self.native_runnable
+        return wanting is not None and wanting >= TOO_MANY_NATIVE * self.cores and self.native_share >= WORTH_NAMING
+
+    @property
+    def native_share(self) -> float:
+        """Share of the CPU time that threads used which libraries started; 0 where it was not measured."""
+        cpu = self.document.cpu
+        return next((one.share for one in cpu.lines if one.name == NATIVE), 0.0) if cpu else 0.0
+
+    def waits_in_library(self, view: StageView) -> bool:
+        """Return whether workers of a stage wait at a lock of a library whose own threads compute meanwhile.
+
+        A call of OpenBLAS takes all of its threads, and the next call waits until they are free. A lock of the program's own
+        around such a call looks the same.
+        """
+        return self.native_share >= MUCH_NATIVE and (view.waits("lock") or 0.0) >= MUCH_NATIVE
 
     def lock_wait_while(self, view: StageView, *states: str) -> float:
         """Return the share of a stage's service in which it waits for a lock while some worker is in one of these states."""

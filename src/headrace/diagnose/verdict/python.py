@@ -134,8 +134,10 @@ def _guess_holder(facts: Facts, waiting: StageView) -> StageView:
 
 def _lock(facts: Facts, view: StageView) -> Iterator[Proposal]:
     waits = view.waits("lock")
-    if waits is None or view.workers < 2 or view.work == "model" or facts.do_native_threads_fight:
-        return  # threads of a library wait for one another at its locks: OVERSUBSCRIPTION says so
+    if waits is None or view.workers < 2 or view.work == "model":
+        return
+    if facts.do_native_threads_fight or facts.waits_in_library(view):
+        return  # a library's calls, or its threads, wait for one another at its locks: OVERSUBSCRIPTION says so
     waits -= facts.lock_wait_while(view, "output", "disk")  # which LOGGING explains
     if waits < _LOCK_WAIT:
         return

@@ -170,14 +170,24 @@ def test_waiting_for_the_lock_of_who_writes(builder: Any) -> None:
     assert share_of_lock_waits(evidence.spans, evidence.states, window, "clean", ("disk",)) == 0.0
 
 
-@pytest.mark.parametrize(("wanting", "verdict"), [(8.0, VerdictClass.OVERSUBSCRIPTION), (0.5, VerdictClass.LOCK)])
-def test_threads_of_libraries_fight(diagnose: Any, made: Any, wanting: float, verdict: VerdictClass) -> None:
-    """Workers wait at locks while eight threads of BLAS want two cores: those, and not a lock of the program's own."""
+@pytest.mark.parametrize(
+    ("wanting", "native", "verdict"),
+    [
+        (8.0, 0.003, VerdictClass.OVERSUBSCRIPTION),
+        (0.9, 0.003, VerdictClass.OVERSUBSCRIPTION),
+        (0.1, 0.0002, VerdictClass.LOCK),
+    ],
+    ids=["too many", "one call after the other", "none to speak of"],
+)
+def test_threads_of_libraries_fight(
+    diagnose: Any, made: Any, wanting: float, native: float, verdict: VerdictClass
+) -> None:
+    """Workers wait at locks while BLAS's threads want more than the cores, or compute for one call at a time: no own lock."""
     found = diagnose(
         made(name="project", work="preprocess", cpu=0.004, wait=0.012, state="lock", workers=4),
         cores=2,
         runtime=1e-5,
-        native=0.003,
+        native=native,
         gauges={("processes", "native_runnable"): wanting},
     )
     assert (found.first.verdict, found.first.stage) == (verdict, "project"), found.first.says
