@@ -1,15 +1,15 @@
 """Whether the time of an exchange is split into waiting for the other rank and transfer, as both are known from elsewhere.
 
-Two gloo ranks train a model whose gradient is one bucket of a set size, and one of them sleeps for a set time in each step.
-Waiting is right if it is that time; transfer, if it is what an all-reduce of as many bytes takes where nothing else is done.
-The all-reduces are measured before and after the trainings, and the mean of both counts.
+Two gloo ranks train a model whose gradient is one bucket of a set size, and one of them is late by a set time in each step.
+Waiting is right if it is by how much later that rank calls its backward pass, which the loop itself times; transfer, if it is
+what an all-reduce of as many bytes takes where nothing else is done, in the same processes, from when both have begun it.
 
     python -m benchmarks.train.communication [--quick] [--json] [--write]
 """
 
 from __future__ import annotations
 
-import statistics
+import json
 import subprocess
 import sys
 import tempfile
@@ -24,11 +24,10 @@ from benchmarks.train.communication_loop import RANKS
 from headrace.diagnose.training.ranks import join_exchanges, read_exchanges, select_steps
 from headrace.diagnose.training.steps import read_steps
 from headrace.runs.reader import read_run
-from headrace.train.ranks.link_probe import measure_link
 
 #: Widths of the matrix: gradients of 64 kB to 8 MB.
 WIDTHS = (128, 362, 724, 1448)
-#: Seconds for which one rank sleeps.
+#: Seconds by which one rank is late.
 DELAYS = (0.005, 0.02)
 _TIMEOUT_SECONDS = 600
 
@@ -46,20 +45,12 @@ def run(quick: bool) -> dict[str, Any]:
     """
     steps = 40 if quick else 200
     cases = [(f"{width}-{number}", width, delay) for width in WIDTHS for number, delay in enumerate(DELAYS)]
-    sizes = [num_bytes(width) for width in WIDTHS]
     with tempfile.TemporaryDirectory(prefix="communication-") as name:
         folder = Path(name)
-        before = measure_link(RANKS, sizes).measured
         _train(folder, steps, cases)
-        after = measure_link(RANKS, sizes).measured
-        known = {
-            width: statistics.fmean((one.seconds, other.seconds))
-            for width, one, other in zip(WIDTHS, before, after, strict=True)
-        }
-        rows = [_read(folder / case, width, delay, known[width]) for case, width, delay in cases]
+        rows = [_read(folder / case, width, delay) for case, width, delay in cases]
     return {
         "rows": rows,
-        "probe_spread": max(abs(one.seconds / other.seconds - 1) for one, other in zip(before, after, strict=True)),
         "largest_wait_error": max(abs(row["wait_error"]) for row in rows),
         "largest_transfer_error": max(abs(row["transfer_error"]) for row in rows),
         "largest_gap": max(row["gap"] for row in rows),
@@ -84,7 +75,26 @@ def _train(folder: Path, steps: int, cases: list[tuple[str, int, float]]) -> Non
         raise RuntimeError(f"ranks ended with status {codes}; expected 0: read what they printed above")
 
 
-def _read(folder: Path, width: int, delay: float, known: float) -> dict[str, Any]:
+def _known(folder: Path, steps: Any) -> dict[str, Any]:
+    """Return what the loops themselves know: by how much rank 1 was late, and what bare all-reduces took.
+
+    Args:
+        folder: The run folder, beside which it is.
+        steps: Numbers of the steps that count.
+    """
+    told = [json.loads(Path(f"{folder}-{rank}.json").read_text()) for rank in range(RANKS)]
+    called = np.array([one["called"] for one in told])[:, steps]
+    times = np.array([one["reduced"] for one in told])
+    # Each rank's own time from when both had begun, as the exchange of a step has it.
+    taken = (times[:, :, 1] - times[:, :, 0].max(axis=0)).T
+    return {
+        "late": float(np.median(called[1] - called[0])),
+        "bare": float(np.median(taken)),
+        "bare_by_half": [float(np.median(half)) for half in np.split(taken, 2)],
+    }
+
+
+def _read(folder: Path, width: int, delay: float) -> dict[str, Any]:
     """Return what a training recorded of its exchanges: medians over plain steps."""
     recorded = read_run(folder)
     ranks, exchanges = read_steps(recorded), read_exchanges(recorded)
@@ -92,6 +102,7 @@ def _read(folder: Path, width: int, delay: float, known: float) -> dict[str, Any
     if joined is None:
         raise RuntimeError(f"{folder.name}: ranks recorded no exchange that they have in common")
     meetings = select_steps(ranks, joined)
+    known = _known(folder, meetings.step)
     wait, transfer = float(np.median(meetings.wait[:, 0])), float(np.median(meetings.rest))
     first = exchanges[0]
     whole = (first.ended - first.began)[np.isin(first.step, meetings.step)]
@@ -100,10 +111,10 @@ def _read(folder: Path, width: int, delay: float, known: float) -> dict[str, Any
         "bytes": num_bytes(width),
         "delay": delay,
         "wait": wait,
-        "wait_error": wait / delay - 1,
         "transfer": transfer,
-        "known": known,
-        "transfer_error": transfer / known - 1,
+        **known,
+        "wait_error": wait / known["late"] - 1,
+        "transfer_error": transfer / known["bare"] - 1,
         "gap": float(np.abs(parts / whole - 1).max()),
         "steps": len(meetings.step),
     }
@@ -111,25 +122,27 @@ def _read(folder: Path, width: int, delay: float, known: float) -> dict[str, Any
 
 def as_text(result: dict[str, Any]) -> str:
     """Return the result as Markdown."""
-    settings = result["settings"]
+    ranks, steps = result["settings"]["ranks"], result["settings"]["steps"]
     lines = [
         "# An exchange, split into waiting and transfer",
         "",
-        f"{settings['ranks']} gloo ranks of one thread, {settings['steps']} steps of each row; medians.",
+        f"{ranks} gloo ranks of one thread, {steps} steps of each row; medians. In brackets: before the training, after it.",
         "",
-        f"Waiting is off by at most {result['largest_wait_error']:.1%}, transfer by at most",
-        f"{result['largest_transfer_error']:.1%} of an all-reduce of as many bytes with nothing else to do (which itself",
-        f"differed by up to {result['probe_spread']:.1%} between before and after). Both parts miss the exchange by at most",
-        f"{result['largest_gap']:.1e} of it.",
+        f"Waiting is off by at most {result['largest_wait_error']:.1%} of what the loops time, transfer by at most",
+        f"{result['largest_transfer_error']:.1%} of an all-reduce of as many bytes with nothing else to do. Both parts miss",
+        f"the exchange by at most {result['largest_gap']:.1e} of it.",
         "",
-        "| gradient, kB | other rank sleeps, ms | waiting, ms | off by | transfer, ms | all-reduce, ms | off by |",
-        "|---|---|---|---|---|---|---|",
+        "| gradient, kB | delay, ms | late by, ms | waiting, ms | off by | all-reduce, ms | transfer, ms | off by |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    lines += [
-        f"| {row['bytes'] / 1e3:,.0f} | {row['delay'] * 1e3:g} | {row['wait'] * 1e3:.2f} | {row['wait_error']:+.1%} | "
-        f"{row['transfer'] * 1e3:.3f} | {row['known'] * 1e3:.3f} | {row['transfer_error']:+.1%} |"
-        for row in result["rows"]
-    ]
+    for row in result["rows"]:
+        late, wait, bare, transfer, before, after = (
+            1e3 * one for one in (row["late"], row["wait"], row["bare"], row["transfer"], *row["bare_by_half"])
+        )
+        lines.append(
+            f"| {row['bytes'] / 1e3:,.0f} | {row['delay'] * 1e3:g} | {late:.2f} | {wait:.2f} | {row['wait_error']:+.1%} | "
+            f"{bare:.3f} [{before:.3f}, {after:.3f}] | {transfer:.3f} | {row['transfer_error']:+.1%} |"
+        )
     return "\n".join(lines)
 
 

@@ -23,7 +23,8 @@ from headrace.train.batch_values import values_of
 from headrace.train.loader_parts import TransformWatch, inside, watch_decoders
 from headrace.train.loader_record import BatchRecord, Cost
 
-_REST = LoaderWork.ITEMS
+#: An attribute of an enumeration takes longer to find than a clock to read (Python 3.11).
+_AUGMENT, _OPEN, _REST = LoaderWork.AUGMENT, LoaderWork.OPEN, LoaderWork.ITEMS
 _NOTHING = Cost()
 
 #: Values in a batch that are looked at for their size; a list of a million numbers has none.
@@ -52,16 +53,16 @@ class BatchClock:
     def begin(self) -> None:
         """A batch is wanted."""
         self.num_items, self.slowest_item, self.slowest = 0, -1, 0
-        self._sums: dict[LoaderWork, Cost] = {}
+        #: Wall and CPU time of each part, its run-queue delay, and how often that was not measured.
+        self._sums: dict[LoaderWork, list[int]] = {}
         self._part = _REST
         self._begun = self._since = self._meter.read()
         self._collated: Reading | None = None
         self._tokenised = _NOTHING
 
     def begin_item(self) -> None:
-        """An item is wanted; until its transform begins it is opened."""
-        if self.has_transforms:
-            self._switch(LoaderWork.OPEN)
+        """An item is wanted; until its transform begins it is opened. Called where there are transforms."""
+        self._switch(_OPEN)
 
     def items_ended(self) -> None:
         """The items are there, and are collated now."""
@@ -77,8 +78,7 @@ class BatchClock:
         try:
             return call(*args, **kwargs)
         finally:
-            is_opened = part is LoaderWork.AUGMENT and before is LoaderWork.OPEN
-            self._switch(_REST if is_opened else before)
+            self._switch(_REST if before is _OPEN and part is _AUGMENT else before)
 
     def end(self, batch: Any, *, failed: bool = False) -> None:
         """The batch is there, or an exception ended it."""
@@ -88,12 +88,12 @@ class BatchClock:
         # Tokenising is counted with the items also where `collate_fn` does it, so that parts add up to one whole.
         tokenised = self._cost_of(LoaderWork.TOKENISE)
         items, collate = _cost(self._begun, collated), _cost(collated, ended)
-        if self._collated is not None and tokenised is not self._tokenised:
+        if self._collated is not None and tokenised != self._tokenised:
             moved = tokenised - self._tokenised
             items, collate = items + moved, collate - moved
         other_cpu = time.process_time_ns() - (ended[1] or 0) if self._is_alone else 0
         augment, rest, opened = map(self._cost_of, (LoaderWork.AUGMENT, _REST, LoaderWork.OPEN))
-        if augment is _NOTHING:  # no transform was called, so nothing was before one
+        if _AUGMENT not in self._sums:  # no transform was called, so nothing was before one
             rest, opened = rest + opened, _NOTHING
         record = BatchRecord(
             process=self._process,
@@ -120,14 +120,25 @@ class BatchClock:
         self._keep(record)
 
     def _switch(self, part: LoaderWork) -> LoaderWork:
+        before, begun = self._part, self._since
         reading = self._meter.read()
-        cost, known = _cost(self._since, reading), self._sums.get(self._part)
-        self._sums[self._part] = cost if known is None else known + cost
-        before, self._part, self._since = self._part, part, reading
+        self._part, self._since = part, reading
+        sums = self._sums.get(before)
+        if sums is None:
+            sums = self._sums[before] = [0, 0, 0, 0]
+        sums[0] += reading[0] - begun[0]
+        sums[1] += (reading[1] or 0) - (begun[1] or 0)
+        if reading[2] is None or begun[2] is None:
+            sums[3] += 1
+        elif reading[2] > begun[2]:
+            sums[2] += reading[2] - begun[2]
         return before
 
     def _cost_of(self, part: LoaderWork) -> Cost:
-        return self._sums.get(part, _NOTHING)
+        if (sums := self._sums.get(part)) is None:
+            return _NOTHING
+        wall, cpu, delay, num_unknown = sums
+        return Cost(wall, cpu, -1 if num_unknown else delay)
 
 
 def _cost(begun: Reading, ended: Reading) -> Cost:
@@ -145,10 +156,12 @@ class TimedIndices(list[Any]):
     def __iter__(self) -> Iterator[Any]:
         clock = self._clock
         count, slowest, where = 0, 0, None
+        has_transforms = clock.has_transforms
         last = _now()
         try:
             for index in super().__iter__():
-                clock.begin_item()
+                if has_transforms:
+                    clock.begin_item()
                 yield index  # the loader gets the item before it comes back
                 count += 1
                 at = _now()
