@@ -4,6 +4,7 @@
     python -m benchmarks.train.whatif --minutes 8 --keep FOLDER          # again: goes on where it stopped
     python -m benchmarks.train.whatif --keep FOLDER --write              # to the end, and writes a dated result
     python -m benchmarks.train.whatif --only alone --most 2              # two changes, to try it
+    python -m benchmarks.train.whatif --quick                            # two changes of each, in two minutes
 
 How this works: each job of `whatif_cases` is recorded once. From that run folder alone all of its changes are predicted, and
 the predictions are frozen to a ledger, which refuses measurements that are older. Then each change is made, and the changed
@@ -43,6 +44,8 @@ from headrace.runs.reader import read_run
 
 #: Seconds of the profile, and of each run of a pair; pairs of a change.
 PROFILE_SECONDS, BLOCK_SECONDS, PAIRS = 5.0, 2.0, 2
+#: The same where it has to be quick; no pair is added where two disagree.
+QUICK_PROFILE_SECONDS, QUICK_BLOCK_SECONDS, QUICK_CHANGES = 3.0, 0.8, 2
 FROZEN, ROWS, LEDGER = "frozen.jsonl", "measured.jsonl", "ledger.sqlite"
 
 RunJob = Callable[..., float]
@@ -57,6 +60,8 @@ class Runner:
     until: float
     """On the monotonic clock: no measurement begins after it."""
     rows: list[Row]
+    is_quick: bool = False
+    """Shorter runs, and no more pairs where two disagree."""
 
     def run(self, name: str, what_ifs: Sequence[WhatIf]) -> None:
         """Predict all changes of a job, unless that was done before, and measure those that are missing."""
@@ -75,7 +80,7 @@ class Runner:
 
     def _freeze(self, ledger: Ledger, name: str, what_ifs: Sequence[WhatIf]) -> list[Row]:
         run = self.folder / name
-        self.run_job(JOBS[name], PROFILE_SECONDS, run)
+        self.run_job(JOBS[name], QUICK_PROFILE_SECONDS if self.is_quick else PROFILE_SECONDS, run)
         rows = [predict_row(run, name, one, ledger) for one in what_ifs]
         for row in rows:
             append_row(self.folder / FROZEN, row)
@@ -83,22 +88,24 @@ class Runner:
 
     def _measure(self, ledger: Ledger, job: Job, what_if: WhatIf, row: Row) -> Row:
         began, changed = time.time(), what_if.make(job)
+        seconds = QUICK_BLOCK_SECONDS if self.is_quick else BLOCK_SECONDS
 
         def run_pair(number: int) -> tuple[float, float]:
             rates = {}
             for side in "ba" if runs_backwards(number) else "ab":
-                rates[side] = self.run_job(job if side == "a" else changed, BLOCK_SECONDS)
+                rates[side] = self.run_job(job if side == "a" else changed, seconds)
             return rates["a"], rates["b"]
 
         try:
             with measure.Window() as window:
-                before, after = until_sure(run_pair, PAIRS)
+                if self.is_quick:
+                    before, after = zip(*map(run_pair, range(PAIRS)), strict=True)
+                else:
+                    before, after = until_sure(run_pair, PAIRS)
         except RuntimeError as error:
             return msgspec.structs.replace(row, failed=str(error))
         ratio = ratio_of(before, after)
-        ledger.write_measurement(
-            row.id, ratio, f"{len(before)} interleaved pairs of {BLOCK_SECONDS:g} s", measured_at=began
-        )
+        ledger.write_measurement(row.id, ratio, f"{len(before)} interleaved pairs of {seconds:g} s", measured_at=began)
         return msgspec.structs.replace(
             row, measured=ratio, before=before, after=after, other_cores=window.foreign_cores
         )
@@ -137,7 +144,9 @@ def append_row(file: Path, row: Row) -> None:
         stream.write(msgspec.json.encode(row) + b"\n")
 
 
-def measure_all(folder: Path, chosen: dict[str, Sequence[WhatIf]], minutes: float, run_job: RunJob) -> dict[str, Any]:
+def measure_all(
+    folder: Path, chosen: dict[str, Sequence[WhatIf]], minutes: float, run_job: RunJob, *, is_quick: bool = False
+) -> dict[str, Any]:
     """Go on with the changes that are missing in a folder, and return the benchmark's object.
 
     Args:
@@ -145,38 +154,47 @@ def measure_all(folder: Path, chosen: dict[str, Sequence[WhatIf]], minutes: floa
         chosen: {job: its changes}.
         minutes: After which no measurement begins.
         run_job: Runs a training: job, seconds, run folder to record into.
+        is_quick: With shorter runs, and no more pairs where two disagree.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    runner = Runner(folder, run_job, time.monotonic() + 60 * minutes, read_rows(folder / ROWS))
+    runner = Runner(folder, run_job, time.monotonic() + 60 * minutes, read_rows(folder / ROWS), is_quick)
     for name, what_ifs in chosen.items():
         if time.monotonic() < runner.until:
             runner.run(name, what_ifs)
     wanted = sum(map(len, chosen.values()))
-    return {**summarize(runner.rows), "wanted": wanted, "cases": [msgspec.to_builtins(row) for row in runner.rows]}
+    seconds = (QUICK_PROFILE_SECONDS, QUICK_BLOCK_SECONDS) if is_quick else (PROFILE_SECONDS, BLOCK_SECONDS)
+    return {
+        **summarize(runner.rows),
+        "wanted": wanted,
+        "seconds": seconds,
+        "quick": is_quick,
+        "cases": [msgspec.to_builtins(row) for row in runner.rows],
+    }
 
 
 def run(*, quick: bool) -> dict[str, Any]:
     """Return how far off predictions are, and how often the interval covers what was measured.
 
     Args:
-        quick: Two changes of each training, until a minute has passed.
+        quick: Two changes of each training, in shorter runs, until a minute has passed.
     """
     from benchmarks.train.whatif_jobs import run_job
 
-    chosen = {name: what_ifs[: 2 if quick else None] for name, what_ifs in WHAT_IFS.items()}
+    chosen = {name: what_ifs[: QUICK_CHANGES if quick else None] for name, what_ifs in WHAT_IFS.items()}
     with tempfile.TemporaryDirectory(prefix="train-whatif-") as scratch:
-        return measure_all(Path(scratch), chosen, 1.0 if quick else 60.0, run_job)
+        return measure_all(Path(scratch), chosen, 0.9 if quick else 60.0, run_job, is_quick=quick)
 
 
 def as_text(result: dict[str, Any]) -> str:
     """Return the result for readers."""
     rows = [msgspec.convert(case, Row) for case in result["cases"]]
     lines = ["# How far off predictions for trainings are", ""]
+    profile, block = result["seconds"]
     inside = "-" if result["coverage"] is None else f"{result['coverage']:.0%}"
     introduction = (
         f"{result['n']} of {result['wanted']} changes of {len(result['pipelines'])} trainings, each predicted from one profile "
-        f"of {PROFILE_SECONDS:g} s and frozen to a ledger before it was made; {PAIRS} or more interleaved pairs of "
-        f"{BLOCK_SECONDS:g} s each; one PyTorch thread; {inside} were measured within the predicted interval."
+        f"of {profile:g} s and frozen to a ledger before it was made; {PAIRS}{'' if result['quick'] else ' or more'} "
+        f"interleaved pairs of {block:g} s each; one PyTorch thread; {inside} were measured within the predicted interval."
     )
     lines += [introduction, "", "| by | changes | mean error | 90 % within | largest | sign right |", "|" + "---|" * 6]
     for by, one in (
@@ -236,6 +254,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--only", default="", metavar="JOBS", help=f"some of {','.join(JOBS)}")
     parser.add_argument("--most", type=int, metavar="N", help="no more than N changes of each job")
+    parser.add_argument("--quick", action="store_true", help="two changes of each job, in shorter runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     parser.add_argument("--write", action="store_true", help="write a dated result to benchmarks/results")
     arguments = parser.parse_args()
@@ -250,9 +269,12 @@ def main() -> int:
     from benchmarks.train.whatif_jobs import run_job
 
     arguments = _arguments()
-    chosen = {name: WHAT_IFS[name][: arguments.most] for name in arguments.only or WHAT_IFS}
+    most = arguments.most or (QUICK_CHANGES if arguments.quick else None)
+    chosen = {name: WHAT_IFS[name][:most] for name in arguments.only or WHAT_IFS}
     with tempfile.TemporaryDirectory(prefix="train-whatif-") as scratch:
-        result = measure_all(arguments.keep or Path(scratch), chosen, arguments.minutes, run_job)
+        result = measure_all(
+            arguments.keep or Path(scratch), chosen, arguments.minutes, run_job, is_quick=arguments.quick
+        )
     print(json.dumps(result) if arguments.json else as_text(result))
     if arguments.write:
         _say(f"written: {measure.write_result('train_whatif', as_text(result), result)}")
