@@ -12,8 +12,9 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -239,13 +240,14 @@ class _Pipelined:
         """Return what each stage takes while the others wait, and a message to the next one."""
         mine, given = None, first
         for rank in range(self._ranks):
+            own = given
             if rank == self._rank:
                 forward, backward, output = self._time_stage(given)
                 mine = (forward, backward)
                 given = torch.empty_like(output)
             shape = _tell(None if rank != self._rank else (tuple(given.shape), given.dtype), rank)
             given = given if rank == self._rank else torch.zeros(shape[0], dtype=shape[1])
-            transfer = _time_message(given, rank) if rank + 1 < self._ranks else 0.0
+            transfer = _time_message(given, rank, partial(self._module, own)) if rank + 1 < self._ranks else 0.0
             if rank == self._rank:
                 sent = transfer
         assert mine is not None
@@ -342,20 +344,40 @@ def _gather(value: Any) -> list[Any]:
     return found
 
 
-def _time_message(values: torch.Tensor, rank: int) -> float:
-    """Return what a tensor takes from a rank to the next one, half of the way there and back; on all ranks."""
-    here, took = dist.get_rank(), []
-    for _ in range(_WARM_UP + _TIMED if here in (rank, rank + 1) else 0):
-        began = time.perf_counter()
-        if here == rank:
-            dist.send(values, rank + 1)
-            dist.recv(values, rank + 1)
-        else:
-            dist.recv(values, rank)
-            dist.send(values, rank)
-        took.append((time.perf_counter() - began) / 2)
-    found: float = _tell(statistics.median(took[_WARM_UP:]) if here == rank else None, rank)
-    return found
+def _time_message(values: torch.Tensor, rank: int, work: Callable[[], object]) -> float:
+    """Return what a tensor takes from a rank to the next one, which waits for it as in a pipeline; on all ranks.
+
+    A rank that has waited for long is slower to go on than one that gets message after message, so the sender works first.
+    Ranks of one host share the clock.
+
+    Args:
+        values: As large as the tensor.
+        rank: That sends.
+        work: What it does before.
+    """
+    here = dist.get_rank()
+    times: list[float] = []
+    with torch.no_grad():
+        for _ in range(_WARM_UP + _TIMED if here in (rank, rank + 1) else 0):
+            if here == rank:
+                work()
+                times.append(time.monotonic())
+                dist.send(values, rank + 1)
+            else:
+                dist.recv(values, rank)
+                times.append(time.monotonic())
+    told = _gather(times)
+    return middle_of_messages(told[rank], told[rank + 1])
+
+
+def middle_of_messages(sent: Sequence[float], came: Sequence[float]) -> float:
+    """Return the middle seconds of a message, without the first ones.
+
+    Args:
+        sent: When each was sent.
+        came: When each had come, on the same clock.
+    """
+    return statistics.median([end - begin for begin, end in zip(sent, came, strict=True)][_WARM_UP:])
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from headrace.cli import main
 from headrace.runs.formats.parallel import Way
 from headrace.train.ranks.launch import RanksFailed
 from headrace.train.ranks.parallel import ParallelSettings, describe, measure_ways
-from headrace.train.ranks.parallel_child import Answer, Found, Step
+from headrace.train.ranks.parallel_child import Answer, Found, Step, middle_of_messages
 
 RECIPE = """
 import torch
@@ -92,6 +92,13 @@ def test_a_batch_that_was_cut_and_cores_that_were_missing_are_said(monkeypatch: 
         "a batch of 10 cannot be shared by 2 ranks and cut into 4 micro-batches evenly: 8 samples"
     )
     assert warnings[1].startswith("ranks could compute and had no core for 10% of the time: other programs had it")
+
+
+def test_a_message_takes_from_when_it_is_sent_until_the_waiting_rank_has_it() -> None:
+    """What the sender does before is not in it, nor are the first messages, for which connections are made."""
+    sent = [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
+    came = [5.0, 19.0, 20.1, 30.2, 40.3, 50.4, 60.5]
+    assert middle_of_messages(sent, came) == pytest.approx(0.3)
 
 
 def test_a_loss_that_differs_is_said() -> None:
