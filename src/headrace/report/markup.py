@@ -29,8 +29,10 @@ def plain(text: object) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a text with a large letter at its beginning and a full stop at its end."""
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) or not text else '.'}"
+    """Return a text with a large letter at its beginning, unless that is a name (`delay:fetch`), and a full stop at its end."""
+    is_name = re.match(r"\S*(_|:\S)", text) is not None
+    begun = text if is_name else f"{text[:1].upper()}{text[1:]}"
+    return f"{begun}{'' if text.endswith(('.', '!', '?')) or not text else '.'}"
 
 
 def tag(_name: str, *children: str | None, **attributes: str | bool | None) -> Html:

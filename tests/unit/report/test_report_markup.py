@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.report.markup import Html, join, plain, raw, table, tag
+from headrace.report.markup import Html, join, plain, raw, sentence, table, tag
 
 
 def test_text_is_escaped_and_markup_is_kept() -> None:
@@ -44,3 +44,18 @@ def test_a_table_shows_a_dash_for_what_was_not_measured() -> None:
     assert '<td>fetch</td><td class="n">\N{EN DASH}</td>' in made
     assert '<th class="n" scope="col">service</th>' in made
     assert '<td class="n"><data>1</data></td>' in made
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("it waits", "It waits."),
+        ("delay:fetch: it sleeps", "delay:fetch: it sleeps."),
+        ("native_threads: one", "native_threads: one."),
+        ("note: twice!", "Note: twice!"),
+        ("", ""),
+    ],
+)
+def test_a_name_keeps_its_small_letter(text: str, shown: str) -> None:
+    """What a user would type stays as it is typed."""
+    assert sentence(text) == shown

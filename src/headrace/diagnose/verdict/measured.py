@@ -16,7 +16,7 @@ from headrace.diagnose.verdict.proposal import Advice, Proposal
 from headrace.diagnose.verdict.ranking import Ranking, all_proposals
 from headrace.diagnose.verdict.remedies import remedies
 from headrace.runs.formats.diagnosis import Candidate, EvidenceLine, Finding, Remedy, VerdictClass
-from headrace.runs.formats.experiment import ExperimentDocument, Perturbation
+from headrace.runs.formats.experiment import ExperimentDocument, Interval, Perturbation
 from headrace.runs.formats.profile import Estimate
 
 _STAY = (VerdictClass.UNTRUSTED, VerdictClass.FAILURES)
@@ -44,8 +44,10 @@ _COSTS = {
 #: What else a stage's own work may be than preparing.
 _ANY_STAGE = ("PREPROCESS", "DOWNLOAD_LATENCY", "RETRY", "GC", "LOCK")
 
+#: What a remedy says or types that does what the perturbation `native_threads` tried.
+_BY_ONE_THREAD = "OPENBLAS_NUM_THREADS=1"
 _ADVICE = {
-    "native_threads": "let BLAS compute in the thread that calls it: set OPENBLAS_NUM_THREADS=1 or MKL_NUM_THREADS=1",
+    "native_threads": f"let BLAS compute in the thread that calls it: set {_BY_ONE_THREAD} or MKL_NUM_THREADS=1",
     "gil": "give the stage that holds the GIL processes of its own (executor=process), or let it compute in a library that "
     "releases it",
     "cores": "use fewer CPU seconds per item, or more cores",
@@ -77,7 +79,8 @@ def decide(ranking: Ranking, facts: Facts) -> Ranking:
         first, runner_up = _finding(found, ranking, facts), ranking.first
     if runner_up is not None and (_has_room(runner_up, document) or runner_up.verdict is VerdictClass.INCONCLUSIVE):
         runner_up = None
-    kept = tuple(one for one in (_measured(remedy, found) for remedy in first.remedies) if one is not None)
+    offered = first.remedies or (Remedy(says=_ADVICE[found.limit]),)
+    kept = tuple(one for one in (_measured(remedy, found, document) for remedy in offered) if one is not None)
     first = msgspec.structs.replace(
         first,
         says=f"{found.says}. {first.says}" if first.says != found.says else found.says,
@@ -177,8 +180,11 @@ def _is_without_limit(names: list[str], document: ExperimentDocument) -> bool:
     return False in answers and True not in answers
 
 
-def _measured(remedy: Remedy, found: Conclusion) -> Remedy | None:
+def _measured(remedy: Remedy, found: Conclusion, document: ExperimentDocument) -> Remedy | None:
     """Return a remedy with what was measured in the place of what was predicted; None if it was measured to be none."""
+    if found.limit == "native_threads" and _BY_ONE_THREAD in f"{remedy.says} {remedy.command}":
+        tried = next((one.ratio for one in document.perturbations if one.kind == "native_threads"), None)
+        return remedy if tried is None else msgspec.structs.replace(remedy, ratio=_as_estimate(tried))
     asked = next((one for one in remedy.settings if one.split("=")[0] == f"{found.station}.workers"), None)
     if asked is None:
         return remedy
@@ -190,5 +196,8 @@ def _measured(remedy: Remedy, found: Conclusion) -> Remedy | None:
     if more.ratio.high >= remedy.ratio.mid:
         return remedy
     # Half as many workers more gave less than was predicted for more of them yet: no more than that is promised.
-    measured = Estimate(mid=more.ratio.mid, low=more.ratio.low, high=more.ratio.high)
-    return msgspec.structs.replace(remedy, ratio=measured)
+    return msgspec.structs.replace(remedy, ratio=_as_estimate(more.ratio))
+
+
+def _as_estimate(ratio: Interval) -> Estimate:
+    return Estimate(mid=ratio.mid, low=ratio.low, high=ratio.high)

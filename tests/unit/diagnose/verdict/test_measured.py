@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.base.documents import encode_document
@@ -12,6 +13,7 @@ from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
 from headrace.runs.formats.experiment import FILE, ExperimentDocument, Interval, Kind, Perturbation, StationState
+from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import Run
 
 MakeRun = Callable[[Any], Run]
@@ -61,6 +63,15 @@ def test_a_stage_that_was_measured_to_have_room_falls(waiting: Run) -> None:
     named = {one.name: one.gain for one in found.candidates}
     assert named["stage:enrich"] == 1.0
     assert named["workers:enrich"] == 1.0
+
+
+def test_what_one_thread_for_each_call_gave_stands_with_its_remedy(waiting: Run) -> None:
+    """It was measured, so nobody has to try it to know what it buys."""
+    gained = Interval(low=1.3, mid=1.5, high=1.7)
+    tried = msgspec.structs.replace(asked("native_threads", 0.0), sensitivity=None, ratio=gained)
+    found = diagnose(waiting, tried, *(asked(kind, 0.0) for kind in ("delay", "fewer", "gil", "cores")))
+    assert found.first.verdict is VerdictClass.OVERSUBSCRIPTION
+    assert found.first.remedies[0].ratio == Estimate(low=1.3, mid=1.5, high=1.7)
 
 
 def test_an_experiment_that_agrees_makes_sure(waiting: Run) -> None:
