@@ -135,6 +135,13 @@ MARKS = [
     Mark(
         "docs/guides/video.md", "headrace", "elsewhere", "sources/test_video.py runs the like, on clips that it makes"
     ),
+    Mark(
+        "docs/guides/capacity.md",
+        "headrace profile jobs.py:pipeline --source 'video:",
+        "elsewhere",
+        "sources/test_video.py runs the like, on clips that it makes",
+    ),
+    Mark("docs/guides/capacity.md", "headrace capacity runs/clips", "elsewhere", "sources/test_video.py runs the like"),
     Mark("docs/guides/video.md", "import", "elsewhere", "sources/test_video.py runs the like, on clips that it makes"),
     Mark("docs/guides/object-stores.md", "headrace", "elsewhere", "store/test_objects.py runs the like, with moto"),
     Mark("docs/guides/extending.md", "pip", "elsewhere", "it installs; tests/integration/examples/test_plugin.py does"),

@@ -1,7 +1,8 @@
-"""Say how many machines a rate needs, what that costs, and what each improvement would save.
+"""Say how many machines a rate needs, what that costs, and what each improvement would save; or how many cameras one holds.
 
     headrace capacity runs/first --rate 3M/h --price 0.75/h
     headrace capacity runs/first --rate 100/s --slo p99=500ms --headroom 30%
+    headrace capacity runs/clips --cameras 25/s --slo p99=200ms
     headrace capacity runs/first --rate 100/s --change "new decoder: --speedup decode=3" --change "--set process.batch=16"
 
 RUN is a profile of one machine at work. The rate is the load of all machines together. Without --slo a machine is used up to
@@ -22,8 +23,10 @@ from headrace.cli.change_arguments import add_change_arguments, change_of
 from headrace.cli.terminal import say, write, write_json
 
 if TYPE_CHECKING:
+    from headrace.base.goals import LatencyGoal
     from headrace.diagnose.analysis import Analysis
     from headrace.diagnose.replay import Replay
+    from headrace.runs.formats.cameras import CamerasDocument
     from headrace.runs.formats.capacity import CapacityDocument
     from headrace.runs.formats.prediction import TrackRecord
     from headrace.tune.capacity import Need, Wanted
@@ -34,7 +37,13 @@ EXIT_INCONCLUSIVE = 4
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("run_folder", metavar="RUN", help="a run folder of `headrace profile`")
-    parser.add_argument("--rate", required=True, metavar="RATE", help="jobs that come, such as 3M/h, 100/s or 50k/day")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--rate", metavar="RATE", help="jobs that come, such as 3M/h, 100/s or 50k/day")
+    asked.add_argument(
+        "--cameras",
+        metavar="RATE",
+        help="instead: say how many cameras that send so many frames, such as 25/s, one machine holds; RUN is of video",
+    )
     parser.add_argument("--slo", metavar="GOAL", help="a percentile of the latency to keep, such as p99=500ms")
     parser.add_argument("--price", metavar="PRICE", help="of one machine, such as 0.75/h, in your currency")
     parser.add_argument("--headroom", metavar="SHARE", help="the share of full load to leave free (default 20%%)")
@@ -52,7 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ledger", metavar="FILE", help="the ledger whose record is shown (default runs/ledger.sqlite)"
     )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.capacity/1)")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the result as JSON (schema headrace.capacity/1, or headrace.cameras/1)",
+    )
     add_change_arguments(parser.add_argument_group("one change", "options that make one change together"))  # type: ignore[arg-type]
 
 
@@ -62,9 +75,11 @@ def run(args: argparse.Namespace) -> int:
     from headrace.diagnose.analysis import Analysis
     from headrace.diagnose.replay import CannotReplay
     from headrace.runs.reader import read_run
+    from headrace.tune.cameras import cameras_document
     from headrace.tune.capacity import capacity_document
 
-    need = _need(args)
+    need = None if args.cameras else _need(args)
+    cameras = _cameras(args) if args.cameras else None
     analysis = Analysis(read_run(args.run_folder))
     try:
         replay = analysis.replay
@@ -73,9 +88,12 @@ def run(args: argparse.Namespace) -> int:
                 f"{args.run_folder} is not trusted, and a plan that rests on it would not be either: "
                 f"{'; '.join(replay.document.distrust)}. Profile again, or add --untrusted to plan all the same"
             )
+        if cameras is not None:
+            return _tell_cameras(args, cameras_document(replay, *cameras, seed=args.seed))
     except CannotReplay as error:
         say(f"headrace capacity: {error}")
         return EXIT_INCONCLUSIVE
+    assert need is not None
     document = capacity_document(
         replay, need, _list_wanted(args, analysis), record=_record(args.ledger), seed=args.seed
     )
@@ -111,6 +129,35 @@ def _need(args: argparse.Namespace) -> Need:
         raise
     except ValueError as error:
         raise SettingsError(str(error)) from None
+
+
+def _cameras(args: argparse.Namespace) -> tuple[float, LatencyGoal | None, float]:
+    """Return the frames a second of a camera, the goal and the headroom.
+
+    Raises:
+        SettingsError: If something else is asked for beside it.
+    """
+    from headrace.base.errors import SettingsError
+
+    beside = [("--price", args.price), ("--change", args.named), ("--only", args.only)]
+    for option, value in beside:
+        if value:
+            raise SettingsError(f"--cameras says what one machine holds, so {option} has no place beside it")
+    need = _need(argparse.Namespace(**{**vars(args), "rate": args.cameras}))
+    return need.rate, need.slo, need.headroom
+
+
+def _tell_cameras(args: argparse.Namespace, document: CamerasDocument) -> int:
+    from headrace.base.formatting import wrap_lines
+
+    if args.json:
+        write_json(document, indented=True)
+    else:
+        lines = [document.pipeline or document.run, *document.says, *([document.refused] if document.refused else [])]
+        write("\n".join(wrap_lines([*lines, *(f"warning: {one}" for one in document.warnings)])) + "\n", end="")
+    if document.slo and document.slo_met is False:
+        return EXIT_NEGATIVE
+    return EXIT_INCONCLUSIVE if document.cameras is None or (document.slo and document.slo_met is None) else EXIT_DONE
 
 
 def _share(text: str) -> float:

@@ -633,3 +633,9 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     source = ["--source", f"video://{tmp_path}/in?size=64"]
     assert main(["profile", "grey_of_clips.py:pipeline", *source, "--output", "prof"]) == 0
     assert "40" in capsys.readouterr().out
+    assert main(["capacity", "prof", "--cameras", "25/s", "--untrusted", "--json"]) in (0, 4)  # 4: by a goal alone
+    found = json.loads(capsys.readouterr().out)
+    assert (found["schema"], found["used_rate"]) == ("headrace.cameras/1", 25.0)
+    assert found["by_cpu"] > 0
+    assert main(["capacity", "prof", "--cameras", "25/s", "--price", "1/h"]) == 2
+    assert "--price has no place" in capsys.readouterr().err
