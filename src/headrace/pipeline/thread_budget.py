@@ -15,20 +15,7 @@ from pathlib import Path
 
 from headrace.base.plan import Plan, StageDefaults
 from headrace.engines import traits_of
-from headrace.runs.hardware import cpu_quota
-
-_CGROUP = Path("/sys/fs/cgroup")
-
-
-def usable_cores(cgroup: Path = _CGROUP) -> int:
-    """Return how many cores this process may use, >= 1: the smaller of its affinity and its CPU quota, rounded down.
-
-    Args:
-        cgroup: Where the control groups are mounted (v1 or v2).
-    """
-    affinity = len(os.sched_getaffinity(0))
-    quota = cpu_quota(cgroup)
-    return max(1, affinity if quota is None else min(affinity, int(quota)))
+from headrace.runs.hardware import usable_cores as usable_cores
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,17 @@ def _meminfo_total(meminfo: str) -> int | None:
 _QUOTA_FILES = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
 
 
+def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return how many cores this process may use, >= 1: the smaller of its affinity and its CPU quota, rounded down.
+
+    Args:
+        cgroup: Where the control groups are mounted (v1 or v2).
+    """
+    affinity = len(os.sched_getaffinity(0))
+    quota = cpu_quota(cgroup)
+    return max(1, affinity if quota is None else min(affinity, int(quota)))
+
+
 def cpu_quota(cgroup: Path, membership: Path = Path("/proc/self/cgroup")) -> float | None:
     """Return how many cores' worth of time this process may use, or None without a limit.
 

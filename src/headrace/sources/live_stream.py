@@ -4,6 +4,9 @@ How this works: the thread takes what the sender sends at once, always; if it di
 back, and every picture would be older than the one before, or the connection would be cut. It decodes each frame, because a
 later one needs it, and offers those that are chosen. It converts none: that is done for the frames that somebody takes.
 
+Cameras send at the same times. Threads of many that decode side by side leave no core to the few that work on the frames, and
+most frames are decoded in vain. So streams take turns: half of the cores decode at a time, while that is enough.
+
 A connection that is lost, or brings nothing for some seconds, is closed, and a new one is tried at random times that grow up to
 a limit. Decoding begins at a keyframe. The time of a frame is when its last packet came: the times that cameras write begin
 anywhere, jump and run backwards.
@@ -55,6 +58,8 @@ _WAITED_SECONDS, _WAITED_SHARE = 0.002, 0.2
 _LONGEST_OPENING_SECONDS = 2.0
 #: A stream that is lost again is told of so often.
 _TELL_SECONDS = 60.0
+#: A stream waits so long for its turn to decode, and then decodes beside the others: what is not drained grows old.
+_TURN_SECONDS = 0.05
 #: Where streams may end: tries in a row that bring nothing, after which one is given up.
 _MOST_TRIES = 5
 
@@ -87,6 +92,7 @@ class LiveStream:
         ended: Called in the thread when nothing more comes.
         stays: Whether a stream that ends is opened again.
         patience: Seconds without a packet after which a connection is given up.
+        turns: Of all streams: how many may decode at a time.
 
     Attributes:
         counts: What happened to connections and packets; `opened` and `lost` among them.
@@ -105,6 +111,7 @@ class LiveStream:
         ended: Callable[[], object],
         stays: bool,
         patience: float,
+        turns: threading.Semaphore,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.is_live = False
@@ -117,6 +124,7 @@ class LiveStream:
         self._ended = ended
         self._stays = stays
         self._patience = patience
+        self._turns = turns
         self._number = 0
         self._closing = threading.Event()
         self._lost_at: float | None = None
@@ -235,6 +243,7 @@ class LiveStream:
 
     def _decode(self, av: Any, packet: Any) -> Sequence[Any]:
         self.counts["corrupt_packets"] += bool(packet.is_corrupt)
+        has_turn = self._turns.acquire(timeout=_TURN_SECONDS)
         try:
             frames: Sequence[Any] = packet.decode()
         except EOFError:
@@ -242,6 +251,9 @@ class LiveStream:
         except (av.FFmpegError, ValueError, MemoryError):
             self.counts["damaged_packets"] += 1
             return ()
+        finally:
+            if has_turn:
+                self._turns.release()
         if frames:
             self._last_picture = time.monotonic()
         return frames

@@ -25,6 +25,7 @@ from headrace.base.protocols import Source
 from headrace.base.records import Job, Outcome, OutcomeKind, Payload
 from headrace.base.settings import check, unknown_key
 from headrace.base.units import parse_seconds
+from headrace.runs.hardware import usable_cores
 from headrace.sources.frames import Converter, choose, error_text, load_av, parse_region, parse_size
 from headrace.sources.live_addresses import read_streams, show_address
 from headrace.sources.live_stream import LiveFrame, LiveStream
@@ -125,6 +126,7 @@ class LiveVideo(Source):
         self._begin()
         self._most_in_flight = settings.max_in_flight
         self._limit = settings.max_in_flight or max(len(self._addresses), _LEAST_IN_FLIGHT)
+        turns = threading.Semaphore(max(1, usable_cores() // 2))
         for name, address in self._addresses.items():
             camera = _Camera(name, Converter(self._choice))
             camera.stream = LiveStream(
@@ -136,6 +138,7 @@ class LiveVideo(Source):
                 ended=functools.partial(self._end, camera),
                 stays=not self._ends,
                 patience=self._patience,
+                turns=turns,
             )
             self._cameras.append(camera)
         for camera in self._cameras:

@@ -22,6 +22,8 @@ from headrace.base.errors import SettingsError, SourceError
 from headrace.base.plan import Plan, SourcePlan
 from headrace.base.records import DELIVERED, Job
 from headrace.cli.loading import parse_source
+from headrace.sources.frames import Choice
+from headrace.sources.live_stream import LiveFrame, LiveStream
 from headrace.sources.live_video import LiveVideo
 
 av = pytest.importorskip("av")
@@ -143,6 +145,52 @@ def test_still_frames_are_counted(tmp_path: Path, sender: Callable[..., Sender])
     assert counts["decoded"] == 60
     assert counts["skipped_still"] == 60 - 25
     assert result.counters.notes["video.skipped_still"] == 35
+
+
+class Turns(threading.Semaphore):
+    """One turn, or none at all; counts those that were taken."""
+
+    def __init__(self, turns: int) -> None:
+        super().__init__(turns)
+        self.num_taken = 0
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """Take it."""
+        has_turn = super().acquire(blocking, timeout)
+        self.num_taken += has_turn
+        return has_turn
+
+
+@pytest.mark.parametrize("turns", [1, 0])
+def test_streams_take_turns_to_decode(tmp_path: Path, sender: Callable[..., Sender], turns: int) -> None:
+    """Each packet, a damaged one too, is decoded in a turn, which is given back; without any turn, all are decoded still."""
+    data = bytearray(clip(tmp_path / "a.ts"))
+    for at in range(188 * 20 + 100, len(data) - 188, 188 * 7):
+        data[at : at + 8] = b"damaged!"
+    camera = sender(bytes(data))
+    shared, frames, ended = Turns(turns), [], [threading.Event(), threading.Event()]
+    for event in ended:
+
+        def offer(frame: LiveFrame, reason: str) -> None:
+            frames.append(frame.number)
+
+        stream = LiveStream(
+            "gate",
+            camera.address,
+            Choice(),
+            options={},
+            offer=offer,
+            ended=event.set,
+            stays=False,
+            patience=60.0,
+            turns=shared,
+        )
+        stream.start()
+    assert all(event.wait(120) for event in ended)
+    assert len(frames) >= 2
+    assert len(frames) == 2 * (max(frames) + 1)
+    assert shared.num_taken >= len(frames) * turns
+    assert shared._value == turns
 
 
 def test_a_slow_pipeline_gets_the_newest_frames(tmp_path: Path, sender: Callable[..., Sender]) -> None:
