@@ -58,7 +58,7 @@ SOURCES = Registry(
         **dict.fromkeys(("s3", "gs", "az"), _OBJECTS),
         **dict.fromkeys((".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi"), f"{_VIDEO}:Video"),
         "video": f"{_VIDEO}:open_address",
-        **dict.fromkeys(("rtsp", "rtsps", "live+http", "live+https", "tcp", "udp"), _LIVE),
+        **dict.fromkeys(("rtsp", "rtsps", "live+http", "live+https", "tcp", "udp", "v4l2"), _LIVE),
     },
     "--source",
     SCHEME_OR_SUFFIX,

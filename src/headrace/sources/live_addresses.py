@@ -18,7 +18,10 @@ PROTOCOLS: dict[str, tuple[str, str]] = {
     "https": ("https,http,tls,tcp", _STREAMS),
     "tcp": ("tcp", _STREAMS),
     "udp": ("udp", _STREAMS),
+    "v4l2": ("file", "video4linux2,v4l2"),
 }
+#: The scheme of cameras of this machine, `v4l2:///dev/video0`: FFmpeg opens the device by its path, and by no protocol.
+DEVICE = "v4l2"
 _LONGEST_NAME = 200
 
 
@@ -70,6 +73,10 @@ def _read_address(address: object) -> str:
         raise SettingsError(
             f"the address {scheme}://... holds a #, which is not sent: write %23 for the sign in a password; fps and the like "
             "are arguments here (behind # they stand on the command line alone)"
+        )
+    if scheme.lower() == DEVICE and not rest.startswith("/"):
+        raise SettingsError(
+            f"the address {DEVICE}://... names no device; expected {DEVICE}:///dev/video0, with three strokes"
         )
     return f"{scheme.lower()}://{rest}"
 

@@ -36,7 +36,7 @@ from headrace.sources.frames import (
     seconds_of,
     set_up_decoder,
 )
-from headrace.sources.live_addresses import PROTOCOLS
+from headrace.sources.live_addresses import DEVICE, PROTOCOLS
 
 logger = logging.getLogger("headrace")
 
@@ -190,7 +190,9 @@ class LiveStream:
             return 0.0, text_of(error)
 
     def _read_connection(self, av: Any) -> str:
-        protocols, containers = PROTOCOLS[self._address.partition(":")[0]]
+        scheme, _, device = self._address.partition("://")
+        protocols, containers = PROTOCOLS[scheme]
+        place, form = (device, DEVICE) if scheme == DEVICE else (self._address, None)
         options = {
             "protocol_whitelist": protocols,
             "format_whitelist": containers,
@@ -200,7 +202,7 @@ class LiveStream:
             **self._options,
         }
         limits = (max(_OPEN_SECONDS, self._patience), self._patience)
-        with av.open(self._address, options=options, timeout=limits, metadata_errors="replace") as container:
+        with av.open(place, format=form, options=options, timeout=limits, metadata_errors="replace") as container:
             stream = find_pictures(container)
             if stream is None or stream.codec_context is None:
                 return f"it holds no video that PyAV can decode, but {list_kinds(container)}"

@@ -45,8 +45,9 @@ class LiveVideo(Source):
     `arrived` (Unix seconds). A frame that fails is not tried again: a newer one comes. Takes the extra `video`.
 
     Args:
-        streams: {name: address}, a list of addresses, or one; `rtsp://`, `rtsps://`, `http://`, `https://`, `tcp://` or
-            `udp://`. Without a name, it is the address without user, password and parameters.
+        streams: {name: address}, a list of addresses, or one; `rtsp://`, `rtsps://`, `http://`, `https://`, `tcp://`, `udp://`,
+            or `v4l2:///dev/video0` for a camera of this machine. Without a name, it is the address without user, password and
+            parameters.
         max_age: Seconds after which a frame is of no use: it reaches no further stage. None: none is too old.
         every: Take each so many-th decoded frame.
         fps: Take at most so many frames in a second of the stream's time.

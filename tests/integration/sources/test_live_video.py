@@ -135,6 +135,22 @@ def test_frames_of_a_stream_are_jobs(tmp_path: Path, sender: Callable[..., Sende
     assert (notes["video.decoded"], notes["video.streams"], notes["video.opened"]) == (20, 1, 1)
 
 
+@pytest.mark.parametrize(("device", "said"), [
+    ("/dev/null", "Inappropriate ioctl for device"), ("/dev/no-camera", "No such file or directory"),
+])  # fmt: skip
+def test_what_is_no_camera(device: str, said: str) -> None:
+    """A device is asked whether it is a camera, and a file is not read as video; the error says what is wrong with it."""
+    with pytest.raises(SourceError, match=f"no stream brought a frame: {device[1:]}: {said}"):
+        run(hr.live_video(f"v4l2://{device}", ends=True))
+
+
+def test_addresses_of_cameras() -> None:
+    """On the command line too; two strokes would name a host."""
+    assert parse_source("v4l2:///dev/video0#fps=5", drain=False).where.startswith("the frames of v4l2:///dev/video0,")
+    with pytest.raises(SettingsError, match="v4l2:///dev/video0, with three strokes"):
+        hr.live_video("v4l2://dev/video0")
+
+
 def test_still_frames_are_counted(tmp_path: Path, sender: Callable[..., Sender]) -> None:
     """With `motion`, a picture that is the same everywhere is given for a second, whatever its grey, and in its region."""
     camera = sender(clip(tmp_path / "a.ts", 60), pieces=60, pause=0.02)
