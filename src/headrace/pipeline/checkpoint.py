@@ -133,9 +133,12 @@ class Checkpoint:
         max_crashes: int,
         notes_delivered: bool,
         resumed: bool,
+        earlier: tuple[dict[str, Any], Sequence[dict[str, Any]]] | None = None,
         is_job: Callable[[str], bool] | None = None,
     ) -> None:
         self._journal = journal
+        self._earlier = earlier
+        """Header and records of the run whose place this one takes: put back if this one begins nothing."""
         self._past = past
         self._notes_delivered = notes_delivered
         self._noted_stopping = False
@@ -204,6 +207,11 @@ class Checkpoint:
             ended: finished, interrupted, failed or stalled.
             discard: Nothing was begun: leave no trace, so that the next start need not say how it relates to this one.
         """
+        if discard and self._earlier is not None:
+            self.observer.close()
+            self._journal.begin(*self._earlier)
+            self._journal.close()
+            return
         self._journal.append({"ended": ended})
         self.observer.close()
         if discard:

@@ -22,6 +22,7 @@ from headrace.sources.portions import Portion
 
 _NAME = re.compile(r"-(\d+)-of-([1-9]\d*)")
 _COPY_BYTES = 1 << 20
+_CHECKPOINT = ".checkpoint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +53,11 @@ def find_portions(results: Path) -> dict[Portion, Path]:
         SettingsError: If there are none, if one is missing, or if there are those of several divisions.
     """
     found: dict[Portion, Path] = {}
-    for path in sorted(results.parent.glob(f"{_escaped(results.stem)}-*-of-*{_escaped(results.suffix)}")):
-        name = _NAME.fullmatch(path.name.removeprefix(results.stem).removesuffix(results.suffix))
-        if name is not None and int(name[1]) < int(name[2]):
-            found[Portion(int(name[1]), int(name[2]))] = path
+    # One of no items has a checkpoint alone.
+    files = results.parent.iterdir() if results.parent.is_dir() else ()
+    for name in {path.name.removesuffix(_CHECKPOINT) for path in files}:
+        if (portion := _portion_of(name, results)) is not None:
+            found[portion] = results.with_name(name)
     counts = sorted({portion.count for portion in found})
     if not counts:
         raise SettingsError(
@@ -99,6 +101,8 @@ def look_at(portion: Portion, path: Path, open_results: Callable[[str], Delivery
             past.read(record)
         header = journal.header or {}
         delivered = delivery.recover(header.get("mark", {}))
+    except FileNotFoundError:
+        delivered = set()
     finally:
         journal.close()
     ends = [kind for item, kind in past.done.items() if item not in delivered]
@@ -130,10 +134,11 @@ def join(gathered: Sequence[Gathered], results: Path) -> None:
         raise SettingsError(f"{results} is there already; take it away, or leave it and read the portions")
     new = results.with_name(f"{results.name}.new")
     try:
-        if all(one.results.is_dir() for one in gathered):
-            _join_parts(gathered, new)
+        written = [one for one in gathered if one.results.exists()]
+        if written and all(one.results.is_dir() for one in written):
+            _join_parts(written, new)
         else:
-            _join_lines(gathered, new)
+            _join_lines(written, new)
         new.rename(results)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
@@ -167,5 +172,9 @@ def _parts(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.iterdir()) if path.name.startswith("part-") and path.is_file())
 
 
-def _escaped(text: str) -> str:
-    return re.sub(r"([*?\[])", r"[\1]", text)
+def _portion_of(name: str, results: Path) -> Portion | None:
+    """Return the portion whose results have this name; None: it is the name of something else."""
+    if not (name.startswith(results.stem) and name.endswith(results.suffix)):
+        return None
+    found = _NAME.fullmatch(name[len(results.stem) : len(name) - len(results.suffix)])
+    return Portion(int(found[1]), int(found[2])) if found and int(found[1]) < int(found[2]) else None

@@ -41,7 +41,8 @@ def keep_checkpoint(
         raise
     finally:
         pipeline.source.follow(None)
-        checkpoint.close(ended, discard=checkpoint.before is None and not runtime.context.counters.received)
+        is_unbegun = ended != "finished" and not runtime.context.counters.received
+        checkpoint.close(ended, discard=checkpoint.before is None and is_unbegun)
 
 
 def open_checkpoint(
@@ -80,6 +81,7 @@ def open_checkpoint(
         if journal.num_damaged:
             logger.warning("%d records of %s are damaged and left out", journal.num_damaged, journal.path)
         header = _header(pipeline, source, entries, plan)
+        earlier = None
         if resume:
             listed = {entry.id for entry in entries}
             is_job = listed.__contains__ if source.lists_ahead else source.job_ids()
@@ -90,6 +92,7 @@ def open_checkpoint(
             _check_abandoned(journal, past, recoverable, force, source)
             _warn_of_repetition(journal, past, recoverable, source, force)
             past, delivered = Past(), set()
+            earlier = (journal.header, journal.records) if journal.header else None
             journal.begin({**header, "mark": recoverable.mark() if recoverable else {}})
         return Checkpoint(
             place,
@@ -100,6 +103,7 @@ def open_checkpoint(
             max_crashes=plan.source.max_receives or source.max_receives,
             notes_delivered=recoverable is None,
             resumed=resume,
+            earlier=earlier,
             is_job=None if source.lists_ahead else source.job_ids(),
         )
     except OSError as error:

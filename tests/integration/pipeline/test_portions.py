@@ -171,3 +171,14 @@ def test_items_in_two_portions_are_named(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["gather", "r.jsonl"]) == 1
     assert f"such as {json.loads(twice)['id']}" in " ".join(capsys.readouterr().out.split())
     assert not Path("r.jsonl").exists()
+
+
+def test_a_portion_without_items_is_done() -> None:
+    """Five files in twelve portions."""
+    for name in NAMES[5:]:
+        (Path("photos") / name).unlink()
+    for index in range(12):
+        assert run(f"{index}/12", "--results", "r.jsonl") == 0
+    assert len(list(Path().glob("r-*.jsonl"))) <= 5
+    assert main(["gather", "r.jsonl"]) == 0
+    assert sorted(ids("r.jsonl")) == NAMES[:5]

@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 import headrace as hr
-from headrace.base.errors import CheckpointError
+from headrace.base.errors import CheckpointError, RunFolderError
 from headrace.cli import main
 from headrace.runs.journal import Journal
 from headrace.samples.generator import make
@@ -156,6 +156,19 @@ def test_a_run_that_could_not_begin_leaves_no_trace(folder: Path, out: Path) -> 
     with pytest.raises(hr.HeadraceError, match="no such model"):
         hr.run(broken)
     assert not out.with_name("out.jsonl.checkpoint").exists()
+
+
+def test_a_run_that_could_not_begin_leaves_the_checkpoint_of_the_one_before(
+    folder: Path, out: Path, tmp_path: Path
+) -> None:
+    """A run is started again by mistake, into a run folder that is taken: what the first one knows is still there."""
+    hr.run(pipeline(folder, hr.jsonl(out)), limit=10, output=tmp_path / "run")
+    journal = out.with_name(f"{out.name}.checkpoint") / "journal.jsonl"
+    before = journal.read_bytes()
+    with pytest.raises(RunFolderError, match="holds an earlier run"):
+        hr.run(pipeline(folder, hr.jsonl(out)), output=tmp_path / "run")
+    assert journal.read_bytes() == before
+    assert resume(folder, out).counters.received == NUMBER - 10
 
 
 def test_a_folder_with_other_files_hides_no_error(folder: Path, out: Path, tmp_path: Path) -> None:
