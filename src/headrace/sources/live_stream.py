@@ -58,8 +58,10 @@ _WAITED_SECONDS, _WAITED_SHARE = 0.002, 0.2
 _LONGEST_OPENING_SECONDS = 2.0
 #: A stream that is lost again is told of so often.
 _TELL_SECONDS = 60.0
-#: A stream waits so long for its turn to decode, and then decodes beside the others: what is not drained grows old.
+#: A stream waits so long for its turn to decode, and not at all once no read has waited for the sender for so long: it is
+#: behind then, and what is not drained grows old.
 _TURN_SECONDS = 0.05
+_BEHIND_SECONDS = 0.2
 #: Where streams may end: tries in a row that bring nothing, after which one is given up.
 _MOST_TRIES = 5
 
@@ -216,15 +218,17 @@ class LiveStream:
         kept: tuple[LiveFrame, str] | None = None
         is_new, before = False, None
         self._last_picture = began = asked = time.monotonic()
+        patience = TurnPatience(began)
         for packet in self._decodable(container, stream):
             arrived_ns, arrived_at = time.monotonic_ns(), time.time()
             now = arrived_ns / 1e9
+            turn_seconds = patience.after_read(now - asked, now)
             is_new = is_new or _has_waited(packet, before, now - asked) or now >= began + _LONGEST_OPENING_SECONDS
             before = packet
             if kept is not None and is_new:
                 self._offer(*kept)
                 kept = None
-            for picture in self._decode(av, packet):
+            for picture in self._decode(av, packet, turn_seconds):
                 self._note_live()
                 number, self._number = self._number, self._number + 1
                 frame = LiveFrame(number, picture, arrived_ns, arrived_at, seconds_of(picture))
@@ -243,9 +247,10 @@ class LiveStream:
             return f"packets came for {silent:.0f} s, and no picture"
         return ""
 
-    def _decode(self, av: Any, packet: Any) -> Sequence[Any]:
+    def _decode(self, av: Any, packet: Any, turn_seconds: float) -> Sequence[Any]:
+        """Return the pictures of a packet, decoded in a turn of this stream if there is one in so long."""
         self.counts["corrupt_packets"] += bool(packet.is_corrupt)
-        has_turn = self._turns.acquire(timeout=_TURN_SECONDS)
+        has_turn = self._turns.acquire(timeout=turn_seconds)
         try:
             frames: Sequence[Any] = packet.decode()
         except EOFError:
@@ -292,6 +297,23 @@ class LiveStream:
         if now >= self._told_at + _TELL_SECONDS:
             self._told_at, self._is_told = now, True
             logger.warning("video: %s does not come: %s; it is tried again", self._name, why)
+
+
+class TurnPatience:
+    """Says how long a stream may wait for its turn to decode without falling behind its sender.
+
+    Args:
+        now: Seconds of a steady clock.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._caught_up = now
+
+    def after_read(self, waited: float, now: float) -> float:
+        """Return seconds to wait at most, after a read that waited so long."""
+        if waited >= _WAITED_SECONDS:
+            self._caught_up = now
+        return _TURN_SECONDS if now - self._caught_up < _BEHIND_SECONDS else 0.0
 
 
 def _has_waited(packet: Any, before: Any, seconds: float) -> bool:

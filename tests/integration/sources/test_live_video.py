@@ -23,7 +23,7 @@ from headrace.base.plan import Plan, SourcePlan
 from headrace.base.records import DELIVERED, Job
 from headrace.cli.loading import parse_source
 from headrace.sources.frames import Choice
-from headrace.sources.live_stream import LiveFrame, LiveStream
+from headrace.sources.live_stream import LiveFrame, LiveStream, TurnPatience
 from headrace.sources.live_video import LiveVideo
 
 av = pytest.importorskip("av")
@@ -207,6 +207,16 @@ def test_streams_take_turns_to_decode(tmp_path: Path, sender: Callable[..., Send
     assert len(frames) == 2 * (max(frames) + 1)
     assert shared.num_taken >= len(frames) * turns
     assert shared._value == turns
+
+
+def test_a_stream_that_is_behind_waits_for_no_turn() -> None:
+    """Once every packet was there already for 0.2 s; it waits again when it has come up with its sender."""
+    patience = TurnPatience(10.0)
+    assert patience.after_read(0.0, 10.1) > 0
+    assert patience.after_read(0.0, 10.3) == 0
+    assert patience.after_read(0.001, 11.0) == 0
+    assert patience.after_read(0.01, 11.1) > 0
+    assert patience.after_read(0.0, 11.2) > 0
 
 
 def test_a_slow_pipeline_gets_the_newest_frames(tmp_path: Path, sender: Callable[..., Sender]) -> None:
