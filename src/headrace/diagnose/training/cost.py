@@ -129,6 +129,12 @@ class View:
         return int(self.plain.sum())
 
     @property
+    def batches(self) -> int:
+        """That a plain step accumulates; 1 where there are none."""
+        counts = self.rank.steps.microbatches[self.plain]
+        return max(1, round(float(np.median(counts)))) if len(counts) else 1
+
+    @property
     def step_seconds(self) -> float:
         """Mean plain step."""
         return self.profile.step.mean or 0.0

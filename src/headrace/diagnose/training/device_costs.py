@@ -31,7 +31,7 @@ def device_costs(view: View, device: DeviceTime, judged: RanksJudged | None) -> 
         device: That one.
         judged: What ranks show side by side; None with one.
     """
-    ranks = None if judged is None else waiting_for_ranks(judged)
+    ranks = None if judged is None else waiting_for_ranks(judged, view.batches)
     return [
         _loading(device),
         _transfer(device),

@@ -10,8 +10,13 @@ from headrace.runs.formats.diagnosis import EvidenceLine, Remedy, VerdictClass
 from headrace.runs.formats.training_ranks import Finding, RanksJudged, Reason, Same, SameData, Straggler
 
 
-def waiting_for_ranks(judged: RanksJudged) -> Cost | None:
-    """Return what waiting for one another costs, or the exchange itself."""
+def waiting_for_ranks(judged: RanksJudged, batches: int = 1) -> Cost | None:
+    """Return what waiting for one another costs, or the exchange itself.
+
+    Args:
+        judged: What the ranks show side by side.
+        batches: That a step accumulates.
+    """
     if (
         judged.rest_share < 0 or judged.wait_share >= 1
     ):  # ranks that leave an exchange before all have come: no exchange
@@ -40,10 +45,7 @@ def waiting_for_ranks(judged: RanksJudged) -> Cost | None:
             share=judged.rest_share,
             evidence=_facts(judged),
             remedies=(
-                Remedy(
-                    says="exchange less often: accumulate gradients of 4 batches under model.no_sync()",
-                    settings=("accumulate=4",),
-                ),
+                *_exchange_less(batches),
                 Remedy(
                     says="exchange fewer bytes: a bfloat16 hook (ddp_comm_hooks.default_hooks.bf16_compress_hook)",
                     settings=("gradients=bfloat16",),
@@ -52,6 +54,22 @@ def waiting_for_ranks(judged: RanksJudged) -> Cost | None:
             ),
         )
     return None
+
+
+def _exchange_less(batches: int) -> tuple[Remedy, ...]:
+    """Return fewer exchanges: once for each update, where each accumulated batch has one, and once for larger updates."""
+    larger = Remedy(
+        says=f"exchange less often: accumulate gradients of {4 * batches} batches under model.no_sync()",
+        settings=(f"accumulate={4 * batches}",),
+    )
+    if batches == 1:
+        return (larger,)
+    once = Remedy(
+        says=f"exchange once for the {batches} batches of an update, if each is exchanged now: all but the last under "
+        "model.no_sync()",
+        settings=(f"accumulate={batches}",),
+    )
+    return once, larger
 
 
 def _straggler(judged: RanksJudged, found: Straggler) -> Cost:

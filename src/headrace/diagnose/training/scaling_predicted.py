@@ -121,6 +121,10 @@ def _more_cores(rung: Rung, num_cores: float, threads: int) -> Proposal:
     )
 
 
+#: What helps where gradients are accumulated, and exchanged all the same.
+_ONCE = "exchange once for each update: accumulate under model.no_sync()"
+
+
 def _settings(replay: TrainingReplay, rung: Rung) -> list[tuple[str, str]]:
     """Return what to try: (in words, as `--set` takes it)."""
     if rung.losses[Part.TRANSFER] + rung.losses[Part.WAITING] < _WORTH:
@@ -135,6 +139,7 @@ def _settings(replay: TrainingReplay, rung: Rung) -> list[tuple[str, str]]:
             )
             for times in (2, 4, 8)
         ),
+        *([] if held == 1 else [(f"{_ONCE} (of an update's {held} batches)", f"accumulate={held}")]),
         (
             "exchange gradients in two bytes: model.register_comm_hook(None, ddp_comm_hooks.default_hooks.bf16_compress_hook)",
             "gradients=bfloat16",

@@ -226,6 +226,15 @@ def _change_loader(own: LoaderModel, settings: TrainingChange) -> LoaderModel:
     return changed
 
 
+def exchanges_each_batch(recorded: RecordedTraining) -> bool:
+    """Return whether batches that are accumulated are exchanged one by one: `no_sync` is missing.
+
+    A second exchange in a step may be that of buffers, so two batches a step cannot be told.
+    """
+    usual = round(float(np.median(recorded.microbatches)))
+    return usual > 2 and recorded.exchange.per_step >= usual
+
+
 class _Builder:
     """Puts recorded needs together to steps."""
 
@@ -240,7 +249,7 @@ class _Builder:
         exchanges: bool,
     ) -> None:
         usual = round(float(np.median(recorded.microbatches)))
-        if settings.accumulate == usual and settings.batch is None:
+        if settings.accumulate == usual and settings.batch is None and not exchanges_each_batch(recorded):
             settings = dataclasses.replace(settings, accumulate=None)  # that is what was recorded
         self._recorded, self._settings, self._phases, self._loads = recorded, settings, phases, loads
         self._threads = threads

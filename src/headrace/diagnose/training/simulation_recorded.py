@@ -131,7 +131,7 @@ def _read_ranks(run: Run, ranks: list[RankSteps], processes: list[TrainingProces
         for rank, process in zip(ranks, processes, strict=True)
     )
     # All ranks begin their epochs together; what was cut off at the front of one may have moved a place.
-    peers = [dataclasses.replace(one, epoch_starts=first.epoch_starts) for one in peers]
+    peers = [dataclasses.replace(one, epoch_starts=first.epoch_starts, exchange=exchange) for one in peers]
     all_of_them = (first, *peers)
     return dataclasses.replace(
         first,

@@ -111,7 +111,7 @@ def _all_costs(analysis: TrainingAnalysis, view: View) -> Sequence[Cost | None]:
         missing_cores(view),
         memory_pressure(view),
         uneven_shards(analysis.ranks),
-        waiting_for_ranks(analysis.document.together.judged) if analysis.document.together.judged is not None else None,
+        None if (judged := analysis.document.together.judged) is None else waiting_for_ranks(judged, view.batches),
     ]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from headrace.diagnose.training.rank_costs import waiting_for_ranks
 from headrace.diagnose.training.ranks import Exchanges, Meetings, join_exchanges
 from headrace.diagnose.training.steps import Array, LoadedBatches, RankSteps, Stretches, Times
 from headrace.diagnose.training.stragglers import judge_ranks
@@ -274,6 +275,16 @@ def test_a_slow_exchange_is_communication() -> None:
     judged = _judge(_train(transfer=0.05))
     assert judged.finding is Finding.COMMUNICATION
     assert judged.rest_share == pytest.approx(1 / 3, abs=0.03)
+
+
+def test_fewer_exchanges_are_fewer_than_now() -> None:
+    """Of a training that accumulates four batches: once for each update, if `no_sync` is missing, or for four updates."""
+    cost = waiting_for_ranks(_judge(_train(transfer=0.05)), 4)
+    assert cost is not None
+    assert [one.settings for one in cost.remedies[:2]] == [("accumulate=4",), ("accumulate=16",)]
+    cost = waiting_for_ranks(_judge(_train(transfer=0.05)))
+    assert cost is not None
+    assert cost.remedies[0].settings == ("accumulate=4",)
 
 
 @pytest.mark.parametrize("hosts", [1, 2])

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headrace.base.errors import SettingsError
 from headrace.diagnose.replay.demands import CannotReplay
 from headrace.diagnose.training.change_settings import parse_change
+from headrace.diagnose.training.simulation_changes import build_model
 from headrace.diagnose.training.simulation_measured import loader_settings, missing_settings, training_ratio
 from headrace.diagnose.training.simulation_ranks import recorded_bandwidth
+from headrace.diagnose.training.simulation_recorded import read_training
 from headrace.diagnose.training.simulation_whatif import TrainingReplay
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.training_ranks import GradientsInfo
@@ -82,11 +86,25 @@ def test_recorded_ranks_are_replayed(tmp_path: Path) -> None:
     run = _run(tmp_path / "run", ranks=2, exchange=18.0)
     replay = TrainingReplay(run)
     assert replay.recorded.exchange.exposed == pytest.approx(0.018)
+    assert [one.exchange for one in replay.recorded.peers] == [replay.recorded.exchange]  # they meet as often
     assert recorded_bandwidth(replay.recorded) == pytest.approx(9e6 / 0.018, rel=0.02)
     assert replay.misfit == pytest.approx(0.0, abs=0.02)
     assert _predict(run, "link.bandwidth=100GB/s", "link.latency=0s") == pytest.approx(58 / 40, rel=0.03)
     assert _predict(run, "ranks=1") == pytest.approx(58 / 40 / 2, rel=0.03)
     assert _predict(run, "accumulate=3") == pytest.approx(3 * 58 / (3 * 35 + 18 + 5), rel=0.03)
+
+
+@pytest.mark.parametrize("per_step", [3.0, 1.0])
+def test_accumulating_as_before_exchanges_once(tmp_path: Path, per_step: float) -> None:
+    """Three batches a step, of which each was exchanged: the same under `no_sync` is a change. With it already, it is none."""
+    recorded = read_training(_run(tmp_path / "run", ranks=2, exchange=18.0))
+    held = {"microbatches": np.full(len(recorded), 3), "loading": {}}
+    held["exchange"] = dataclasses.replace(recorded.exchange, per_step=per_step)
+    peers = tuple(dataclasses.replace(one, **held) for one in recorded.peers)
+    recorded = dataclasses.replace(recorded, peers=peers, **held)
+    before, changed = (build_model(recorded, Change(settings=one)) for one in ((), ("accumulate=3",)))
+    assert [one.exchanges for one in changed.epochs[0][0].microbatches] == [False, False, True]
+    assert (before == changed) == (per_step == 1.0)
 
 
 def test_buckets_that_are_sent_earlier_expose_less(tmp_path: Path) -> None:
