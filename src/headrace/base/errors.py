@@ -12,6 +12,7 @@ HeadraceError
 ├── EngineError               a model cannot be opened on this machine
 ├── JobsFail                  too many jobs fail to measure how fast they are
 ├── StageStalled              a stage hangs, and the run cannot go on without the thread that does
+├── ResultsRefused            a flush made results durable, but for some that never will be
 ├── Interrupted               the run was stopped from outside; what was measured is kept
 └── ItemError                 concerns one item; the run goes on
     ├── ItemRejected          no retry can help: dead-letter queue, or "rejected" where there is none
@@ -42,6 +43,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 
 from headrace.base.error_origin import Origin, describe, find_origin
 from headrace.base.redaction import hide_secrets_in_text
@@ -114,6 +116,22 @@ class JobsFail(HeadraceError):
 
 class StageStalled(HeadraceError):
     """A stage hangs, and the run cannot continue without its thread."""
+
+
+class ResultsRefused(HeadraceError):
+    """A flush made results durable, but for these, which will never be.
+
+    Attributes:
+        reasons: {job's id: why}; each begins with a stable code.
+    """
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{one}: {why}" for one, why in reasons.items()))
+        self.reasons = dict(reasons)
+
+    def __reduce__(self) -> tuple[type[ResultsRefused], tuple[dict[str, str]]]:
+        # Exceptions are pickled by their message; this one is made of a dict.
+        return type(self), (self.reasons,)
 
 
 class Interrupted(HeadraceError):

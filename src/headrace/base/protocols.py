@@ -324,8 +324,11 @@ class Delivery(Protocol):
     def flush(self) -> None:
         """Make everything delivered so far durable.
 
-        Whatever it raises, the results stay undelivered and it is called again a second later, for as long as the run lasts: a
-        disk or service may come back. Refuse a result that can never be written in `deliver`.
+        Whatever else it raises, the results stay undelivered and it is called again a second later, for as long as the run
+        lasts: a disk or service may come back. Refuse a result that can never be written in `deliver`.
+
+        Raises:
+            ResultsRefused: If all are durable but some, which only now turned out never to be; these jobs are rejected.
         """
         ...
 

@@ -3,6 +3,8 @@
 How this works: results are kept until a flush writes them in one transaction; then they are durable, and their jobs settled.
 The job's id is the key: a result that comes again replaces the row. So a delivery that was repeated leaves one row, and
 several processes may write to one table; rows go in the order of their ids, or two transactions could wait for one another.
+A table of the user's may refuse a row for what it holds (a CHECK, a trigger, a foreign key): rows that are refused together
+are written in halves, until the one that is to blame is alone, and that one is rejected.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from headrace.base.errors import DeliveryFailed, DeliveryRejected, MissingExtra, SettingsError
+from headrace.base.errors import DeliveryFailed, DeliveryRejected, MissingExtra, ResultsRefused, SettingsError
 from headrace.base.records import Job
 from headrace.delivery.encoding import attributes_of, encode
 
@@ -30,6 +32,8 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 #: Of an id: PostgreSQL's index takes 2,704 bytes.
 _MOST_ID_BYTES = 2_000
+#: What PostgreSQL says where the row is to blame: its data, a constraint, a view, a trigger, an index that cannot hold it.
+_OF_THE_ROW = ("22", "23", "44", "P0", "54000")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _EXPECTED = "sqlite:///results.db?table=NAME or postgresql://USER@HOST/DATABASE?table=NAME"
 
@@ -71,6 +75,7 @@ class SqlTable:
         self.flush_seconds = seconds_per_flush
         self._lock = threading.Lock()
         self._rows: dict[str, dict[str, Any]] = {}
+        self._refused: dict[str, str] = {}
         self._run = uuid.uuid4().hex
         text = self._sql.Text
         columns = [self._sql.Column(name, text) for name in ("task", "attributes", "result", "run")]
@@ -125,7 +130,12 @@ class SqlTable:
             except (self._sql.exc.ProgrammingError, self._sql.exc.IntegrityError):
                 connection.rollback()  # another process may have made it meanwhile; if not, the next line says so
             probe = {"id": "headrace-probe", "task": "", "attributes": "{}", "result": "{}", "run": self._run}
-            connection.execute(self._upsert(), [probe])
+            try:
+                connection.execute(self._upsert(), [probe])
+            except self._sql.exc.SQLAlchemyError as error:
+                # What a table refuses for its values says nothing of other rows; a column that must be filled, of all.
+                if not self._is_of_the_row(error) or "not null" in _say(error).lower().replace("-", " "):
+                    raise
             connection.rollback()
 
     def deliver(self, job: Job, result: Any) -> bool:
@@ -158,20 +168,40 @@ class SqlTable:
         return row
 
     def flush(self) -> None:
-        """Write the kept results in one transaction.
+        """Write the kept results in one transaction; in several if the table refuses some.
 
         Raises:
             DeliveryFailed: If they cannot be written; they stay kept.
+            ResultsRefused: If they are written, but for rows that the table refuses.
         """
         with self._lock:
-            if not self._rows:
-                return
-            try:
-                with self._engine.begin() as connection:
-                    connection.execute(self._upsert(), [self._rows[one] for one in sorted(self._rows)])
-            except self._sql.exc.SQLAlchemyError as error:
+            if self._rows:
+                self._write(sorted(self._rows))
+            if self._refused:
+                refused, self._refused = self._refused, {}
+                raise ResultsRefused(refused)
+
+    def _write(self, ids: list[str]) -> None:
+        """Write rows in one transaction; in halves if one of them is to blame that it fails."""
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(self._upsert(), [self._rows[one] for one in ids])
+        except self._sql.exc.SQLAlchemyError as error:
+            if not self._is_of_the_row(error):
                 raise DeliveryFailed(f"{self.shown} cannot be written: {_say(error)}") from None
-            self._rows = {}
+            if len(ids) > 1:
+                self._write(ids[: len(ids) // 2])
+                self._write(ids[len(ids) // 2 :])
+                return
+            self._refused[ids[0]] = f"result.refused: {self.shown} refuses this row: {_say(error)}"
+        for one in ids:
+            del self._rows[one]
+
+    def _is_of_the_row(self, error: Exception) -> bool:
+        """Return whether a statement failed for what a row holds: it always will, and others may not."""
+        if state := getattr(getattr(error, "orig", None), "sqlstate", None):
+            return str(state).startswith(_OF_THE_ROW)
+        return isinstance(error, self._sql.exc.IntegrityError | self._sql.exc.DataError)
 
     def close(self) -> None:
         """Write the rest, and let go of the connections."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from headrace.base.errors import ItemError
+from headrace.base.errors import DeliveryRejected, ItemError
 from headrace.base.policies.brake import Fault
 from headrace.base.protocols import Delivery
 from headrace.base.records import DELIVERED, Outcome, OutcomeKind
 from headrace.pipeline.admission import Admission
+from headrace.pipeline.definition import DELIVER
 from headrace.pipeline.failing import Failing
 from headrace.pipeline.item import Item
 from headrace.pipeline.ordering import Reorderer
@@ -52,7 +53,7 @@ class Settling:
         self._admission = admission
         self._failing = failing
         self.is_flush_due = threading.Event()
-        self.unflushed = UnflushedResults(delivery, self._delivered, context.clock)
+        self.unflushed = UnflushedResults(delivery, self._delivered, context.clock, self._refused)
 
     def hand_over(self, items: Sequence[Item]) -> None:
         """Take items that went through the delivery: their jobs end once the results are durable."""
@@ -138,6 +139,9 @@ class Settling:
 
     def _delivered(self, items: list[Item]) -> None:
         self.settle_all(items, DELIVERED)
+
+    def _refused(self, item: Item, reason: str) -> None:
+        self.fail(item, DeliveryRejected(reason), DELIVER)
 
 
 def drop_frames(error: BaseException | None) -> None:

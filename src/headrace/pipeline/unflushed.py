@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from headrace.base.clock import Clock
 from headrace.base.error_origin import text_of
-from headrace.base.errors import DeliveryFailed
+from headrace.base.errors import DeliveryFailed, ResultsRefused
 from headrace.base.formatting import pluralize
 from headrace.base.protocols import Delivery
 from headrace.pipeline.item import Item
@@ -29,11 +29,19 @@ class UnflushedResults:
         delivery: Where results go.
         delivered: Called with items whose results are durable.
         clock: For the time since the oldest.
+        refused: Called with each item whose result the flush refused for good, and with the reason.
     """
 
-    def __init__(self, delivery: Delivery, delivered: Callable[[list[Item]], None], clock: Clock) -> None:
+    def __init__(
+        self,
+        delivery: Delivery,
+        delivered: Callable[[list[Item]], None],
+        clock: Clock,
+        refused: Callable[[Item, str], None],
+    ) -> None:
         self._delivery = delivery
         self._delivered = delivered
+        self._refused = refused
         self._clock = clock
         self._lock = threading.Lock()
         self._items: list[Item] = []
@@ -67,8 +75,11 @@ class UnflushedResults:
         with self._lock:
             if not self._items:
                 return True
+            reasons: Mapping[str, str] = {}
             try:
                 self._delivery.flush()
+            except ResultsRefused as error:
+                reasons = error.reasons
             except BaseException as error:
                 # Not only DeliveryFailed: a defect of somebody's delivery must not end the thread that happened to flush.
                 raise_if_of_the_run(error)
@@ -77,7 +88,10 @@ class UnflushedResults:
             self._longest_ns = self._longest_wait()
             self.is_stuck = False
             items, self._items = self._items, []
-        self._delivered(items)
+        self._delivered([item for item in items if item.job.id not in reasons])
+        for item in items:
+            if item.job.id in reasons:
+                self._refused(item, reasons[item.job.id])
         return True
 
     def _note_failure(self, error: BaseException) -> None:

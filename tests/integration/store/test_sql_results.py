@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.base.errors import DeliveryRejected, SettingsError
+from headrace.base.errors import DeliveryRejected, ResultsRefused, SettingsError
 from headrace.base.records import Job
 from headrace.cli.loading import parse_results
 from headrace.testing.delivery_conformance import DeliveryConformance
@@ -132,6 +132,30 @@ class TestPostgres(DeliveryConformance):
         delivery.deliver(Job("b", b""), 2)
         delivery.flush()
         assert self.read_results() == {"b": 2}
+
+    def test_rows_that_a_trigger_refuses_hold_up_no_other(self, make_delivery: Any) -> None:
+        """Nor those that a constraint refuses at the end of the transaction; the server's connection goes on."""
+        with psycopg.connect(host=self.server, user="tester", dbname="postgres") as connection:
+            connection.execute("create table if not exists tasks (task text primary key)")
+            connection.execute("insert into tasks values ('') on conflict do nothing")
+            connection.execute(
+                "create table scores (id text primary key, task text references tasks deferrable initially deferred, "
+                "attributes text, result text, run text)"
+            )
+            connection.execute(
+                "create or replace function refuse() returns trigger language plpgsql as $$ begin "
+                "if new.result = '2' then raise exception 'no twos'; end if; return new; end $$"
+            )
+            connection.execute("create trigger refuses before insert on scores for each row execute function refuse()")
+        delivery = make_delivery()
+        delivery.open(None)
+        for one, task, result in (("a", "", 1), ("b", "", 2), ("c", "unknown", 3), ("d", "", 4)):
+            delivery.deliver(Job(one, b"", task=task), result)
+        with pytest.raises(ResultsRefused) as refused:
+            delivery.flush()
+        assert set(refused.value.reasons) == {"b", "c"}
+        assert "no twos" in refused.value.reasons["b"]
+        assert self.read_results() == {"a": 1, "d": 4}
 
     def test_a_database_that_cannot_store_every_text_is_refused(self, postgres: str, make_delivery: Any) -> None:
         """One result in another script would hold up all others."""

@@ -11,7 +11,8 @@ import msgspec
 import pyarrow.parquet
 import pytest
 
-from headrace.base.errors import DeliveryFailed, DeliveryRejected, SettingsError
+import headrace as hr
+from headrace.base.errors import DeliveryFailed, DeliveryRejected, ResultsRefused, SettingsError
 from headrace.base.records import Job
 from headrace.cli.loading import parse_results
 from headrace.delivery.jsonl import JsonLines
@@ -93,6 +94,44 @@ class TestSqlite(DeliveryConformance):
         delivery.open(None)
         delivery.close()
         assert self.read_results() == {"a": 1}
+
+    def test_a_row_that_the_table_refuses_holds_up_no_other(self, make_delivery: Any) -> None:
+        """It is named with the reason, also beside others and by a table that refuses the row tried first; it goes once."""
+        delivery = make_delivery()
+        self._make_table("check (result like '[%')")
+        delivery.open(None)
+        for one in "abcde":
+            delivery.deliver(Job(one, b""), {} if one in "be" else [])
+        with pytest.raises(ResultsRefused) as refused:
+            delivery.flush()
+        assert set(refused.value.reasons) == {"b", "e"}
+        assert "refuses this row: CHECK constraint failed" in refused.value.reasons["b"]
+        assert set(self.read_results()) == {"a", "c", "d"}
+        delivery.flush()
+        delivery.close()
+
+    def test_a_column_that_nothing_fills_is_refused_before_the_first_result(self, make_delivery: Any) -> None:
+        """Each row would be refused."""
+        delivery = make_delivery()
+        self._make_table("not null, price real not null")
+        with pytest.raises(SettingsError, match="NOT NULL constraint failed"):
+            delivery.open(None)
+
+    def test_a_run_goes_on_past_a_row_that_its_table_refuses(self, make_delivery: Any) -> None:
+        """That job alone is rejected, with the table's reason; before, none ended."""
+        delivery = make_delivery()
+        self._make_table("check (result <> '2')")
+        numbers = hr.stage("number", lambda value: value, kind="cpu")
+        run = hr.run(hr.Pipeline(source=hr.items([1, 2, 3]), stages=[numbers], delivery=delivery))
+        assert (run.counters.delivered, run.counters.rejected) == (2, 1)
+        assert self.read_results() == {"0": 1, "2": 3}
+
+    def _make_table(self, of_result: str) -> None:
+        other = sqlite3.connect(self.file)
+        other.execute(
+            f"create table scores (id text primary key, task text, attributes text, result text {of_result}, run text)"
+        )
+        other.close()
 
     def test_a_table_of_others_is_refused_before_the_first_result(self, make_delivery: Any) -> None:
         """It lacks the columns, and is left as it is."""

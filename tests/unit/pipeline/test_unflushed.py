@@ -70,7 +70,12 @@ def unflushed() -> tuple[UnflushedResults, Buffering, FakeClock, list[str]]:
     """Return an unflushed with its delivery, its clock, and the ids of the jobs that it called delivered."""
     delivery, clock, delivered = Buffering(), FakeClock(), list[str]()
     return (
-        UnflushedResults(delivery, lambda items: delivered.extend(i.id for i in items), clock),
+        UnflushedResults(
+            delivery,
+            lambda items: delivered.extend(i.id for i in items),
+            clock,
+            lambda item, reason: delivered.append(f"not {item.id}: {reason}"),
+        ),
         delivery,
         clock,
         delivered,
