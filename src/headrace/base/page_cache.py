@@ -11,16 +11,24 @@ References:
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
+
+from headrace.base.pieces import Piece
+
+State = Literal["warm", "cold", "mixed"]
+"""Of files: nearly all of their pages are in memory, nearly none, or some."""
+_WARM, _COLD = 0.95, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,28 @@ class Residency:
     num_files: int
     """Files that were looked at."""
     reason: str = ""
+
+
+def state_of(share: float | None) -> State | None:
+    """Return the name of how much of some files lies in memory; None where that is not known."""
+    if share is None:
+        return None
+    return "warm" if share >= _WARM else "cold" if share <= _COLD else "mixed"
+
+
+def file_of(payload: Any) -> Path | None:
+    """Return the file of this machine that a payload names; None: it names none."""
+    if isinstance(payload, Path):
+        return payload
+    if isinstance(payload, str) and payload[:5].lower() == "file:":
+        return Path(unquote(urlsplit(payload).path))
+    return None
+
+
+def files_of(payloads: Iterable[Any]) -> list[Path]:
+    """Return the files that payloads name, or lie in, each once, in order."""
+    every = (payload.path if isinstance(payload, Piece) else file_of(payload) for payload in payloads)
+    return list(dict.fromkeys(file for file in every if file is not None))
 
 
 def residency(paths: Sequence[Path], sample: int = 200) -> Residency:
@@ -85,6 +115,13 @@ def evict(path: Path) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(descriptor)
+
+
+def evict_all(paths: Iterable[Path]) -> None:
+    """Ask the kernel to let go of files; one that cannot be opened is left alone: its fetch will tell."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            evict(path)
 
 
 def _pages(path: Path) -> np.ndarray | None:

@@ -5,6 +5,7 @@
     headrace compare jobs:pipeline jobs:pipeline@after.toml --budget 3%
     headrace compare runs/before runs/after
     headrace compare runs/before runs/after --measure
+    headrace compare jobs:pipeline jobs:shards --source photos/ --cold
     headrace compare runs/served@56b56 runs/served@78f5 --metric latency
 
 A and B are each a Plan (a .toml, with --pipeline), a pipeline (MODULE:ATTRIBUTE, with @PLAN.toml if wanted) or a run
@@ -73,6 +74,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--deliver", action="store_true", help="deliver the results of every block; else they are dropped"
+    )
+    parser.add_argument(
+        "--cold",
+        action="store_true",
+        help="before each block let the kernel forget the input files: they come from the disk",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of the bootstrap for recorded runs (default 0)"
@@ -152,6 +158,7 @@ def exit_status(document: ComparisonDocument) -> int:
 
 def compare_sides(args: argparse.Namespace) -> ComparisonDocument:
     """Return what the two sides came to."""
+    from headrace.compare.blocks import SameItems
     from headrace.compare.comparison import METRICS, Question, compare_pipelines, compare_runs
     from headrace.compare.plan_of_run import read_side
 
@@ -165,7 +172,7 @@ def compare_sides(args: argparse.Namespace) -> ComparisonDocument:
         dataclasses.replace(contender, plan=contender.plan.allowing(list_allowed_networks(args)))
         for contender in (_contender(args.a, runs[0], args.pipeline), _contender(args.b, runs[1], args.pipeline))
     )
-    source = items_source(args.source, a.pipeline)
+    source = SameItems(items_source(args.source, a.pipeline), cold=args.cold)
     _say(
         "deliveries are made, once for every block" if args.deliver else "deliveries are dropped; --deliver makes them"
     )
@@ -176,7 +183,18 @@ def _refuse_measuring(args: argparse.Namespace) -> None:
     """Raise SettingsError for an option that reading two run folders has no use for."""
     from headrace.base.errors import SettingsError
 
-    names = ("pipeline", "source", "allow", "blocks", "seconds", "num_items", "until_sure", "time_limit", "deliver")
+    names = (
+        "pipeline",
+        "source",
+        "allow",
+        "blocks",
+        "seconds",
+        "num_items",
+        "until_sure",
+        "time_limit",
+        "deliver",
+        "cold",
+    )
     given = [f"--{name.removeprefix('num_').replace('_', '-')}" for name in names if getattr(args, name)]
     if given:
         raise SettingsError(f"two run folders are only read; {', '.join(given)} needs --measure, which runs them again")
@@ -269,6 +287,9 @@ def _print(document: ComparisonDocument, per: str) -> None:
     table.add_row(f"{document.metric}, median, {document.unit}", *(_number(side.median) for side in sides))
     for stage in dict.fromkeys((*document.a.stages, *document.b.stages)):
         table.add_row(f"{stage}, {per}", *(format_duration(side.stages.get(stage)) for side in sides))
+    states = [side.page_cache for side in sides]
+    if any(states):
+        table.add_row("page cache when it began", *(state or "-" for state in states))
     console.print(table)
     for line in wrap_lines([*document.says, *(f"warning: {warning}" for warning in document.warnings)]):
         console.print(line, soft_wrap=True)

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow.parquet
 
 from headrace.base.errors import DecodeRejected, SettingsError
-from headrace.profiler.stage_bench.page_cache import evict, residency, warm
+from headrace.base.page_cache import evict, residency, state_of, warm
 from headrace.sources.finite import FiniteSource
 from headrace.stages.decode import decode
 from headrace.store.formats import FORMATS
@@ -25,8 +25,6 @@ from headrace.store.shard_writer import ShardWriter
 
 #: Share of an item's time (reading and decoding) below which packing does not pay.
 LEAST_GAIN = 0.05
-#: Share of pages in memory up to which files count as cold, and from which on as warm.
-_COLD, _WARM = 0.1, 0.9
 _ROUNDS = 3
 
 
@@ -196,8 +194,8 @@ def _prepare(files: Sequence[Path], wanted: str) -> str:
     else:
         for file in files:
             evict(file)
-    share = residency(files).share
-    return "unknown" if share is None else "cold" if share <= _COLD else "warm" if share >= _WARM else "unknown"
+    state = state_of(residency(files).share)
+    return state if state in ("cold", "warm") else "unknown"
 
 
 def _time_decoding(contents: Sequence[bytes]) -> float | None:

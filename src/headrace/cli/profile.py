@@ -6,6 +6,7 @@
     headrace profile jobs:pipeline --python preprocess            which Python line costs most
     headrace profile jobs:pipeline --experiment                   which resource limits it, by experiment
     headrace profile --set process.batch=8 jobs:pipeline          any setting of the Plan
+    headrace profile jobs:pipeline --cold                         with files that have to come from the disk
 
 It runs the pipeline as `headrace run` does (results are delivered, jobs are acknowledged) and measures it. The table shows for
 each stage how long an item waits and is served, and how the service time splits: CPU, waiting for a core (run delay), or
@@ -57,6 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="RUN", help="the run folder to write (default: runs/NAME-DATE-TIME, a new one)"
     )
+    parser.add_argument(
+        "--cold",
+        action="store_true",
+        help="first let the kernel forget the input files, so that they come from the disk",
+    )
     parser.add_argument("--layers", action="store_true", help="also measure the model layer by layer")
     parser.add_argument("--isolate", action="store_true", help="also run each stage alone, and with parts replaced")
     parser.add_argument(
@@ -96,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
             limit=args.limit,
             force=args.force,
             watch=functools.partial(live_view, args.limit),
-            settings=ProfileSettings(measure_overhead=not args.no_overhead, python_stage=args.python),
+            settings=ProfileSettings(measure_overhead=not args.no_overhead, python_stage=args.python, cold=args.cold),
         )
         status = EXIT_INTERRUPTED if result.interrupted else EXIT_DONE
         if status == EXIT_DONE:

@@ -26,6 +26,12 @@ _CAUSES = {
     **{name: name for name in ("lock", "network", "disk", "sleep", "process", "output", "other")},
 }
 
+_PAGE_CACHE = {
+    "warm": "warm (the input files were in memory when the run began)",
+    "mixed": "mixed (some of the input files were in memory when the run began)",
+    "cold": "cold (the input files were not in memory; the disk's own or a host's may still have held them)",
+}
+
 
 def as_text(document: ProfileDocument) -> str:
     """Return the document as plain text."""
@@ -115,6 +121,8 @@ def _head(document: ProfileDocument) -> list[str]:
         machine += f" ({'; '.join(document.environment.reasons)})"
     lines.append(document.window.says)
     lines.append(machine)
+    if document.environment.page_cache:
+        lines.append(f"page cache: {_PAGE_CACHE[document.environment.page_cache]}")
     lines.append(f"{document.trust}: {document.checks_in_words}")
     lines += [f"  - {doubt}" for doubt in document.doubts]
     return [line for line in lines if line]

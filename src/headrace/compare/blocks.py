@@ -29,6 +29,7 @@ from headrace.base.calls import Call
 from headrace.base.errors import HeadraceError, SettingsError
 from headrace.base.metering import process_cpu_seconds
 from headrace.base.observer import Observer
+from headrace.base.page_cache import evict_all, files_of, residency, state_of
 from headrace.base.plan import Plan
 from headrace.base.protocols import CarriesCalls, Delivery
 from headrace.base.records import Job, Outcome, OutcomeKind
@@ -138,6 +139,8 @@ class Block:
     interrupted: bool
     taken_cores: float | None = None
     """Cores that other programs and the hypervisor had meanwhile; None where it was too short or the kernel does not tell."""
+    in_memory: float | None = None
+    """Share of the input files' pages that were in memory when it began; None: not known, or no files."""
 
 
 def read_items(pipeline: Pipeline) -> FiniteSource:
@@ -160,14 +163,16 @@ class SameItems(FiniteSource):
 
     Args:
         source: Where they come from; read once, as far as a block needs.
+        cold: Let the kernel forget each file before it is given out.
     """
 
-    def __init__(self, source: FiniteSource) -> None:
+    def __init__(self, source: FiniteSource, *, cold: bool = False) -> None:
         # A failed job is not offered again: it would come seconds later, and the block would last for its sake alone.
         super().__init__(max_receives=1)
         self._unread: Iterator[Entry] | None = entries_to_keep(source)
         self._read: list[Entry] = []
         self.num_items = 0
+        self._cold = cold
 
     @property
     def num_distinct(self) -> int:
@@ -184,15 +189,40 @@ class SameItems(FiniteSource):
         """The items that were read, in order."""
         return self._read
 
-    def entries(self) -> Iterator[Entry]:
-        """Return `num_items` of them."""
+    def prepare(self) -> float | None:
+        """Make their files cold if they are to be; return how much of them lies in memory, None: not known, or no files."""
+        if self._cold:
+            self._read_on()
+        files = files_of(entry.payload for entry in self._read[: self.num_items])
+        if not self._cold:
+            return residency(files).share
+        if not files:
+            raise SettingsError(
+                "--cold: these items are no files of this machine, so nothing can be made to leave its page cache; name a "
+                "folder or shards with --source"
+            )
+        evict_all(files)
+        found = residency(files)
+        if state_of(found.share) != "cold":
+            why = found.reason or f"{found.share:.0%} of their pages are still there"
+            raise SettingsError(f"--cold: the files could not be made to leave the page cache: {why}")
+        return found.share
+
+    def _read_on(self) -> None:
         if self._unread is not None and self.num_items > len(self._read):
             self._read.extend(itertools.islice(self._unread, self.num_items - len(self._read)))
+
+    def entries(self) -> Iterator[Entry]:
+        """Return `num_items` of them."""
+        self._read_on()
         if not self._read:
             raise SettingsError("the source has no items to compare on; name another with --source")
         around, rest = divmod(self.num_items, len(self._read))
         for turn in range(around + bool(rest)):
-            for entry in self._read[: rest if turn == around else None]:
+            again = self._read[: rest if turn == around else None]
+            if self._cold and turn:  # the turn before brought them into memory
+                evict_all(files_of(entry.payload for entry in again))
+            for entry in again:
                 yield entry if turn == 0 else Entry(f"{entry.id}#{turn + 1}", entry.payload, entry.attributes)
 
 
@@ -339,6 +369,7 @@ def measure_block(
     started = time.monotonic()
     watch = NeighbourWatch(CpuClock().seconds)
     try:
+        in_memory = items.prepare()
         result = run(
             replace_parts(contender.pipeline, items, noted),
             contender.plan,
@@ -348,7 +379,8 @@ def measure_block(
     except HeadraceError as error:
         kind = SettingsError if isinstance(error, SettingsError) else HeadraceError
         raise kind(f"{contender.name}: {error}") from error
-    return replace(_block(result, noted, failure, time.monotonic() - started), taken_cores=watch.taken_cores())
+    block = _block(result, noted, failure, time.monotonic() - started)
+    return replace(block, taken_cores=watch.taken_cores(), in_memory=in_memory)
 
 
 def replace_parts(pipeline: Pipeline, source: FiniteSource, delivery: Delivery | None = None) -> Pipeline:

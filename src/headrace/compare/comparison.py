@@ -14,6 +14,7 @@ import numpy as np
 
 from headrace.base.errors import HeadraceError, SettingsError
 from headrace.base.formatting import pluralize
+from headrace.base.page_cache import State, state_of
 from headrace.base.settings import check
 from headrace.compare import recorded
 from headrace.compare.blocks import Block, Measurable, SameItems, warnings_of
@@ -198,12 +199,14 @@ def compare_runs(a: Run, b: Run, *, question: Question | None = None, seed: int 
 
     Raises:
         RunFolderError: If a run is too short, or did not measure this.
+        SettingsError: If the input files of one run were in memory, and those of the other one were not.
     """
     question = question or Question()
     metric = question.metric
     are_arms = isinstance(a, PlanOfRun) and isinstance(b, PlanOfRun) and a.path == b.path
     if are_arms and (told := recorded.read_side_by_side(a, b, metric.name)) is not None:
         return _compare_arms((a, b), told, question)
+    _refuse_cold_against_warm(a, b)
     margin = max(question.margin or 0.0, recorded.DRIFT)
     told_a, told_b = recorded.read_recording(a, metric.name), recorded.read_recording(b, metric.name)
     interval = unpaired_interval(told_a.values, told_b.values, seed=seed)
@@ -361,6 +364,7 @@ def _side(contender: Measurable, blocks: Sequence[Block], values: Sequence[float
         values=tuple(values),
         median=float(np.median(values)),
         stages=_mean_service(blocks),
+        page_cache=_page_cache(blocks),
     )
 
 
@@ -375,6 +379,7 @@ def _make_recorded_side(run: Run, told: recorded.RecordedRun) -> Side:
         values=told.values,
         median=float(np.median(told.values)),
         stages=dict(told.stages),
+        page_cache=recorded.page_cache_of(run),
     )
 
 
@@ -421,6 +426,12 @@ def _mean_taken(blocks: Sequence[Block]) -> float | None:
     return float(np.mean(known)) if known and len(known) == len(blocks) else None
 
 
+def _page_cache(blocks: Sequence[Block]) -> State | None:
+    """Return whether the input files were in memory when the blocks began: what all say, `mixed` if they differ."""
+    states = {state_of(block.in_memory) for block in blocks}
+    return states.pop() if len(states) == 1 else "mixed"
+
+
 def _warn_of_neighbours(turns: Turns[Block]) -> list[str]:
     if not turns.num_again:
         return []
@@ -443,9 +454,23 @@ def _noise(differences: Sequence[float]) -> list[str]:
     ]
 
 
+def _refuse_cold_against_warm(a: Run, b: Run) -> None:
+    """Raise SettingsError if one run read its files from the disk and the other one from memory: that is what would be seen."""
+    states = {run.path: recorded.page_cache_of(run) for run in (a, b)}
+    if set(states.values()) == {"cold", "warm"}:
+        told = ", ".join(f"of {path} {state}" for path, state in states.items())
+        raise SettingsError(
+            f"the page cache was, when the runs began, {told}: what differs between them may be the disk alone. Profile both "
+            "with --cold, or both once more now that the files are in memory; --measure runs both in turn"
+        )
+
+
 def _list_differences(a: Run, b: Run) -> list[str]:
     """Return what else differs between two runs and may be the reason."""
     found = []
+    of_a, of_b = recorded.page_cache_of(a), recorded.page_cache_of(b)
+    if of_a != of_b and of_a and of_b:
+        found.append(f"the page cache was {of_a} when A began and {of_b} when B did")
     for what, before, after in (
         ("pipeline", a.info.pipeline, b.info.pipeline),
         ("host", a.info.host, b.info.host),

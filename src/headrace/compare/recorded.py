@@ -14,12 +14,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow.compute as pc
 
+from headrace.base.documents import decode_document
 from headrace.base.errors import RunFolderError
+from headrace.base.page_cache import State, state_of
 from headrace.pipeline.definition import DELIVER
+from headrace.runs.contained_files import own_file
 from headrace.runs.emulation import emulated_engines
+from headrace.runs.formats import profiling
 from headrace.runs.reader import Run
 
 #: By how much two runs may differ because the machine did: a share. Throughput of the same work on a shared machine was seen
@@ -120,6 +125,15 @@ def _recorded(run: Run, spans: _Spans, values: np.ndarray, edges: np.ndarray, wa
         is_emulated=bool(emulated_engines(run.info.variants)),
         warnings=tuple(f"{run.path}: {problem}" for problem in run.problems),
     )
+
+
+def page_cache_of(run: Run) -> State | None:
+    """Return whether a profiled run's input files were in memory when it began; None: it is not known, or there were none."""
+    try:
+        told = decode_document(own_file(run.path, run.path / profiling.FILE).read_bytes(), profiling.ProfilingInfo)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return state_of(told.page_cache_share)
 
 
 def warm_up_length(values: np.ndarray) -> int:

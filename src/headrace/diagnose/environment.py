@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.base.page_cache import state_of
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.gauges import Gauge
 from headrace.runs.formats.profile import Environment, Grade, Window
@@ -38,7 +39,6 @@ LIMITS = {
 _OWN_ROOM = 0.8
 #: Readings of the cores' frequency in each half of a run.
 _FEWEST_FREQUENCIES = 5
-_WARM, _COLD = 0.95, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def environment(evidence: Evidence, window: Window) -> Environment:
         cpu_pressure=mean("cpu_pressure_ratio"),
         steal_share=steal,
         throttled_share=throttled,
-        page_cache=_page_cache(evidence),
+        page_cache=state_of(evidence.profiling.page_cache_share if evidence.profiling else None),
     )
 
 
@@ -136,10 +136,3 @@ def run_delay_share(evidence: Evidence, window: Window) -> float | None:
     shares = spans.weight[rows] / spans.batch_size[rows]
     cpu, delay = float(spans.cpu[rows] @ shares), float(spans.run_delay[rows] @ shares)
     return delay / (cpu + delay) if cpu + delay > 0 else None
-
-
-def _page_cache(evidence: Evidence) -> str | None:
-    share = evidence.profiling.page_cache_share if evidence.profiling else None
-    if share is None:
-        return None
-    return "warm" if share >= _WARM else "cold" if share <= _COLD else "mixed"

@@ -21,12 +21,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeGuard
 
 from headrace.base.documents import encode_document
 from headrace.base.errors import RunFolderError, SettingsError
 from headrace.base.observer import Observer
-from headrace.base.pieces import Piece
+from headrace.base.page_cache import evict_all, files_of, residency, state_of
 from headrace.base.plan import Plan
 from headrace.base.protocols import Instrument
 from headrace.pipeline.definition import Pipeline
@@ -40,7 +40,6 @@ from headrace.profiler.hot_spots import StageSampler
 from headrace.profiler.nvtx import GpuInstruments, gpu_instruments
 from headrace.profiler.sampler.control import Permission, Sampler
 from headrace.profiler.span_cost import affordable_spans, measure_span_cost
-from headrace.profiler.stage_bench.page_cache import residency
 from headrace.runs.formats import profiling
 from headrace.runs.formats.profiling import ProfilingInfo
 from headrace.runs.resource_files import ResourceWriter, seal
@@ -75,6 +74,8 @@ class ProfileSettings:
     """Switch profiling off for short stretches, to measure what it costs."""
     python_stage: str | None = None
     """Also sample the Python code of this stage, with py-spy."""
+    cold: bool = False
+    """Ask the kernel to let go of the input files before the run begins."""
     curve_batch: int = 8
     """Measure at warm-up, for 1.5 s at most, what batches up to this size cost even where the Plan's are smaller, each three
     times; 0 to 1024, 0: only the Plan's, once."""
@@ -117,7 +118,15 @@ def profile(
         instruments: What goes around the calls of stages, in their workers.
         settings: What is measured.
         stop: Ends the run once it is set, as in `headrace.run`.
+
+    Raises:
+        SettingsError: Also if the input is to be cold, and is no files of this machine.
     """
+    if settings and settings.cold and not _has_files(pipeline.source):
+        raise SettingsError(
+            f"--cold: the items of {type(pipeline.source).__name__} are no files of this machine, so nothing can be made to "
+            "leave its page cache; name a folder or shards with --source"
+        )
     return run(
         pipeline,
         plan,
@@ -150,6 +159,14 @@ def profiling_options(
             curve_batch=settings.curve_batch, curve_repeats=_CURVE_REPEATS if settings.curve_batch else 1
         ),
     }
+
+
+def _has_files(source: Any) -> TypeGuard[FiniteSource]:
+    """Return whether a source lists files of this machine, and may be asked for them beforehand.
+
+    To read another one of the user's may take as long as the run, or do something twice.
+    """
+    return isinstance(source, FiniteSource) and (not source.lists_ahead or getattr(source, "gives_files", False))
 
 
 def _has_processes(pipeline: Pipeline, plan: Plan | str | Path | None) -> bool:
@@ -360,22 +377,25 @@ class Profiler:
         self._gauges.write(time.monotonic_ns(), values)
 
     def _page_cache(self) -> float | None:
-        source: Any = self._run.pipeline.source
-        if not isinstance(source, FiniteSource) or (source.lists_ahead and not getattr(source, "gives_files", False)):
-            return None  # to read a source of the user's beforehand may take as long as the run, or do something twice
+        source = self._run.pipeline.source
+        if not _has_files(source):
+            return None
+        most = None if self._settings.cold else _ENTRIES_LISTED
         try:
-            entries = itertools.islice(source.parts(), _ENTRIES_LISTED)
-            payloads = [entry.payload for entry in entries]
-            shards = [payload.path for payload in payloads if isinstance(payload, Piece)]
-            files = [payload for payload in payloads if isinstance(payload, Path)] + list(dict.fromkeys(shards))
+            files = files_of(entry.payload for entry in itertools.islice(source.parts(), most))
         except Exception as error:
             self._info.not_measured["page_cache"] = f"the input files could not be listed: {error}"
             return None
         if not files:
             return None
+        if self._settings.cold:
+            evict_all(files)
         found = residency(files, _FILES_LOOKED_AT)
         if found.share is None:
             self._info.not_measured["page_cache"] = found.reason
+        if self._settings.cold and state_of(found.share) != "cold":
+            why = found.reason or f"{found.share:.0%} of their pages are still there"
+            logger.warning("the input files could not be made to leave the page cache: %s", why)
         return found.share
 
     def _note_cpu(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -17,6 +18,8 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.base.errors import SettingsError
+from headrace.base.page_cache import evict_all, residency
 from headrace.diagnose import profile_document
 from headrace.profiler.profile import ProfileSettings, profile
 from headrace.runs.formats.profile import ProfileDocument, StageAccount
@@ -300,3 +303,29 @@ def wait_until(is_true: Any, patience_seconds: float = 60) -> None:
     while not is_true():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.02)
+
+
+def test_a_profile_says_whether_its_files_were_cold(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As asked for where the kernel lets go of them, else with a warning; a second one finds them in memory."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(20):
+        (photos / f"{number}.jpg").write_bytes(os.urandom(20_000))
+    evict_all(photos.iterdir())
+    can_be_cold = residency(list(photos.iterdir())).share == 0.0
+    pipeline = hr.Pipeline(source=hr.folder(photos), stages=[hr.stage("read", Path.read_bytes)])
+    cold, warm = dataclasses.replace(NO_BLOCKS, cold=True), NO_BLOCKS
+    states = []
+    for name, settings in (("a", warm), ("b", cold), ("c", warm)):
+        profile(pipeline, hr.Plan(), output=tmp_path / name, settings=settings)
+        states.append(profile_document(read_run(tmp_path / name)).environment.page_cache)
+    assert states[1:] == ["cold" if can_be_cold else "warm", "warm"]
+    assert ("could not be made to leave the page cache" in caplog.text) is not can_be_cold
+
+
+def test_what_is_no_file_cannot_be_cold(tmp_path: Path) -> None:
+    """It is said before the run, and nothing is written."""
+    pipeline = hr.Pipeline(source=hr.items([1, 2]), stages=[hr.stage("a", abs)])
+    with pytest.raises(SettingsError, match="--cold: the items of Items are no files of this machine"):
+        profile(pipeline, hr.Plan(), output=tmp_path / "run", settings=ProfileSettings(cold=True))
+    assert not (tmp_path / "run").exists()

@@ -19,12 +19,12 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.base.page_cache import evict
 from headrace.base.plan import Plan
 from headrace.base.records import OutcomeKind
 from headrace.pipeline.thread_budget import usable_cores
 from headrace.profiler.stage_bench import as_text, isolate, residency
 from headrace.profiler.stage_bench.inputs import collect
-from headrace.profiler.stage_bench.page_cache import evict
 from headrace.profiler.stage_bench.pipeline_parts import PipelineParts
 from headrace.profiler.stage_bench.scaling import Effort, measure_alone
 from headrace.profiler.stage_bench.stage_run import Setting, Stretch, run_stretches

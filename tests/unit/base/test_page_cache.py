@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headrace.profiler.stage_bench.page_cache import evict, residency, warm
+from headrace.base.page_cache import evict, file_of, files_of, residency, state_of, warm
+from headrace.base.pieces import Piece
 
 
 def test_a_file_just_written_is_in_memory(tmp_path: Path) -> None:
@@ -75,3 +77,32 @@ def test_letting_go_changes_no_file(tmp_path: Path) -> None:
     warm([path, tmp_path / "missing"])
     assert path.read_bytes() == b"content" * 1000
     assert residency([path]).share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("payload", "path"),
+    [
+        (Path("/a b.jpg"), Path("/a b.jpg")),
+        ("file:///a%20b.jpg", Path("/a b.jpg")),
+        ("https://example.com/a.jpg", None),
+        (b"bytes", None),
+        (Piece(Path("/a.tar"), 512, 9), None),
+    ],
+)
+def test_which_payloads_are_files(payload: Any, path: Path | None) -> None:
+    """Paths and file addresses; a part of a file is not all of it."""
+    assert file_of(payload) == path
+
+
+@pytest.mark.parametrize(
+    ("share", "state"), [(None, None), (1.0, "warm"), (0.95, "warm"), (0.5, "mixed"), (0.05, "cold"), (0.0, "cold")]
+)
+def test_how_much_is_in_memory_has_a_name(share: float | None, state: str | None) -> None:
+    """Of which two runs can be told apart."""
+    assert state_of(share) == state
+
+
+def test_each_file_is_named_once() -> None:
+    """In order, however many items lie in it."""
+    pieces = [Piece(Path("/b.tar"), 512, 9), Piece(Path("/a.tar"), 512, 9), Piece(Path("/b.tar"), 1536, 9), b"x"]
+    assert files_of(pieces) == [Path("/b.tar"), Path("/a.tar")]

@@ -7,12 +7,14 @@ import os
 import resource
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import headrace as hr
 from headrace.base.errors import SettingsError
 from headrace.base.network_rules import NetworkPlan
+from headrace.base.page_cache import evict_all, residency, warm
 from headrace.base.plan import Plan, SourcePlan, resolve
 from headrace.compare.blocks import (
     FEWEST_READINGS,
@@ -25,6 +27,7 @@ from headrace.compare.blocks import (
 )
 from headrace.pipeline.stage_defaults import stage_defaults
 from headrace.sources.finite import Entry, FiniteSource
+from headrace.sources.folder import Folder
 from headrace.testing import ListSource, Receiver
 
 
@@ -110,6 +113,46 @@ def test_items_are_read_only_as_far_as_needed() -> None:
     items.num_items = 8
     assert [entry.id for entry in itertools.islice(items.entries(), 6, 8)] == ["6", "7"]
     assert source.num_read == 8
+
+
+def test_cold_items_are_cold_in_every_turn_or_refused(tmp_path: Path) -> None:
+    """No turn finds in memory what the one before read; where the kernel does not let go of files, nothing is measured."""
+    for number in range(3):
+        (tmp_path / f"{number}.jpg").write_bytes(os.urandom(50_000))
+    files = sorted(tmp_path.iterdir())
+    evict_all(files)
+    can_be_cold = residency(files).share == 0.0
+    items = SameItems(Folder(tmp_path), cold=True)
+    items.num_items = 6
+    if not can_be_cold:
+        with pytest.raises(SettingsError, match="could not be made to leave the page cache"):
+            items.prepare()
+        return
+    warm(files)
+    assert items.prepare() == 0.0
+    shares = []
+    for entry in items.entries():
+        shares.append(residency([entry.payload]).share)
+        entry.payload.read_bytes()
+    assert shares == [0.0] * 6
+    assert SameItems(Folder(tmp_path)).prepare() is None  # nothing was read of it yet
+
+
+def test_items_that_are_no_files_cannot_be_cold() -> None:
+    """It is said before a block is measured."""
+    items = SameItems(Numbered(3), cold=True)
+    items.num_items = 3
+    with pytest.raises(SettingsError, match="no files of this machine"):
+        items.prepare()
+
+
+def test_a_block_says_what_was_in_memory(tmp_path: Path) -> None:
+    """From the second one on: the first one reads the list of files itself."""
+    (tmp_path / "a.jpg").write_bytes(b"x" * 5000)
+    stages = [hr.stage("read", lambda path: path.stat().st_size, kind="cpu")]
+    contender = Contender(name="a", pipeline=hr.Pipeline(source=Folder(tmp_path), stages=stages), plan=Plan())
+    items = SameItems(Folder(tmp_path))
+    assert [measure_block(contender, items, 12).in_memory for _ in range(2)] == [None, 1.0]
 
 
 def test_a_source_without_items_says_so() -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.base.errors import RunFolderError
+from headrace.base.documents import encode_document
+from headrace.base.errors import RunFolderError, SettingsError
 from headrace.base.records import Counters, Span
 from headrace.compare.comparison import METRICS, Question, compare_runs
 from headrace.compare.recorded import read_recording, warm_up_length
+from headrace.runs.formats import profiling
 from headrace.runs.reader import Run, read_run
 from headrace.runs.run_folder import RunFolder
 from headrace.runs.span_files import SpanWriter
@@ -200,3 +202,28 @@ def test_a_run_of_two_plans_is_compared_with_a_warning(make_run: MakeRun) -> Non
     document = compare_runs(a, b)
     assert (document.a.plan_ids, document.b.plan_ids) == (("p",), ("p", "canary"))
     assert [one for one in document.warnings if "was answered by 2 Plans (p, canary)" in one]
+
+
+def _read_from(run: Run, share: float) -> Run:
+    """Let a run have begun with so much of its input files in memory."""
+    (run.path / profiling.FILE).write_bytes(encode_document(profiling.ProfilingInfo(page_cache_share=share)))
+    return run
+
+
+def test_cold_is_not_held_against_warm(make_run: MakeRun) -> None:
+    """Files from the disk beside files from memory: the difference may be the disk's alone."""
+    cold, warm = _read_from(make_run("a", _gaps(70, 1)), 0.0), _read_from(make_run("b", _gaps(100, 2)), 1.0)
+    with pytest.raises(SettingsError, match=r"of .*/a cold, of .*/b warm.*--cold"):
+        compare_runs(cold, warm)
+
+
+def test_the_page_cache_of_recorded_runs_is_named(make_run: MakeRun) -> None:
+    """Alike it is a fact of both sides; unlike by a part, a warning; unknown, nothing."""
+    cold, also, mixed, unknown = (make_run(name, _gaps(100, number)) for number, name in enumerate("abcd"))
+    _read_from(cold, 0.0), _read_from(also, 0.01), _read_from(mixed, 0.5)
+    alike = compare_runs(cold, also)
+    assert (alike.a.page_cache, alike.b.page_cache) == ("cold", "cold")
+    assert not any("page cache" in warning for warning in alike.warnings)
+    unlike = compare_runs(cold, mixed)
+    assert any("page cache was cold when A began and mixed when B did" in warning for warning in unlike.warnings)
+    assert compare_runs(cold, unknown).b.page_cache is None

@@ -8,12 +8,10 @@ import itertools
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
+from headrace.base.page_cache import evict, evict_all, file_of, residency, warm
 from headrace.base.records import Job
 from headrace.profiler.stage_bench.inputs import available_bytes
-from headrace.profiler.stage_bench.page_cache import evict, residency, warm
 from headrace.profiler.stage_bench.variation_runs import NotPossible, Scenario
 
 #: Files count as cold or warm up to this share of their pages.
@@ -50,9 +48,7 @@ def cold_files(as_is: Scenario) -> Scenario:
 
     def prepare() -> None:
         evictor.begin()
-        for path in paths:
-            with contextlib.suppress(OSError):  # its fetch will tell
-                evict(path)
+        evict_all(paths)
         found = residency(paths, len(paths))
         if found.share is None:
             raise NotPossible(f"not possible here: whether files are in memory cannot be told: {found.reason}")
@@ -73,15 +69,6 @@ def cold_files(as_is: Scenario) -> Scenario:
     )
 
 
-def path_of(payload: Any) -> Path | None:
-    """Return the file that a payload names; None if it names none."""
-    if isinstance(payload, Path):
-        return payload
-    if isinstance(payload, str) and payload[:5].lower() == "file:":
-        return Path(unquote(urlsplit(payload).path))
-    return None
-
-
 class _Evictor:
     """Evicts each file again before it is given out, and looks now and then whether that worked."""
 
@@ -95,7 +82,7 @@ class _Evictor:
 
     def evict(self, job: Job) -> None:
         """Evict a job's file."""
-        path = path_of(job.payload)
+        path = file_of(job.payload)
         if path is None:
             return
         with contextlib.suppress(OSError):
@@ -120,7 +107,7 @@ def _files(every: Sequence[Job]) -> tuple[list[Job], list[Path]]:
     jobs: list[Job] = []
     paths: list[Path] = []
     for job in every:
-        path = path_of(job.payload)
+        path = file_of(job.payload)
         if path is None:
             raise NotPossible("not possible: the source's items are not files")
         with contextlib.suppress(OSError):

@@ -25,6 +25,8 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     median: float | None = None
     stages: dict[str, float] = {}
     """{stage: mean service seconds per item}, for the bars before and after."""
+    page_cache: str | None = None
+    """Of the input files when a block, or the recorded run, began: `warm`, `cold`, `mixed`; None: not known, or no files."""
 
     @property
     def plan_ids(self) -> tuple[str, ...]:

@@ -364,7 +364,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     steal_share: float | None
     throttled_share: float | None
     page_cache: str | None
-    """`warm`, `cold`, `mixed`, or None where the source is not files."""
+    """Of the input files when the run began: `warm`, `cold`, `mixed`, or None where the source is not files."""
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from headrace.base.records import Job
 from headrace.compare.turns import Turns
 from headrace.profiler.stage_bench.background import Discard
 from headrace.profiler.stage_bench.emulated_device import EmulatedDevice
-from headrace.profiler.stage_bench.files import path_of
 from headrace.profiler.stage_bench.inputs import Inputs, Sample, StageInputs, collect
 from headrace.profiler.stage_bench.scaling import list_settings, summarize
 from headrace.profiler.stage_bench.stage_run import Setting
@@ -221,20 +219,6 @@ def test_rounds_that_lack_one_are_left_out() -> None:
     assert compare_rates("a", Turns([{"a": 200.0}]), "").ratio is None
     nothing = compare_rates("a", Turns([{"as_is": 1.0}]), "why")
     assert (nothing.throughput, nothing.ratio, nothing.says) == (None, None, "why")
-
-
-@pytest.mark.parametrize(
-    ("payload", "path"),
-    [
-        (Path("/a b.jpg"), Path("/a b.jpg")),
-        ("file:///a%20b.jpg", Path("/a b.jpg")),
-        ("https://example.com/a.jpg", None),
-        (b"bytes", None),
-    ],
-)
-def test_which_payloads_are_files(payload: Any, path: Path | None) -> None:
-    """Paths and file addresses."""
-    assert path_of(payload) == path
 
 
 def test_inputs_of_a_made_up_pipeline_need_no_device(bench: Callable) -> None:
