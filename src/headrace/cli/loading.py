@@ -16,7 +16,7 @@ from headrace.base.protocols import Delivery, Source
 from headrace.base.registry import SCHEME_OR_SUFFIX, Registry
 from headrace.base.signature import check_takes
 from headrace.pipeline.definition import Pipeline, check_delivery, check_source
-from headrace.sources.addresses import QUEUES, SOURCES, hide_secrets, hide_secrets_in_errors
+from headrace.sources.addresses import QUEUES, SOURCES, hide_secrets, hide_secrets_in_errors, is_list_address
 
 _JSON_LINES = "headrace.delivery.jsonl:JsonLines"
 _OBJECTS = "headrace.delivery.objects:ObjectResults"
@@ -157,9 +157,13 @@ def parse_source(text: str, *, drain: bool) -> Source:
             queue.check_is_there()
         return queue
     scheme, is_address, _ = text.partition("://")
-    if is_address:
+    if is_list_address(text):
+        from headrace.sources.urls import UrlList
+
+        source: Source = UrlList(text)
+    elif is_address:
         with hide_secrets_in_errors(text):
-            source: Source = SOURCES.make(scheme.lower(), Source, text, drain=drain)
+            source = SOURCES.make(scheme.lower(), Source, text, drain=drain)
     elif Path(text).is_file() and Path(text).suffix in SOURCES:
         source = SOURCES.make(Path(text).suffix, Source, text)
     else:
@@ -205,7 +209,7 @@ def _is_queue(text: str) -> bool:
     """
     scheme, is_address, _ = text.partition("://")
     scheme = scheme.lower()
-    if not is_address or scheme in SOURCES:
+    if not is_address or scheme in SOURCES or is_list_address(text):
         return False
     if scheme not in QUEUES:
         known = [f"{one}://" for one in (*QUEUES.names(), *SOURCES.names()) if not one.startswith(".")]

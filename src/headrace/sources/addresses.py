@@ -47,6 +47,7 @@ QUEUES = Registry(
     SCHEME_OR_SUFFIX,
 )
 _LIST = "headrace.sources.urls:UrlList"
+_LISTS = (".txt", ".lst", ".urls")
 #: What `--source` opens beside queues and folders. {scheme: called with the address and `drain`}, {".suffix": with the file}.
 _OBJECTS = "headrace.sources.objects:Objects"
 _VIDEO = "headrace.sources.video"
@@ -54,7 +55,7 @@ _LIVE = "headrace.sources.live_video:open_address"
 SOURCES = Registry(
     "headrace.sources",
     {
-        **dict.fromkeys((".txt", ".lst", ".urls"), _LIST),
+        **dict.fromkeys(_LISTS, _LIST),
         **dict.fromkeys(("s3", "gs", "az"), _OBJECTS),
         **dict.fromkeys((".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi"), f"{_VIDEO}:Video"),
         "video": f"{_VIDEO}:open_address",
@@ -128,6 +129,13 @@ def open_queue(url: str, *, visibility_seconds: float | None = None) -> Queue:
     if not callable(getattr(queue, "receive", None)):  # not by the protocol: its properties may ask a service
         raise QUEUES.refuse(name, f"opened a {type(queue).__name__}", "a headrace.base.protocols.Queue")
     return queue
+
+
+def is_list_address(text: str) -> bool:
+    """Return whether a text is the http(s) address of a list of URLs, and not that of a queue: by the end of its path."""
+    scheme, _, rest = text.partition("://")
+    path = re.split("[?#]", rest, maxsplit=1)[0].lower()
+    return scheme.lower() in ("http", "https") and path.endswith(_LISTS)
 
 
 def parse_address(url: str) -> Address:

@@ -1,16 +1,25 @@
-"""A list of URLs, in the program or in a file; a file may list local files instead."""
+"""A list of URLs, in the program, in a file or at an http(s) address; a file may list local files instead."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 from headrace.base.errors import SourceError
-from headrace.base.http_error import strip_secrets
+from headrace.base.http_client import HttpClient
+from headrace.base.http_error import HttpError, strip_secrets
+from headrace.base.http_settings import HttpSettings
+from headrace.base.network_rules import NetworkPlan, NetworkRules
 from headrace.sources.finite import Entry, FiniteSource
+
+_HTTP = re.compile("https?://", re.IGNORECASE)
+#: Of a list at an address: some ten million names.
+_MOST_BYTES = 10**9
 
 
 class UrlList(FiniteSource):
@@ -19,28 +28,35 @@ class UrlList(FiniteSource):
     Args:
         urls: The URLs, or a file with one per line; empty lines and lines that start with # are skipped. A file may list local
             files instead, relative to its own folder: then there is one job per path. Its first line decides, and all others
-            must be of the same kind: if strangers can add addresses to a list, a path among them must not open a file.
+            must be of the same kind: if strangers can add addresses to a list, a path among them must not open a file. The
+            http(s) address of such a list works as well; then a line that is no URL is one relative to the list's.
         max_receives: Tries of one job.
     """
 
     def __init__(self, urls: Sequence[str] | Path | str, *, max_receives: int = 3) -> None:
         super().__init__(max_receives=max_receives)
+        self._address = urls if isinstance(urls, str) and _HTTP.match(urls) else None
         self._urls = Path(urls) if isinstance(urls, str) else urls
 
     @property
     def where(self) -> str:
-        """The path of the file, or a text that says that the URLs are in the program."""
+        """The path or address of the list, or a text that says that the URLs are in the program."""
+        if self._address:
+            return f"the list {strip_secrets(self._address)}"
         return f"the list {self._urls.absolute()}" if isinstance(self._urls, Path) else "a list in the program"
 
     def entries(self) -> Iterator[Entry]:
         """Return the URLs in order; a file is read now, so that its errors are reported before the run."""
-        if isinstance(self._urls, Path):
-            lines, where = _lines(self._urls), str(self._urls)
+        if self._address:
+            where = strip_secrets(self._address)
+            lines = [(number, urljoin(self._address, line)) for number, line in _lines(_download(self._address), where)]
+        elif isinstance(self._urls, Path):
+            lines, where = _lines(_read(self._urls), str(self._urls)), str(self._urls)
         else:
             lines, where = list(enumerate(self._urls, 1)), "the list of URLs"
         if not lines:
             raise SourceError(f"{where} names no URL")
-        if isinstance(self._urls, Path) and "://" not in lines[0][1]:
+        if isinstance(self._urls, Path) and not self._address and "://" not in lines[0][1]:
             return _files(lines, where, self._urls.parent)
         for number, url in lines:
             if "://" not in url or any(character.isspace() for character in url):
@@ -69,13 +85,36 @@ def _files(lines: list[tuple[int, str]], where: str, folder: Path) -> Iterator[E
     return _entries((name, folder / name) for _, name in lines)
 
 
-def _lines(path: Path) -> list[tuple[int, str]]:
+def _lines(content: bytes, where: str) -> list[tuple[int, str]]:
     try:
-        text = path.read_text(encoding="utf-8-sig")  # with or without the mark that some editors put in front
-    except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"the list of URLs {path} cannot be read: {error}") from error
+        text = content.decode("utf-8-sig")  # with or without the mark that some editors put in front
+    except UnicodeDecodeError as error:
+        raise SourceError(f"the list of URLs {where} cannot be read: {error}") from error
     numbered = ((number, line.strip()) for number, line in enumerate(text.splitlines(), 1))
     return [(number, line) for number, line in numbered if line and not line.startswith("#")]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SourceError(f"the list of URLs {path} cannot be read: {error}") from error
+
+
+def _download(address: str) -> bytes:
+    """Return a list that the operator named: wherever it is, and not only on the public internet."""
+    client = HttpClient(HttpSettings(max_bytes=_MOST_BYTES), rules=NetworkRules(NetworkPlan().relax_for_operator()))
+    try:
+        answer = client.get(address)
+    except HttpError as error:
+        raise SourceError(f"the list of URLs cannot be downloaded: {error}") from None
+    finally:
+        client.close()
+    if answer.status != 200:
+        raise SourceError(
+            f"the list of URLs {strip_secrets(address)} cannot be downloaded: it answered {answer.status}, expected 200"
+        )
+    return answer.body
 
 
 def _entries(named: Iterable[tuple[str, Any]]) -> Iterator[Entry]:

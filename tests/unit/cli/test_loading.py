@@ -106,6 +106,21 @@ def test_sources(folder: Path) -> None:
     assert isinstance(parse_source("photos", drain=False), Folder)
 
 
+@pytest.mark.parametrize(
+    "address", ["https://e.com/list.txt", "HTTP://e.com/a/b/today.URLS?sig=x.y", "https://e.com/a.lst#b"]
+)
+def test_an_http_address_that_ends_like_a_list_is_one(address: str) -> None:
+    """Nothing is downloaded yet; where a list has another name, Python's `hr.urls` takes it."""
+    assert isinstance(parse_source(address, drain=False), UrlList)
+
+
+def test_other_http_addresses_are_those_of_queues() -> None:
+    """SQS names its queues so, also one whose parameter ends like a list."""
+    assert isinstance(parse_source("https://sqs.eu-west-1.amazonaws.com/123456789012/jobs", drain=False), QueueSource)
+    with pytest.raises(SettingsError, match="SQS"):
+        parse_source("https://e.com/jobs?list=a.txt", drain=False)
+
+
 def test_draining_a_queue_that_is_not_there(tmp_path: Path) -> None:
     """A mistyped queue file is refused, and not made."""
     with pytest.raises(SettingsError, match="does not exist"):
