@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from headrace.stages.placement import Placement, current_placements, note_placement
     from headrace.stages.postprocess import nms
     from headrace.stages.stage import Fan, Joined, Stage, fan_out, join, stage
+    from headrace.stages.tokenise import stack_tokens
     from headrace.store.loader import Loader as loader
     from headrace.validate.meanings import Classes, Detections, Embedding, Mask, Numbers, Text
 
@@ -129,6 +130,7 @@ _WHERE = {
     "resize": "headrace.stages.decode:ResizeStage",
     "run": "headrace.pipeline.execute",
     "shards": "headrace.sources.shards:Shards",
+    "stack_tokens": "headrace.stages.tokenise",
     "stage": "headrace.stages.stage",
     "temporal": "headrace.stages.temporal:",
     "urls": "headrace.sources.urls:UrlList",
@@ -191,6 +193,7 @@ __all__ = [
     "resize",
     "run",
     "shards",
+    "stack_tokens",
     "stage",
     "temporal",
     "urls",

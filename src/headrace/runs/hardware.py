@@ -38,6 +38,7 @@ RELEVANT = (
     "simplejpeg",
     "sqlalchemy",
     "tensorrt",
+    "tokenizers",
     "torch",
     "torchvision",
 )

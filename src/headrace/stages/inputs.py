@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -81,12 +82,24 @@ class BytesInput:
 
 @dataclass(frozen=True, slots=True)
 class TextInput:
-    """The fetched bytes, decoded as text."""
+    """The fetched bytes, decoded as text; with a `tokenizer` its tokens, of which `hr.stack_tokens` makes arrays of a batch."""
 
     encoding: str = "utf-8"
+    tokenizer: str | Path | None = None
+    """A `tokenizer.json` of the package tokenizers, relative to the file that defines the module; None: the text itself."""
+    lengths: tuple[int, ...] = (32, 64, 128, 256, 512)
+    """Tokens to which a batch may be padded: the shortest that holds its longest text is taken. Longer texts are cut to the
+    last."""
 
     def __post_init__(self) -> None:
-        """Check the encoding."""
+        """Check the encoding and the lengths."""
+        is_ascending = all(a < b for a, b in zip((0, *self.lengths), self.lengths, strict=False))
+        check(
+            bool(self.lengths) and is_ascending,
+            "lengths",
+            self.lengths,
+            "whole numbers >= 1, each larger than the one before",
+        )
         try:
             codecs.lookup(self.encoding)
         except LookupError:

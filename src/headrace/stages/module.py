@@ -19,6 +19,7 @@ from headrace.base.signature import check_takes
 from headrace.stages.decode import DecodeStage, ResizeStage, TextStage
 from headrace.stages.inputs import BytesInput, ImageInput, Input, TextInput
 from headrace.stages.stage import FunctionStage, Stage, StageContext
+from headrace.stages.tokenise import TokeniseStage
 
 
 class ModuleContext:
@@ -125,6 +126,8 @@ class Module(abc.ABC):
                 stages.append(ResizeStage(f"{prefix}resize", self.input, task=task, scales=True))
         elif isinstance(self.input, TextInput):
             stages.append(TextStage(f"{prefix}decode", self.input, task=task))
+            if self.input.tokenizer is not None:
+                stages.append(TokeniseStage(f"{prefix}tokenise", self.input, self.folder(), task=task))
         if type(self).preprocess is not Module.preprocess:
             # Python code gains nothing from a hand-off to other threads: by default it stays in the decoder's worker.
             executor = "inline" if stages else "thread"

@@ -1,0 +1,108 @@
+"""Text -> tokens, by the package tokenizers, which is imported here alone; and the tokens of a batch -> arrays.
+
+How this works: a tokenizer encodes one text a call, outside the GIL and in the calling thread. So texts are encoded side by
+side by the stage's workers, whose number the thread budget knows; the package's own pool, which would take every core and does
+not survive a fork, is never started. Texts of all lengths go into one batch; only there are they padded, to few lengths, as
+engines do not like many shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.base.errors import DecodeRejected, MissingExtra, SettingsError
+from headrace.base.settings import refuse_options
+from headrace.stages.inputs import TextInput
+from headrace.stages.stage import Stage, StageContext
+
+#: Names of the token that fills up, where the file does not say.
+_PADS = ("[PAD]", "<pad>", "<|padding|>", "<|endoftext|>")
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens of one text."""
+
+    ids: np.ndarray
+    """int64, (tokens,)."""
+    lengths: tuple[int, ...]
+    """To which a batch may be padded, ascending."""
+    pad: int
+    """Id of the token that fills up."""
+
+
+def stack_tokens(batch: Sequence[Tokens]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tokens of a batch and which of them count (1, else 0), both int64 (batch, length).
+
+    The length is the shortest of the input's that holds the longest text.
+    """
+    longest = max(len(one.ids) for one in batch)
+    length = next((one for one in batch[0].lengths if one >= longest), longest)
+    ids = np.full((len(batch), length), batch[0].pad, np.int64)
+    mask = np.zeros_like(ids)
+    for row, one in enumerate(batch):
+        ids[row, : len(one.ids)] = one.ids
+        mask[row, : len(one.ids)] = 1
+    return ids, mask
+
+
+class TokeniseStage(Stage):
+    """Text -> `Tokens`. Counts `NAME.cut`, the texts that were longer than the longest length."""
+
+    kind = "cpu"
+    releases_gil = True
+    work = "preprocess"
+
+    def __init__(self, name: str, wanted: TextInput, folder: Path, *, task: str = "") -> None:
+        super().__init__(name, task=task)
+        assert wanted.tokenizer is not None
+        self.file = folder / wanted.tokenizer
+        self.lengths = wanted.lengths
+
+    def open(self, context: StageContext) -> Callable[[Any], Tokens]:
+        """Return what encodes a text; the workers share one tokenizer."""
+        refuse_options(context.options, self.name)
+        key = f"tokenizer {self.file}"
+        if key not in context.shared:
+            context.shared[key] = _open(self.file, self.lengths[-1])
+        tokenizer = context.shared[key]
+        pad = _find_pad(tokenizer)
+
+        def tokenise(text: str) -> Tokens:
+            try:
+                encoding = tokenizer.encode(text)
+            except (TypeError, UnicodeError) as error:
+                raise DecodeRejected(f"decode.text: this is no text that can be tokenised: {error}") from None
+            if encoding.overflowing:
+                context.count(f"{self.name}.cut")
+            return Tokens(np.array(encoding.ids, np.int64), self.lengths, pad)
+
+        return tokenise
+
+
+def _open(file: Path, longest: int) -> Any:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise MissingExtra("hr.TextInput(tokenizer=...)", "tokenizers") from None
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # the package raises no class of its own
+        raise SettingsError(
+            f"the tokenizer {file} cannot be read: {error}; expected a tokenizer.json, as `save` of a tokenizer or "
+            "`save_pretrained` of transformers writes it"
+        ) from None
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(longest)
+    return tokenizer
+
+
+def _find_pad(tokenizer: Any) -> int:
+    """Return the id of the token that fills up; 0 where there is none: it does not count anyway."""
+    found = (tokenizer.token_to_id(name) for name in _PADS)
+    return next((number for number in found if number is not None), 0)
