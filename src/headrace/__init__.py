@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from headrace.sources.live_video import LiveVideo as live_video
     from headrace.sources.objects import Objects as objects
     from headrace.sources.queue_source import QueueSource as queue
+    from headrace.sources.records import Records as records
     from headrace.sources.shards import Shards as shards
     from headrace.sources.urls import UrlList as urls
     from headrace.sources.video import Video as video
@@ -127,6 +128,7 @@ _WHERE = {
     "parquet": "headrace.delivery.parquet:Parquet",
     "profile": "headrace.profiler.profile",
     "queue": "headrace.sources.queue_source:QueueSource",
+    "records": "headrace.sources.records:Records",
     "resize": "headrace.stages.decode:ResizeStage",
     "run": "headrace.pipeline.execute",
     "shards": "headrace.sources.shards:Shards",
@@ -190,6 +192,7 @@ __all__ = [
     "parquet",
     "profile",
     "queue",
+    "records",
     "resize",
     "run",
     "shards",

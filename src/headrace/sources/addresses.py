@@ -50,6 +50,7 @@ _LIST = "headrace.sources.urls:UrlList"
 _LISTS = (".txt", ".lst", ".urls")
 #: What `--source` opens beside queues and folders. {scheme: called with the address and `drain`}, {".suffix": with the file}.
 _OBJECTS = "headrace.sources.objects:Objects"
+_RECORDS = "headrace.sources.records"
 _VIDEO = "headrace.sources.video"
 _LIVE = "headrace.sources.live_video:open_address"
 SOURCES = Registry(
@@ -58,6 +59,8 @@ SOURCES = Registry(
         **dict.fromkeys(_LISTS, _LIST),
         **dict.fromkeys(("s3", "gs", "az"), _OBJECTS),
         **dict.fromkeys((".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi"), f"{_VIDEO}:Video"),
+        **dict.fromkeys((".parquet", ".arrow", ".feather", ".tfrecord", ".tfrecords"), f"{_RECORDS}:Records"),
+        "records": f"{_RECORDS}:open_address",
         "video": f"{_VIDEO}:open_address",
         **dict.fromkeys(("rtsp", "rtsps", "live+http", "live+https", "tcp", "udp", "v4l2"), _LIVE),
     },

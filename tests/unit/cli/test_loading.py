@@ -117,7 +117,7 @@ def test_an_http_address_that_ends_like_a_list_is_one(address: str) -> None:
 def test_other_http_addresses_are_those_of_queues() -> None:
     """SQS names its queues so, also one whose parameter ends like a list."""
     assert isinstance(parse_source("https://sqs.eu-west-1.amazonaws.com/123456789012/jobs", drain=False), QueueSource)
-    with pytest.raises(SettingsError, match="SQS"):
+    with pytest.raises(SettingsError, match="the queue's address"):
         parse_source("https://e.com/jobs?list=a.txt", drain=False)
 
 

@@ -37,7 +37,7 @@ def file(tmp_path: Path) -> Path:
 def opened(file: Path, lengths: tuple[int, ...] = (4, 8)) -> tuple[Any, StageContext]:
     """Return what a worker calls, and its context."""
     stage = TokeniseStage("tokenise", hr.TextInput(tokenizer=file.name, lengths=lengths), file.parent)
-    plan = resolve(Plan(), [stage.defaults()])
+    plan = resolve(Plan(), [stage.defaults()], 2)
     context = StageContext("tokenise", 0, plan, {}, None, lambda path=None: None)  # type: ignore[arg-type,return-value]
     return stage.open(context), context
 
