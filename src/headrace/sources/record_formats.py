@@ -120,7 +120,7 @@ def _fields(data: Any) -> Iterator[tuple[int, Any]]:
     view, at = memoryview(data), 0
     while at < len(view):
         key, at = _varint(view, at)
-        kind, value = key & 7, None
+        kind, value = key & 7, b""  # type: tuple[int, int | bytes]
         if kind == 0:
             value, at = _varint(view, at)
         elif kind in (1, 2, 5):

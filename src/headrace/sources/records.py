@@ -89,7 +89,7 @@ class Records(FiniteSource):
         return self._resumed(alone, ended | alone)
 
     def _resumed(self, alone: set[str], passed: set[str]) -> Iterator[Entry]:
-        came = set()
+        came: set[str] = set()
         for entry in self.entries() if alone else ():
             if entry.id in alone - came:
                 came.add(entry.id)
