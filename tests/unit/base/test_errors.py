@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from headrace.base.errors import (
     ItemFailed,
     ItemRejected,
     MissingExtra,
+    ResultsRefused,
     StageFailed,
     as_item_error,
 )
@@ -82,10 +84,17 @@ def test_a_missing_extra_says_how_to_install_it() -> None:
     assert "pip install 'headrace[redis]'" in str(MissingExtra("the Redis queue", "redis"))
 
 
+#: What errors are made of that are not made of a message.
+_PARTS: dict[type[HeadraceError], tuple[Any, ...]] = {
+    MissingExtra: ("a", "b"),
+    ResultsRefused: ({"job-1": "sql.refused: a check"},),
+}
+
+
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_errors_can_be_pickled(cls: type[HeadraceError]) -> None:
     """An error keeps class, message and place on its way between processes."""
-    error = MissingExtra("a", "b") if cls is MissingExtra else cls("what happened")
+    error = cls(*_PARTS.get(cls, ("what happened",)))
     if isinstance(error, ItemError):
         error.locate("decode", "job-1")
     copy = pickle.loads(pickle.dumps(error))
