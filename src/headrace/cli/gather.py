@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.cli.loading import parse_results
     from headrace.pipeline.gathering import find_doubled, find_portions, join, look_at
 
-    results = Path(args.results)
+    results = _check(args.results)
     gathered = [look_at(*one, parse_results) for one in sorted(find_portions(results).items())]
     doubled = find_doubled(gathered)
     is_whole = not doubled and not any(one.left for one in gathered)
@@ -46,6 +46,19 @@ def run(args: argparse.Namespace) -> int:
     else:
         write("\n".join(_say(gathered, doubled, None if args.check else results)))
     return EXIT_DONE if is_whole else EXIT_NEGATIVE
+
+
+def _check(results: str) -> Path:
+    """Return the path; raises SettingsError for an address."""
+    from headrace.base.errors import SettingsError
+    from headrace.sources.addresses import hide_secrets
+
+    if "://" in results:
+        raise SettingsError(
+            f"gather is for files and folders of this machine, and {hide_secrets(results)} is an address: a table holds the "
+            "rows of all portions already, and results in an object store are read where they are"
+        )
+    return Path(results)
 
 
 def as_dict(gathered: list[Gathered], doubled: list[str]) -> dict[str, Any]:

@@ -135,6 +135,13 @@ def test_results_are_gathered_once_all_are_done(capsys: pytest.CaptureFixture[st
     assert main(["gather", "out/results.jsonl"]) == 2  # it is there already
 
 
+@pytest.mark.parametrize("address", ["s3://bucket/scores", "sqlite:///all.db?table=results"])
+def test_an_address_is_not_gathered(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is named as it was given, and not as the path of a file."""
+    assert main(["gather", address]) == 2
+    assert f"and {address} is an address" in " ".join(capsys.readouterr().err.split())
+
+
 def test_what_was_turned_away_is_done_too(capsys: pytest.CaptureFixture[str]) -> None:
     """Its portion is not to be run for ever."""
     Path("photos/bad.jpg").write_bytes(b"bad")
