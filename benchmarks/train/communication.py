@@ -10,8 +10,6 @@ what an all-reduce of as many bytes takes where nothing else is done, in the sam
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import measure
-from benchmarks.paths import ROOT
 from benchmarks.train.communication_loop import RANKS
+from benchmarks.train.ranks import run_ranks
 from headrace.diagnose.training.ranks import join_exchanges, read_exchanges, select_steps
 from headrace.diagnose.training.steps import read_steps
 from headrace.runs.reader import read_run
@@ -47,7 +45,7 @@ def run(quick: bool) -> dict[str, Any]:
     cases = [(f"{width}-{number}", width, delay) for width in WIDTHS for number, delay in enumerate(DELAYS)]
     with tempfile.TemporaryDirectory(prefix="communication-") as name:
         folder = Path(name)
-        _train(folder, steps, cases)
+        run_ranks("benchmarks.train.communication_loop", RANKS, _TIMEOUT_SECONDS, folder, [str(steps)], cases)
         rows = [_read(folder / case, width, delay) for case, width, delay in cases]
     return {
         "rows": rows,
@@ -57,22 +55,6 @@ def run(quick: bool) -> dict[str, Any]:
         "settings": {"ranks": RANKS, "steps": steps},
         "quick": quick,
     }
-
-
-def _train(folder: Path, steps: int, cases: list[tuple[str, int, float]]) -> None:
-    words = [":".join(map(str, case)) for case in cases]
-    command = [sys.executable, "-m", "benchmarks.train.communication_loop", str(folder)]
-    ranks = [
-        subprocess.Popen([*command, str(rank), str(steps), *words], cwd=ROOT, stdin=subprocess.DEVNULL)
-        for rank in range(RANKS)
-    ]
-    try:
-        codes = [rank.wait(_TIMEOUT_SECONDS) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    if any(codes):
-        raise RuntimeError(f"ranks ended with status {codes}; expected 0: read what they printed above")
 
 
 def _known(folder: Path, steps: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,30 @@ def run(quick: bool) -> dict[str, Any]:
     }
 
 
+def run_ranks(
+    module: str, num_ranks: int, seconds: float, folder: Path, words: Sequence[str], cases: Sequence[Any]
+) -> None:
+    """Run a program once for each rank: `FOLDER RANK WORDS... CASES...`, a case as its parts with `:` between them.
+
+    Raises:
+        RuntimeError: If one fails.
+        subprocess.TimeoutExpired: If one takes longer than so many seconds.
+    """
+    told = [":".join(map(str, case)) for case in cases]
+    command = [sys.executable, "-m", module, str(folder)]
+    ranks = [
+        subprocess.Popen([*command, str(rank), *words, *told], cwd=ROOT, stdin=subprocess.DEVNULL)
+        for rank in range(num_ranks)
+    ]
+    try:
+        codes = [rank.wait(seconds) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    if any(codes):
+        raise RuntimeError(f"ranks ended with status {codes}; expected 0: read what they printed above")
+
+
 def _mix(delays: list[Any], balanced: list[Any]) -> list[Any]:
     """Return both kinds spread over each other: what else the machine does meets them alike."""
     placed = [((place + 0.5) / len(cases), case) for cases in (delays, balanced) for place, case in enumerate(cases)]
@@ -76,19 +101,7 @@ def _mix(delays: list[Any], balanced: list[Any]) -> list[Any]:
 def _train(folder: Path, steps: int, cases: list[tuple[str, str, str, float]]) -> dict[str, RanksJudged]:
     """Train the cases with all ranks, in processes of their own, and return what was judged of each."""
     folder.mkdir()
-    words = [":".join(map(str, case)) for case in cases]
-    command = [sys.executable, "-m", "benchmarks.train.ranks_loop", str(folder)]
-    ranks = [
-        subprocess.Popen([*command, str(rank), str(_RANKS), str(steps), *words], cwd=ROOT, stdin=subprocess.DEVNULL)
-        for rank in range(_RANKS)
-    ]
-    try:
-        codes = [rank.wait(_TIMEOUT_SECONDS) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    if any(codes):
-        raise RuntimeError(f"ranks ended with status {codes}; expected 0: read what they printed above")
+    run_ranks("benchmarks.train.ranks_loop", _RANKS, _TIMEOUT_SECONDS, folder, (str(_RANKS), str(steps)), cases)
     found = {}
     for name, *_ in cases:
         judged = training_document(read_run(folder / name)).together.judged
