@@ -76,12 +76,18 @@ def check_results(delivery: Delivery, portion: Portion) -> None:
     """Raise SettingsError if results go to a place of the program's own, which all portions would write."""
     from headrace.base.errors import SettingsError
     from headrace.base.protocols import Recoverable
+    from headrace.delivery.only import Only
 
-    if isinstance(delivery, Recoverable) and delivery.checkpoint is not None:
+    place, condition = delivery, ""
+    while isinstance(place, Only):
+        place, condition = (
+            place.delivery,
+            "; those take all results, so look for the ones that headrace.only let through there",
+        )
+    if isinstance(place, Recoverable) and place.checkpoint is not None:
         raise SettingsError(
-            f"--shard {portion}: the pipeline names one place for the results of all portions ({type(delivery).__name__}); say "
-            "--results results.jsonl, and each writes its own, results-"
-            f"{portion.name}.jsonl"
+            f"--shard {portion}: the pipeline names one place for the results of all portions ({type(place).__name__}); say "
+            f"--results results.jsonl, and each writes its own, results-{portion.name}.jsonl{condition}"
         )
 
 

@@ -43,6 +43,9 @@ class Only:
             the file as `picture`.
         most_pictures: In the folder; the oldest are deleted.
         draw: Called with a copy of the image and the result before the picture is written; draws into the image.
+
+    Attributes:
+        delivery: As given.
     """
 
     def __init__(
@@ -72,7 +75,7 @@ class Only:
         self.flush_items = delivery.flush_items
         self.flush_seconds = delivery.flush_seconds
         self.default_workers = delivery.default_workers
-        self._delivery = delivery
+        self.delivery = delivery
         self._when = when
         self._pictures = None if pictures is None else _Pictures(Path(pictures), most_pictures, draw)
         self._lock = threading.Lock()
@@ -83,7 +86,7 @@ class Only:
         self._context = context
         if self._pictures is not None:
             self._pictures.open()
-        self._delivery.open(context)
+        self.delivery.open(context)
 
     def deliver(self, job: Job, result: Any) -> bool:
         """Deliver a result if the condition holds; see `protocols.Delivery.deliver`."""
@@ -95,15 +98,15 @@ class Only:
         if self._pictures is not None:
             name = self._pictures.write(job, result)
             result = {**result, "picture": name} if isinstance(result, Mapping) else result
-        return self._delivery.deliver(job, result)
+        return self.delivery.deliver(job, result)
 
     def flush(self) -> None:
         """Flush the delivery."""
-        self._delivery.flush()
+        self.delivery.flush()
 
     def close(self) -> None:
         """Close it."""
-        self._delivery.close()
+        self.delivery.close()
 
     def _holds(self, result: Any) -> bool:
         try:
@@ -117,8 +120,8 @@ class _OnlyAddressed(Only):
 
     def goes_to(self, job: Job) -> tuple[str, str]:
         """Return the receiver of a job's result; see `protocols.Addressed`."""
-        assert isinstance(self._delivery, Addressed)
-        return self._delivery.goes_to(job)
+        assert isinstance(self.delivery, Addressed)
+        return self.delivery.goes_to(job)
 
 
 def only(

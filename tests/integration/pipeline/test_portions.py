@@ -26,6 +26,9 @@ def work(path):
 
 
 pipeline = hr.Pipeline(hr.folder("photos"), stages=[hr.stage("work", work)], delivery=hr.jsonl("own.jsonl"))
+events = hr.Pipeline(
+    hr.folder("photos"), stages=[hr.stage("work", work)], delivery=hr.only(hr.only(hr.jsonl("own.jsonl"), bool), bool)
+)
 called = hr.Pipeline(hr.queue("sqlite:///jobs.db"), stages=[hr.stage("work", work)], delivery=hr.jsonl("own.jsonl"))
 '''
 NAMES = [f"{number:03}.jpg" for number in range(60)]
@@ -94,10 +97,11 @@ def test_portions_write_one_table_and_resume_beside_one_another() -> None:
     ("words", "says"),
     [
         (["pipeline"], "say --results results.jsonl"),
+        (["events"], "one place for the results of all portions (JsonLines)"),
         (["called", "--results", "r.jsonl"], "workers of a queue share it by themselves"),
         (["pipeline", "--results", "r.jsonl", "--supervise", "2"], "leave it or --shard out"),
     ],
-    ids=["one place for all", "a queue", "supervised"],
+    ids=["one place for all", "one behind a condition", "a queue", "supervised"],
 )
 def test_what_cannot_be_divided_is_refused(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything is done."""
