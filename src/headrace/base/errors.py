@@ -110,6 +110,10 @@ class EngineError(HeadraceError):
     """A model cannot be opened on this machine."""
 
 
+class DoesNotFit(HeadraceError):
+    """A run needs more memory than its Plan's `[budget]` has."""
+
+
 class JobsFail(HeadraceError):
     """Too many jobs fail to measure how fast they are; the message names the first failure."""
 

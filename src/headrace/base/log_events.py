@@ -28,6 +28,7 @@ EVENTS: Mapping[str, str] = {
     "worker_started": "the supervisor started a worker in the place of one that ended",
     "worker_died": "a worker process died; `code` says of what",
     "plan_changed": "the run takes up another model",
+    "budget_step": "the run goes down a rung of its budget's ladder, or up again",
     "canary_step": "a canary was opened, got a larger share, was promoted or rolled back",
     "drift": "inputs or predictions are not what they were",
     "performance_drift": "a stage costs more than it did at equal inputs",

@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from headrace.base.budget import BudgetPlan
 from headrace.base.cache_setting import CacheSetting
 from headrace.base.errors import SettingsError
 from headrace.base.given_files import read_given_file
@@ -297,6 +298,8 @@ class Plan:
     serve: ServePlan = ServePlan()
     resources: Mapping[str, int] = field(default_factory=dict)
     """{name: how much of it there is} of what models share by `uses`: calls that a device takes at a time, cores, memory."""
+    budget: BudgetPlan | None = None
+    """What the device has for the run; None: it is not bounded."""
 
     def __post_init__(self) -> None:
         """Check every value that no table of its own checks."""
@@ -424,6 +427,7 @@ _TABLES = {
     "network": NetworkPlan,
     "run": RunPlan,
     "serve": ServePlan,
+    "budget": BudgetPlan,
 }
 
 

@@ -499,6 +499,15 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class KeepsBuffers(Protocol):
+    """A Model that keeps memory for the largest batch that it was called with."""
+
+    def give_back_buffers(self) -> None:
+        """Give back with the next call, or at once, what later calls may not need; from any thread."""
+        ...
+
+
+@runtime_checkable
 class SaysWhyNot(Protocol):
     """An engine that knows before it opens a file that it cannot: another machine is needed, or another build."""
 

@@ -22,8 +22,15 @@ def add_canary_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def make_canary_place(args: argparse.Namespace, say: Callable[[object], None]) -> CanaryPlace | None:
+def make_canary_place(
+    args: argparse.Namespace, say: Callable[[object], None], *, has_budget: bool = False
+) -> CanaryPlace | None:
     """Return where canaries are started; None without `--canary`.
+
+    Args:
+        args: As parsed.
+        say: Told of each step.
+        has_budget: Whether the run has a budget, whose steps are for the ledger as well.
 
     Raises:
         SettingsError: If a ledger is named and nothing would be written there.
@@ -31,7 +38,7 @@ def make_canary_place(args: argparse.Namespace, say: Callable[[object], None]) -
         LedgerError: If the ledger that was named cannot be used: when a canary has ended it would be too late to say so.
     """
     if not args.canary:
-        if getattr(args, "ledger", None) and not getattr(args, "shadow", None):
+        if getattr(args, "ledger", None) and not getattr(args, "shadow", None) and not has_budget:
             raise SettingsError(
                 f"--ledger {args.ledger} keeps what becomes of a candidate, and none can be tried: give --canary DIR too"
             )

@@ -44,6 +44,7 @@ import functools
 import signal
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.budget_steps import record_budget_steps
 from headrace.cli.canary_place import add_canary_argument, make_canary_place
 from headrace.cli.companions import add_companion_arguments, companion_options
 from headrace.cli.following_argument import add_follow_argument, make_following, read_followed
@@ -90,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--ledger", metavar="FILE",
-        help="with --shadow or --canary: the ledger that keeps the result (default: $HEADRACE_LEDGER, else none)",
+        help="with --shadow, --canary or a [budget]: the ledger that keeps the result (default: $HEADRACE_LEDGER, else none)",
     )  # fmt: skip
     add_canary_argument(parser)
     parser.add_argument(
@@ -172,19 +173,21 @@ def _execute(
     pipeline, plan = open_pipeline(args)
     following = make_following(args, followed, _say)
     candidate = open_candidate(args, plan)
+    canary = make_canary_place(args, _say, has_budget=plan.budget is not None)
     result = execute(
         pipeline,
         plan,
         output=args.output,
         limit=args.limit,
         force=args.force,
-        beside=following or make_canary_place(args, _say) or (candidate.shadow if candidate else None),
+        beside=following or canary or (candidate.shadow if candidate else None),
         slot=slot,
         resume=args.resume,
         checkpoint=checkpoint_of_portion(args, pipeline.delivery, portion_of(args)) or True,
         max_failed=args.max_failed,
         **companion_options(args, pipeline, plan, slot=slot, watch=watch),
     )
+    record_budget_steps(args, result, _say)
     args.queue = pipeline.source.shown_address
     task = next((model_key(stage.task, stage.name) for stage in pipeline.stages if stage.kind == "device"), "")
     return result, candidate.document(args, result, task) if candidate else None
@@ -217,6 +220,7 @@ def as_dict(result: Any) -> dict[str, Any]:
         "warnings": list(result.warnings),
         "interrupted": result.interrupted,
         "ended_early": result.ended_early,
+        **({} if result.budget is None else {"budget": result.budget.as_dict()}),
         "run_folder": None if result.run_folder is None else str(result.run_folder),
         "before": None if result.before is None else dataclasses.asdict(result.before),
     }

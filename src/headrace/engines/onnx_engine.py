@@ -206,21 +206,38 @@ class OnnxModel:
         }
         metadata = session.get_modelmeta().custom_metadata_map
         self.metadata: Mapping[str, str] = dict(metadata)
+        self._sessions = tuple(sessions) if self.variant["provider"] == PROVIDERS["cpu"] else ()
+        self._to_shrink: set[Any] = set()
 
     def __call__(self, batch: np.ndarray | Mapping[str, np.ndarray]) -> Any:
         """Return the output array, or {name: array} when the model has several outputs."""
         feed = batch if isinstance(batch, Mapping) else {self._input_name: batch}
-        results = (
-            self._session.run(self._output_names, feed) if self._idle is None else self._run_idle(self._idle, feed)
-        )
+        results = self._run(self._session, feed) if self._idle is None else self._run_idle(self._idle, feed)
         return results[0] if len(results) == 1 else dict(zip(self._output_names, results, strict=True))
 
     def _run_idle(self, idle: SimpleQueue[Any], feed: Any) -> Any:
         session = idle.get()
         try:
-            return session.run(self._output_names, feed)
+            return self._run(session, feed)
         finally:
             idle.put(session)
+
+    def _run(self, session: Any, feed: Any) -> Any:
+        if session not in self._to_shrink:
+            return session.run(self._output_names, feed)
+        self._to_shrink.discard(session)
+        return session.run(self._output_names, feed, _shrinking())
+
+    def give_back_buffers(self) -> None:
+        """Let each session free, at the end of its next call, what it keeps for calls to come; see `KeepsBuffers`."""
+        self._to_shrink.update(self._sessions)
+
+
+def _shrinking() -> Any:
+    """Return options of a call at whose end the session's arena gives back what it does not use."""
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
 
 
 def tensor_specs(nodes: Sequence[Any]) -> list[TensorSpec]:

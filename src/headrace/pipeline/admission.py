@@ -82,6 +82,7 @@ class Admission:
         self._book = ReceivingBook(self._plan.receivers)
         self._seems_over = False
         self.max_in_flight = self._capacity()
+        self._cap: int | None = None
         self.is_closed = False
         self.is_given_up = False
         self.has_ended = False
@@ -132,6 +133,12 @@ class Admission:
             self.max_in_flight = most if limit is None else min(limit, most)
             if self.max_in_flight > before:
                 self._receivers.call_all()
+
+    def cap_in_flight(self, most: int | None) -> None:
+        """Let no more jobs be in flight than this, whatever the throughput would allow; None: nothing caps them."""
+        with self._lock:
+            self._cap = most
+            self._receivers.call_all()
 
     def has_none(self) -> bool:
         """Return whether no job is in flight."""
@@ -185,8 +192,8 @@ class Admission:
         return min(room, left - self._reserved)
 
     def _most_inside(self) -> int:
-        most, allowed = 1 if self._first_is_alone else self.max_in_flight, self._failing.allowed()
-        return most if allowed is None else min(most, allowed)
+        most = 1 if self._first_is_alone else self.max_in_flight
+        return min(one for one in (most, self._failing.allowed(), self._cap) if one is not None)
 
     def _has_enough_room(self) -> bool:
         most = self._most_inside()

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headrace.base.budget import BudgetPlan
 from headrace.base.errors import RunFolderError, SettingsError
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, resolve
@@ -35,10 +36,14 @@ from headrace.pipeline.failure_limit import FailureLimit, MostFailed
 from headrace.pipeline.failure_log import FailureLog
 from headrace.pipeline.following import Following, PlanFollower
 from headrace.pipeline.fused_waits import warn_of_waits
+from headrace.pipeline.governor import BudgetReport, Governor, budget_of
+from headrace.pipeline.memory_forecast import MemoryForecast
 from headrace.pipeline.model_slots import ModelSlots
 from headrace.pipeline.resuming import keep_checkpoint, open_checkpoint
 from headrace.pipeline.run_context import RunContext
+from headrace.pipeline.rungs import rungs_of
 from headrace.pipeline.runtime import Bounds, Runtime
+from headrace.pipeline.sensors import MemorySensor, open_sensors
 from headrace.pipeline.shadow import Shadow
 from headrace.pipeline.span_limit import SpanLimit
 from headrace.pipeline.stage_defaults import fused_because, stage_defaults
@@ -87,6 +92,8 @@ class Result:
 
     ended_early: str = ""
     """Why the run was ended, or counts as failed, although nobody stopped it; empty: neither."""
+    budget: BudgetReport | None = None
+    """What became of the Plan's `[budget]`; None: it has none."""
 
     def __repr__(self) -> str:
         """Return one line: the exact counts, and where the rest is."""
@@ -190,6 +197,7 @@ def run(
     if slot is not None:
         _give_slot(pipeline, slot)
     slots = _slots(pipeline, context, beside)
+    budget = _Budget.of(context, beside, slot.num_workers if slot else 1)
     measuring = measuring or Measuring()
     warm_up = WarmUp(curve_batch=measuring.curve_batch, repeats=measuring.curve_repeats)
     summary = Summary(counters=context.counters, clock=context.clock)
@@ -200,6 +208,7 @@ def run(
         Bounds(limit=limit, first_alone=measuring.first_alone, brakes=measuring.brakes),
         signals=EndSignals([signal.SIGINT] if slot else end_signals(), stop),
     )
+    governor = budget.open(pipeline, runtime) if budget else None
     if slot is not None:
         runtime.before_receiving.append(slot.begin)
     # After the Runtime has found the Plan possible: one that is not leaves neither checkpoint nor folder behind.
@@ -207,7 +216,9 @@ def run(
         pipeline, context.plan, checkpoint, resume=resume, force=force, any_model=isinstance(beside, Following)
     )
     limit_failed = None if max_failed is None else FailureLimit(MostFailed.parse(max_failed), runtime.end)
-    running = _Run(pipeline, runtime, summary, threads.warnings, kept, limit_failed)
+    running = _Run(pipeline, runtime, summary, threads.warnings, kept, limit_failed, governor)
+    if governor is not None:
+        governor.switched = running.note_switch
     with keep_checkpoint(kept, pipeline, runtime, force=force or isinstance(beside, Following | CanaryPlace)):
         if kept is not None:
             summary.begins_at(kept.num_done, kept.num_left)
@@ -289,6 +300,7 @@ class _Run:
     warnings: Sequence[str]
     kept: Checkpoint | None
     limit_failed: FailureLimit | None = None
+    governor: Governor | None = None
     record: _Record = field(default_factory=_Record)
     failures: FailureLog = field(default_factory=FailureLog)
     cpu_began: float = field(default_factory=time.process_time)
@@ -370,7 +382,7 @@ class _Run:
 
     def _work(self, beside: AbstractContextManager[Any]) -> None:
         try:
-            with beside:
+            with beside, self.governor or nullcontext():
                 self.runtime.run()
         finally:
             self.summary.digest(budget_seconds=None)  # before the view's last line
@@ -436,7 +448,13 @@ class _Run:
                 for curve in context.cost_curves
             },
             variants=runtime.variants(),
-            warnings=[*self.warnings, *runtime.warnings(), *waits],
+            warnings=[
+                *self.warnings,
+                *runtime.warnings(),
+                *waits,
+                *(self.governor.warnings() if self.governor else ()),
+            ],
+            budget=self.governor.report if self.governor else None,
             interrupted=runtime.interrupted,
             drained_by=runtime.signals.first if runtime.is_drained else None,
             run_folder=folder.path if folder else None,
@@ -444,6 +462,50 @@ class _Run:
             stages=stages,
             ended_early=runtime.ended_because or (self.limit_failed.verdict() if self.limit_failed else ""),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    """A Plan's `[budget]` as it is for this process, and the Plans of its ladder."""
+
+    limits: BudgetPlan
+    plans: Sequence[Plan]
+
+    @classmethod
+    def of(cls, context: RunContext, beside: object, share: int) -> _Budget | None:
+        """Return the budget of a process that is one of `share`; None: nothing is bounded.
+
+        Raises:
+            SettingsError: If its ladder is impossible, or others would change the Plan as well.
+        """
+        limits = budget_of(context.plan, share)
+        if limits is None:
+            return None
+        if isinstance(beside, Following | CanaryPlace):
+            raise SettingsError(
+                f"{_OPTIONS[type(beside)]} and the Plan's [budget] would both put other Plans into force; leave out one of them"
+            )
+        return cls(limits, [context.plan, *rungs_of(context.plan)])
+
+    def open(self, pipeline: Pipeline, runtime: Runtime) -> Governor:
+        """Look whether the models can fit, and return what will keep the run within the budget.
+
+        Raises:
+            DoesNotFit: If they cannot.
+        """
+        sensors = open_sensors(self.limits, runtime.child_processes)
+        memory = next((one for one in sensors if isinstance(one, MemorySensor) and not one.not_measured), None)
+        if memory is not None:
+            forecast = runtime.context.forecast = MemoryForecast(memory.limit, memory.used_bytes)
+            forecast.check_files(_model_files(pipeline, runtime.context.plan))
+            runtime.before_receiving.append(forecast.check_opened)
+        return Governor(sensors, self.plans, hold_to=runtime.hold_to, counts=runtime.context.counts)
+
+
+def _model_files(pipeline: Pipeline, plan: Plan) -> set[str]:
+    """Return the files of the models that will be opened, as far as they are known before."""
+    stages = [stage for stage in stage_defaults(pipeline, plan) if stage.kind == "device"]
+    return {plan.model_of(stage.task, stage.name).artifact or stage.model for stage in stages} - {""}
 
 
 def _give_slot(pipeline: Pipeline, slot: WorkerSlot) -> None:
@@ -461,13 +523,22 @@ def _context(pipeline: Pipeline, plan: Plan | str | Path | None, share: int) -> 
     plan = Plan.load(plan) if isinstance(plan, str | Path) else plan or Plan()
     cores = max(1, usable_cores() // share)
     stages = stage_defaults(pipeline, plan)
-    resolved = resolve(plan, stages, cores)
+    resolved = _bound_bytes(resolve(plan, stages, cores), share)
     for model in (resolved.model, *resolved.models.values()):
         check_engine(model.engine)
     threads = budget(resolved, stages, cores)
     for warning in threads.warnings:
         logger.warning("%s", warning)
     return RunContext(resolved, fused=fused_because(plan, resolved, stages)), threads
+
+
+def _bound_bytes(plan: Plan, share: int) -> Plan:
+    """Return a Plan whose queues hold no more than a quarter of its budget for memory."""
+    budget = budget_of(plan, share)
+    if budget is None or budget.memory_bytes is None:
+        return plan
+    most = min(plan.source.max_bytes_in_flight, budget.memory_bytes // 4)
+    return dataclasses.replace(plan, source=dataclasses.replace(plan.source, max_bytes_in_flight=most))
 
 
 def _open_kept(

@@ -72,9 +72,14 @@ def resident_bytes() -> int:
 def collect() -> None:
     """Collect all cycles, and give what they held back to the system: the C library would keep it, and memory look as full."""
     if gc.collect():
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; without the GIL
-        if trim is not None:
-            trim(0)
+        trim()
+
+
+def trim() -> None:
+    """Give memory that was freed back to the system, as far as the C library can."""
+    call = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; without the GIL
+    if call is not None:
+        call(0)
 
 
 class GrowthWatch:

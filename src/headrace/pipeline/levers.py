@@ -1,4 +1,4 @@
-"""What an experiment may change of a run while it goes on, for short stretches, and how it is all undone.
+"""What an experiment may change of a run while it goes on, for short stretches, and how it is all undone; and what caps a run.
 
 How this works: each station has a lever, and the receivers have one. Workers look at theirs before they take items: one
 whose number is too high waits at the lever until it is let go. After the work a worker sleeps off what it owes for its
@@ -32,6 +32,7 @@ class Lever:
         most_items: The largest batch; None: the Plan's.
         num_spare: Workers or places beyond the Plan's; they work only while `most_workers` lets them.
         passed: Called with the items that leave the station, in the thread that hands them on; None: nobody asks.
+        cap_items: The largest batch that whoever caps the station allows; None: nobody caps it.
     """
 
     def __init__(self, name: str, changed: Callable[[], object] = lambda: None) -> None:
@@ -40,6 +41,9 @@ class Lever:
         self.most_items: int | None = None
         self.num_spare = 0
         self.passed: Callable[[Sequence[Any]], object] | None = None
+        self._caps: dict[str, tuple[int | None, int | None]] = {}
+        self._cap_workers: int | None = None
+        self.cap_items: int | None = None
         self._most_workers: int | None = None
         self._spares_from: int | None = None
         self._is_over = False
@@ -50,12 +54,29 @@ class Lever:
     @property
     def most_workers(self) -> int | None:
         """Workers that may take items; None: all of the Plan's."""
-        return self._most_workers
+        return _least(self._most_workers, self._cap_workers)
 
     def let_work(self, most: int | None) -> None:
         """Let only so many workers take items, those with the lowest numbers, >= 1; None: as the Plan says."""
         with self._turn:
             self._most_workers = None if self._is_over else most
+            self._turn.notify_all()
+        self._changed()
+
+    def cap(self, by: str, *, items: int | None = None, workers: int | None = None) -> None:
+        """Let no batch be larger and no more workers take items, whatever an experiment does; None: as the others say.
+
+        Args:
+            by: Who says so; it replaces what the same said before.
+            items: Of a batch, >= 1.
+            workers: Those with the lowest numbers, >= 1.
+        """
+        with self._turn:
+            if self._is_over:
+                return
+            self._caps[by] = (items, workers)
+            self.cap_items = _least(*(one for one, _ in self._caps.values()))
+            self._cap_workers = _least(*(one for _, one in self._caps.values()))
             self._turn.notify_all()
         self._changed()
 
@@ -68,7 +89,7 @@ class Lever:
 
     def wait_turn(self, number: int) -> bool:
         """Return once the worker with this number may take items; False: it was spare, and is to leave."""
-        if self._most_workers is None and self._spares_from is None:
+        if self._most_workers is None and self._spares_from is None and self._cap_workers is None:
             return True
         with self._turn:
             self._turn.wait_for(lambda: self._is_over or self._may_work(number))
@@ -93,16 +114,23 @@ class Lever:
         """Let go for good."""
         with self._turn:
             self._is_over = True
+            self.cap_items = self._cap_workers = None
         self.passed = None
         self.rest()
 
     def _may_work(self, number: int) -> bool:
+        if self._cap_workers is not None and number >= self._cap_workers:
+            return False
         if self._most_workers is not None:
             return number < self._most_workers
         return not self._is_spare(number)
 
     def _is_spare(self, number: int) -> bool:
         return self._spares_from is not None and number >= self._spares_from
+
+
+def _least(*numbers: int | None) -> int | None:
+    return min((number for number in numbers if number is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from headrace.base.error_origin import describe, find_origin
 from headrace.base.errors import HeadraceError
 from headrace.base.metering import Metering
 from headrace.base.plan import Plan, model_key
-from headrace.base.protocols import Instrument, Model
+from headrace.base.protocols import Instrument, KeepsBuffers, Model
 from headrace.base.signature import check_takes
 from headrace.engines import open_model
 from headrace.pipeline.caching import StageCaches
@@ -103,6 +103,15 @@ def open_group(spec: GroupSpec, clock: Clock, metering: Metering | None = None) 
         carried = getattr(call, "carried", None) if call is opened and len(spec.stages) == 1 else None
     group = Group(spec.stages, calls, clock, spec.max_batch, metering, spec.warm_up)
     return OpenedGroup(group, counts, variants, carried)
+
+
+def give_back_buffers() -> None:
+    """Ask every model of this process for the memory that it keeps beside its weights; it gets anew what it needs."""
+    with _models_lock:
+        models = list(_models.values())
+    for model in models:
+        if isinstance(model, KeepsBuffers):
+            model.give_back_buffers()
 
 
 class _ModelOpener:

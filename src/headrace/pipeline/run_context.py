@@ -13,6 +13,7 @@ from headrace.base.plan import Plan
 from headrace.base.records import Counters
 from headrace.pipeline.arms import Arms
 from headrace.pipeline.levers import Levers
+from headrace.pipeline.memory_forecast import MemoryForecast
 from headrace.pipeline.resources import Resources
 from headrace.pipeline.warm_up import CostCurve
 from headrace.pipeline.work_notes import WorkNote
@@ -45,6 +46,10 @@ class RunContext:
     """Whose model answers which job; None: the run can have no canary."""
     levers: Levers = field(default_factory=Levers)
     """What an experiment may change while the run goes on."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """What parts beside the items counted, for the run's notes."""
+    forecast: MemoryForecast | None = None
+    """Whether batches fit into the Plan's budget; None: it has none for memory."""
     random: Callable[[], float] = random.random
     """Returns uniform random numbers, 0 <= number < 1."""
 

@@ -18,6 +18,7 @@ threads still produce are dropped.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -267,6 +268,18 @@ class Runtime:
         """Return what an experiment may change, in the order of the pipeline; once the workers have opened their stages."""
         return [station.adjustable() for station in self.stations]
 
+    def hold_to(self, plan: Plan) -> None:
+        """Ask for no more than a Plan says that asks for less than the run's own: batches, workers, jobs in flight."""
+        for station in self.stations:
+            station.hold_to(plan)
+        most = plan.source.max_in_flight
+        self._admission.cap_in_flight(None if most == self.context.plan.source.max_in_flight else most)
+
+    def child_processes(self) -> set[int]:
+        """Return the ids of the processes in which stages run, beside this one."""
+        here = os.getpid()
+        return {place.process for place in self.worker_threads()} - {here}
+
     def worker_threads(self) -> list[WorkerThread]:
         """Return where the workers' stages run now; changes when a process is replaced."""
         places = [worker.place() for station in self.stations for worker in list(station.workers)]
@@ -312,6 +325,7 @@ class Runtime:
         total = {**(source.notes() if isinstance(source, TakesNotes) else {}), **self._delivery_counts}
         total.update(self._tasks.counts if self._tasks is not None else {})
         total.update(self._failing.counts())
+        total.update(dict(self.context.counts))
         if self.context.arms is not None and self.context.arms.num_rescued:
             total["canary.rescued"] = self.context.arms.num_rescued
         for station in self.stations:

@@ -24,6 +24,7 @@ from headrace.base.errors import ClientGone, ItemError, ItemFailed
 from headrace.base.handoff import handoff_cost
 from headrace.base.parking import Bell
 from headrace.base.passage import Passage
+from headrace.base.plan import Plan
 from headrace.base.policies.batching import BatchingPolicy, ReleaseReason
 from headrace.base.policies.retry import RetryPolicy
 from headrace.base.policies.shares import Call
@@ -32,7 +33,7 @@ from headrace.pipeline.bounded_queue import BoundedQueue
 from headrace.pipeline.bulkheads import Bulkheads
 from headrace.pipeline.carrying import Carrying
 from headrace.pipeline.finisher import Finisher
-from headrace.pipeline.group import Unpack
+from headrace.pipeline.group import Group, Unpack
 from headrace.pipeline.item import Item, Orders, StageTiming
 from headrace.pipeline.levers import Adjustable, Lever
 from headrace.pipeline.opening import GroupSpec, open_group
@@ -649,8 +650,14 @@ class Station:
         return self.queue.take(limit, self.num_workers), None, 0
 
     def _batching_now(self, policy: BatchingPolicy) -> BatchingPolicy:
-        most = self.lever.most_items
-        return policy if most is None else dataclasses.replace(policy, max_size=min(most, policy.max_size))
+        most, cap = self.lever.most_items, self.lever.cap_items
+        if not self._is_warm and self._context.forecast is not None:
+            cap = 1  # until it is known how many fit
+        if most is None and cap is None:
+            return policy
+        return dataclasses.replace(
+            policy, max_size=min(most or policy.max_size, cap or policy.max_size, policy.max_size)
+        )
 
     def _take_batch(self, policy: BatchingPolicy, worker: Worker) -> tuple[list[Item], ReleaseReason | None, int]:
         """Return a batch of what is still wanted: it is as large as if the others had never come."""
@@ -676,10 +683,27 @@ class Station:
         with self._warm:
             if self._is_warm:
                 return
-            curve = worker.group.warm_up(item)
+            curve = self._measure_curve(worker, item)
             if curve is not None and (curve.seconds or self.settings.executor == "process"):
                 self._context.cost_curves.append(curve)
             self._is_warm = True
+
+    def _measure_curve(self, worker: Worker, item: Item) -> CostCurve | None:
+        """Warm up; with a budget no batch that is predicted not to fit is made, now or later."""
+        forecast = self._context.forecast
+        if forecast is None or not isinstance(worker.group, Group):
+            return worker.group.warm_up(item)
+        with forecast.warming:
+            curve = worker.group.warm_up(item, functools.partial(forecast.before_batch, self.name))
+            self.lever.cap("forecast", items=forecast.end_warm_up(self.name, self.max_batch))
+        return curve
+
+    def hold_to(self, plan: Plan) -> None:
+        """Make no larger batches, and let no more workers work, than a Plan says that asks for less than the run's own."""
+        settings, own = plan.stages[self.name], self.settings
+        batch = plan.stages[self.device_name].batch if self.device_name else None
+        workers = settings.workers if settings.workers != own.workers else None
+        self.lever.cap("budget", items=batch, workers=workers)
 
     def _tell_batch(self, items: Sequence[Item], reason: ReleaseReason | None, waited_ns: int) -> None:
         batched = (timing for item in items for timing in item.timings if timing.batch_id is not None)

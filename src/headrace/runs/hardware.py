@@ -87,8 +87,8 @@ def find_hardware(root: Path = Path("/")) -> Hardware:
         root: Where `proc` and `sys` are mounted.
     """
     proc, cgroup = root / "proc", root / "sys/fs/cgroup"
-    groups = _control_groups(cgroup, _text(proc / "self/cgroup"))
-    limits = [limit for group in groups if (limit := _memory_limit(group)) is not None]
+    groups = control_groups(cgroup, _text(proc / "self/cgroup"))
+    limits = [limit for group in groups if (limit := memory_limit(group)) is not None]
     total, cpu = _meminfo_total(_text(proc / "meminfo")), _first_cpu(_text(proc / "cpuinfo"))
     flags = cpu_flags(root)
     return Hardware(
@@ -211,13 +211,13 @@ class CpuQuota:
         memberships = _text(self._membership)
         if memberships != self._groups_of or not memberships:
             self._groups_of = memberships
-            groups = _control_groups(self._cgroup, memberships)
+            groups = control_groups(self._cgroup, memberships)
             self._groups = [group for group in groups if any((group / name).exists() for name in _QUOTA_FILES)]
         quotas = [quota for group in self._groups if (quota := _cpu_quota(group)) is not None]
         return min(quotas, default=None)
 
 
-def _control_groups(base: Path, memberships: str) -> list[Path]:
+def control_groups(base: Path, memberships: str) -> list[Path]:
     """Return the folders of this process's control group and its parents (version 2), and of version 1's controllers.
 
     Every level counts: a limit on a parent binds its children. Inside a container the own group is usually the root.
@@ -247,7 +247,8 @@ def _cpu_quota(group: Path) -> float | None:
     return cores if cores > 0 else None
 
 
-def _memory_limit(group: Path) -> int | None:
+def memory_limit(group: Path) -> int | None:
+    """Return the bytes that a control group (version 1 or 2) may use; None without a limit."""
     text = _text(group / "memory.max") or _text(group / "memory.limit_in_bytes")
     try:
         limit = int(text)

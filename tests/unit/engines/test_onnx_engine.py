@@ -13,10 +13,11 @@ import onnxruntime
 import pytest
 
 from headrace.base.errors import EngineError, SettingsError
-from headrace.base.protocols import TensorSpec
+from headrace.base.protocols import KeepsBuffers, TensorSpec
 from headrace.engines import engine
 from headrace.engines.onnx_engine import OnnxEngine
 from headrace.engines.traits import BUILT_IN
+from headrace.pipeline.garbage import resident_bytes, trim
 from headrace.samples.catalogue import SCENES_MODEL_PATH
 
 MakeModel = Callable[..., Path]
@@ -215,3 +216,22 @@ def test_calls_side_by_side_share_no_threads(
     with pytest.raises(Exception, match="INVALID_ARGUMENT"):
         model(np.zeros((1, 5), np.float32))
     assert model(batch_of(2)).shape == (2, weights.shape[1])  # one that failed gave its session back
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_buffers_are_given_back_with_the_next_call(threads: int) -> None:
+    """What a session kept for a batch of 48 is free after the next call of one, whose answer is the same; once for each."""
+    model = OnnxEngine().open(SCENES_MODEL_PATH, threads=threads, options={}, calls=2)
+    assert isinstance(model, KeepsBuffers)
+    side = [axis if isinstance(axis, int) else 224 for axis in model.inputs[0].shape[1:]]
+    one = np.zeros((1, *side), np.float32)
+    before = model(one)
+    for _ in range(2):
+        model(np.zeros((48, *side), np.float32))
+    full = resident_bytes()
+    model.give_back_buffers()
+    np.testing.assert_array_equal(model(one), before)
+    np.testing.assert_array_equal(model(one), before)
+    trim()
+    assert full - resident_bytes() > 30e6
+    assert not model._to_shrink

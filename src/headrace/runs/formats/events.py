@@ -8,9 +8,10 @@ import msgspec
 
 from headrace.runs.formats.profile import Estimate
 
-EventKind = Literal["skip", "validation", "replay", "pipeline", "run-off", "canary"]
+EventKind = Literal["skip", "validation", "replay", "pipeline", "run-off", "canary", "budget"]
 """A technique not tried; a `headrace validate`; an attempt judged again; a pipeline measured with an attempt's variant; two
-attempts that tied, held against each other; something that was done with a canary."""
+attempts that tied, held against each other; something that was done with a canary; a step of a run down
+the ladder of its budget, or up."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
