@@ -55,6 +55,7 @@ MARKS = [
         "minutes",
         "like the one before",
     ),
+    Mark("docs/guides/packing.md", "import datasets", "elsewhere", "a package that headrace does not need"),
     Mark("docs/guides/traces.md", "headrace train read rank0", "elsewhere", "traces of several GPUs"),
     Mark("docs/guides/layers.md", "from pathlib", "minutes", "half a minute of a machine with one core to spare"),
     Mark(

@@ -164,7 +164,7 @@ def parse_source(text: str, *, drain: bool) -> Source:
     elif is_address:
         with hide_secrets_in_errors(text):
             source = SOURCES.make(scheme.lower(), Source, text, drain=drain)
-    elif Path(text).is_file() and Path(text).suffix in SOURCES:
+    elif Path(text).suffix in SOURCES and (Path(text).is_file() or (Path(text) / "data.mdb").is_file()):
         source = SOURCES.make(Path(text).suffix, Source, text)
     else:
         return _find_files(text)

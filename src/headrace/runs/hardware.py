@@ -19,6 +19,7 @@ from headrace.runs.cpu_features import cpu_flags
 RELEVANT = (
     "av",
     "boto3",
+    "h5py",
     "msgspec",
     "numpy",
     "obstore",

@@ -60,6 +60,7 @@ SOURCES = Registry(
         **dict.fromkeys(("s3", "gs", "az"), _OBJECTS),
         **dict.fromkeys((".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi"), f"{_VIDEO}:Video"),
         **dict.fromkeys((".parquet", ".arrow", ".feather", ".tfrecord", ".tfrecords"), f"{_RECORDS}:Records"),
+        **dict.fromkeys((".lmdb", ".mdb", ".sqlite", ".sqlite3", ".h5", ".hdf5"), f"{_RECORDS}:Records"),
         "records": f"{_RECORDS}:open_address",
         "video": f"{_VIDEO}:open_address",
         **dict.fromkeys(("rtsp", "rtsps", "live+http", "live+https", "tcp", "udp", "v4l2"), _LIVE),

@@ -1,51 +1,74 @@
-"""The rows of files that hold many items: Parquet and Arrow by pyarrow, TFRecord by what stands here, without TensorFlow.
+"""The rows of files that hold many items.
 
-Each reader is a generator of rows as {column: value}, in the order of the file. Whatever is damaged ends it with `DamagedFile`.
-
-References:
-    TFRecord: tensorflow.org/tutorials/load_data/tfrecord: length (8 bytes, little-endian), masked CRC-32C of the length,
-    data, masked CRC-32C of the data. The data are a tf.train.Example: tensorflow/core/example/{example,feature}.proto. The
-    checksum of a length is compared; that of the data is not, as Python has no fast CRC-32C.
+Each reader is a generator of rows as {column: value}, in the order of the file, with few of them in memory; of a row that is
+damaged while those behind it are not it gives a `DamagedRow`. Whatever else is damaged ends it with `DamagedFile`. Parquet and
+Arrow are read by pyarrow, HDF5 by h5py, SQLite by Python; TFRecord and LMDB by what stands in `store`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import os
+import sqlite3
 import struct
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-Rows = Generator[Mapping[str, Any], None, None]
+from headrace.base.errors import MissingExtra, SourceError
+from headrace.store.lmdb_file import LmdbReader, NoTable, NotLmdb
+from headrace.store.tfrecord import NoRecord, read_example, read_records
 
-#: Rows of a table that are in memory at once.
-_ROWS_AT_ONCE = 64
-#: The largest record that is believed.
+#: Rows of a table that are in memory at once, and the bytes of them where that can be told.
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 64, 2**24
+#: The largest value that is believed.
 _MOST_BYTES = 2**29
-_MASK_DELTA = 0xA282EAD8
 
 
 class DamagedFile(Exception):
     """A file cannot be read, or not to its end; the message says why."""
 
 
-def read_parquet(path: Path, columns: Callable[[Any], list[str]]) -> Rows:
-    """Return the rows of a Parquet file, of the columns that are chosen from its schema."""
+@dataclass(frozen=True, slots=True)
+class DamagedRow:
+    """In place of a row that cannot be read."""
+
+    reason: str
+    """With a code in front."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is read of a file."""
+
+    choose: Callable[[Mapping[str, str]], list[str]]
+    """Returns the columns to read, given {column: type} in Arrow's words."""
+    table: str | None = None
+    """Of formats that have several: the table, group or named database; None: the only one."""
+
+
+Rows = Generator[Mapping[str, Any] | DamagedRow, None, None]
+
+
+def read_parquet(path: Path, wanted: Wanted) -> Rows:
+    """Return the rows of a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
-            wanted = columns(file.schema_arrow)
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=wanted):
+            columns = wanted.choose(types_of(file.schema_arrow))
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
                 yield from batch.to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise DamagedFile(str(error)) from None
 
 
-def read_arrow(path: Path, columns: Callable[[Any], list[str]]) -> Rows:
+def read_arrow(path: Path, wanted: Wanted) -> Rows:
     """Return the rows of an Arrow file or stream, such as Feather and the data sets of Hugging Face."""
     import pyarrow as pa
 
@@ -54,133 +77,227 @@ def read_arrow(path: Path, columns: Callable[[Any], list[str]]) -> Rows:
             is_file = source.read(6) == b"ARROW1"
             source.seek(0)
             with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source) as reader:
-                wanted = columns(reader.schema)
+                columns = wanted.choose(types_of(reader.schema))
                 batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else iter(reader)
                 for batch in batches:
                     for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                        yield from batch.select(wanted).slice(start, _ROWS_AT_ONCE).to_pylist()
+                        yield from batch.select(columns).slice(start, _ROWS_AT_ONCE).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise DamagedFile(str(error)) from None
 
 
-def read_tfrecord(path: Path, columns: Callable[[Any], list[str]]) -> Rows:
+def types_of(schema: Any) -> dict[str, str]:
+    """Return {column: type} of a schema of Arrow."""
+    return {field.name: str(field.type) for field in schema}
+
+
+def read_tfrecord(path: Path, wanted: Wanted) -> Rows:
     """Return the features of the examples in a TFRecord file, which may be compressed with gzip."""
     try:
         with path.open("rb") as file:
             is_zipped = file.read(2) == b"\x1f\x8b"
             file.seek(0)
-            yield from map(_read_example, _read_records(gzip.GzipFile(fileobj=file) if is_zipped else file))
-    except (OSError, EOFError, struct.error, IndexError, UnicodeDecodeError, ValueError) as error:
-        raise DamagedFile(str(error) or type(error).__name__) from None
+            for record in read_records(gzip.GzipFile(fileobj=file) if is_zipped else file):
+                yield _read_record(record)
+    except (OSError, EOFError, NoRecord) as error:
+        raise DamagedFile(str(error)) from None
 
 
-def _read_records(file: BinaryIO | gzip.GzipFile) -> Iterator[bytes]:
-    at = 0
-    while head := file.read(12):
-        length, checksum = struct.unpack("<QI", head)
-        if _masked_crc32c(head[:8]) != checksum or length > _MOST_BYTES:
-            raise DamagedFile(f"there is no record at byte {at:,}: the checksum of its length is wrong")
-        data = file.read(length + 4)
-        if len(data) < length + 4:
-            raise DamagedFile(f"the record at byte {at:,} is cut off: {len(data):,} of {length + 4:,} bytes are there")
-        yield data[:length]
-        at += length + 16
+def _read_record(record: bytes | None) -> Mapping[str, Any] | DamagedRow:
+    if record is None:
+        return DamagedRow("records.checksum: the record has other bytes than were written")
+    try:
+        return read_example(record)
+    except (IndexError, ValueError):
+        return DamagedRow("records.damaged: the record is no tf.train.Example")
 
 
-def _read_example(data: bytes) -> dict[str, Any]:
-    """Return {name: value} of a tf.train.Example; a feature of one value is that value."""
-    row = {}
-    for number, features in _fields(data):
-        if number != 1:
+def read_lmdb(path: Path, wanted: Wanted) -> Rows:
+    """Return the pairs of an LMDB file as {"key": ..., "value": ...}; a key that is no text in hexadecimal."""
+    wanted.choose({"value": "binary", "key": "string"})
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for key, value in LmdbReader(handle).pairs(wanted.table):
+                yield {"key": _text_of(key), "value": value}
+        finally:
+            os.close(handle)
+    except NoTable as error:
+        raise SourceError(f"{path} {error}: name one with table=") from None
+    except (OSError, NotLmdb, struct.error) as error:
+        raise DamagedFile(str(error)) from None
+
+
+def _text_of(key: bytes) -> str:
+    text = key.decode("utf-8", "replace")
+    return text if text.isprintable() and "\ufffd" not in text else key.hex()
+
+
+def read_sqlite(path: Path, wanted: Wanted) -> Rows:
+    """Return the rows of a table of a SQLite file, in their order there; neither views nor computed columns are read."""
+    # A data set on a disk that cannot be written to has no place for the file by which readers and writers agree.
+    is_fixed = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+    address = f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if is_fixed else ''}"
+    try:
+        # Whoever receives jobs goes on with it, one thread after the other.
+        connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+        with contextlib.closing(connection) as file:
+            file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
+            file.execute("PRAGMA cell_size_check = ON")
+            file.text_factory = _text_or_bytes
+            tables = [
+                str(name)
+                for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
+                if not str(name).startswith("sqlite_")
+            ]
+            table = _only(path, tables, wanted.table)
+            kinds = {name: _kind_of(kind) for _, name, kind, *_ in file.execute(f"PRAGMA table_info({_quoted(table)})")}
+            columns = wanted.choose(kinds)
+            shown = ", ".join(map(_quoted, columns))
+            for row in file.execute(f"SELECT {shown} FROM {_quoted(table)} NOT INDEXED"):
+                yield dict(zip(columns, row, strict=True))
+    except (sqlite3.Error, OSError) as error:
+        raise DamagedFile(str(error)) from None
+
+
+def _text_or_bytes(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _kind_of(declared: str) -> str:
+    """Return what a column of SQLite holds, as SQLite's own rules of affinity say it."""
+    upper = declared.upper()
+    if "INT" in upper:
+        return "int64"
+    if any(part in upper for part in ("CHAR", "CLOB", "TEXT")):
+        return "string"
+    return "binary" if not upper or "BLOB" in upper else "double"
+
+
+def _only(path: Path, tables: Sequence[str], name: str | None) -> str:
+    if name in tables:
+        return str(name)
+    if name is None and len(tables) == 1:
+        return tables[0]
+    what = f"no table {name!r}" if name is not None else "several tables" if tables else "no table"
+    raise SourceError(f"{path} has {what}; it has {', '.join(tables) or 'none'}: name one with table=")
+
+
+def read_hdf5(path: Path, wanted: Wanted) -> Rows:
+    """Return the rows of the data sets in a group of an HDF5 file: row N is item N of each that has as many."""
+    try:
+        import h5py
+    except ImportError:
+        raise MissingExtra(f"{path.name}: HDF5", "hdf5") from None
+    try:
+        with h5py.File(path, "r") as file:
+            group = _group(path, file, wanted.table)
+            found = dict(_inside(group, h5py))
+            kinds = {name: _kind_of_array(one.dtype, one.ndim, h5py) for name, one in found.items()}
+            columns = wanted.choose(kinds)
+            number = len(found[columns[0]])
+            columns = [name for name in columns if len(found[name]) == number]
+            step = min(_rows_at_once(found[name]) for name in columns)
+            for start in range(0, number, step):
+                parts = [found[name][start : start + step] for name in columns]
+                for row in zip(*parts, strict=True):
+                    yield {name: _value_of(value, kinds[name]) for name, value in zip(columns, row, strict=True)}
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        raise DamagedFile(str(error)) from None
+
+
+def _group(path: Path, file: Any, name: str | None) -> Any:
+    group = file
+    for part in (name or "").strip("/").split("/") if name else ():
+        if _is_hard(group, part) and hasattr(group[part], "keys"):
+            group = group[part]
             continue
-        for _, entry in _fields(features):
-            parts = dict(_fields(entry))
-            values = [value for kind, one in _fields(parts.get(2, b"")) for value in _read_values(kind, one)]
-            row[parts.get(1, b"").decode()] = values[0] if len(values) == 1 else values
-    return row
+        groups = [one for one in group if _is_hard(group, one) and hasattr(group[one], "keys")]
+        raise SourceError(f"{path} has no group {name!r}; {group.name} has {', '.join(groups) or 'none'}")
+    return group
 
 
-def _read_values(kind: int, data: bytes) -> list[Any]:
-    """Return the values of a bytes_list (1), a float_list (2) or an int64_list (3), packed or not."""
-    found: list[Any] = []
-    for _, value in _fields(data):
-        if kind == 1:
-            found.append(value)
-        elif kind == 2:
-            found += np.frombuffer(value, "<f4").tolist()
-        elif isinstance(value, int):
-            found.append(_signed(value))
-        else:
-            found += map(_signed, _varints(value))
-    return found
+def _is_hard(group: Any, name: str) -> bool:
+    """Return whether a name is of something in the file itself: a link may lead to another file."""
+    return name in group and type(group.get(name, getlink=True)).__name__ == "HardLink"
 
 
-def _fields(data: Any) -> Iterator[tuple[int, Any]]:
-    """Return (number, value) of a message's fields: bytes, or an int where it is one."""
-    view, at = memoryview(data), 0
-    while at < len(view):
-        key, at = _varint(view, at)
-        kind, value = key & 7, b""  # type: tuple[int, int | bytes]
-        if kind == 0:
-            value, at = _varint(view, at)
-        elif kind in (1, 2, 5):
-            length, at = _varint(view, at) if kind == 2 else (8 if kind == 1 else 4, at)
-            if at + length > len(view):
-                raise ValueError("a record is no tf.train.Example")
-            value, at = bytes(view[at : at + length]), at + length
-        else:
-            raise ValueError("a record is no tf.train.Example")
-        yield key >> 3, value
+def _inside(group: Any, h5py: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the data sets of a group whose content is in this file, and which have rows."""
+    for name in group:
+        one = group[name] if _is_hard(group, name) else None
+        if isinstance(one, h5py.Dataset) and one.ndim and not one.is_virtual and not one.external:
+            yield name, one
 
 
-def _varints(data: bytes) -> Iterator[int]:
-    view, at = memoryview(data), 0
-    while at < len(view):
-        value, at = _varint(view, at)
-        yield value
+def _rows_at_once(one: Any) -> int:
+    """Return how many rows of a data set are read at once.
+
+    Raises:
+        ValueError: If a row, or what has to be unpacked for it, is too large to be believed.
+    """
+    row = one.dtype.itemsize * int(np.prod(one.shape[1:], dtype=float))
+    chunk = one.dtype.itemsize * int(np.prod(one.chunks or (0,), dtype=float))
+    if max(row, chunk) > _MOST_BYTES:
+        raise ValueError(f"{one.name}: a row or chunk takes {max(row, chunk):,} bytes, more than {_MOST_BYTES:,}")
+    return max(1, min(_ROWS_AT_ONCE, int(_BYTES_AT_ONCE // max(1, row))))
 
 
-def _varint(view: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = view[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-        if shift > 63:
-            raise ValueError("a record is no tf.train.Example")
+def _kind_of_array(kind: Any, axes: int, h5py: Any) -> str:
+    """Return what the items of a data set are, in Arrow's words."""
+    inner = h5py.check_vlen_dtype(kind)
+    if h5py.check_string_dtype(kind) is not None:
+        return "string" if h5py.check_string_dtype(kind).encoding == "utf-8" else "binary"
+    if inner == np.uint8 or (kind.kind == "V" and kind.names is None):
+        return "binary"
+    if inner is not None or axes > 1:
+        return "list"
+    return {"i": "int64", "u": "uint64", "f": "double", "b": "bool"}.get(kind.kind, "other")
 
 
-def _signed(value: int) -> int:
-    return value - 2**64 if value >= 2**63 else value
+def _value_of(value: Any, kind: str) -> Any:
+    """Return an item of a data set."""
+    if kind == "binary":
+        return bytes(value) if isinstance(value, bytes) else value.tobytes()
+    if kind == "string":
+        return _text_or_bytes(value) if isinstance(value, bytes) else value
+    return value.item() if isinstance(value, np.generic) else value
 
 
-def _make_table() -> list[int]:
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
-        table.append(byte)
-    return table
+def read_data_set(data: Any, wanted: Wanted) -> Rows:
+    """Return the rows of a `Dataset` or `IterableDataset` of Hugging Face; nothing of it is decoded."""
+    import pyarrow as pa
+
+    columns: list[str] = []
+    try:
+        for table in _tables(data.with_format("arrow")):
+            columns = columns or wanted.choose(types_of(table.schema))
+            yield from table.select(columns).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise DamagedFile(str(error)) from None
 
 
-_TABLE = _make_table()
+def _tables(data: Any) -> Iterator[Any]:
+    if not hasattr(data, "__len__"):
+        yield from data.iter(_ROWS_AT_ONCE)
+        return
+    for start in range(0, len(data), _ROWS_AT_ONCE):
+        yield data[start : start + _ROWS_AT_ONCE]
 
 
-def _masked_crc32c(data: bytes) -> int:
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17 & 0xFFFFFFFF) + _MASK_DELTA) & 0xFFFFFFFF
-
-
-#: {suffix of a file: what reads its rows, given the file and what chooses columns from a schema of Arrow}.
-FORMATS: Mapping[str, Callable[[Path, Callable[[Any], list[str]]], Rows]] = {
+#: {suffix of a file: what reads its rows}.
+FORMATS: Mapping[str, Callable[[Path, Wanted], Rows]] = {
     ".parquet": read_parquet,
-    ".arrow": read_arrow,
-    ".feather": read_arrow,
-    ".tfrecord": read_tfrecord,
-    ".tfrecords": read_tfrecord,
+    **dict.fromkeys((".arrow", ".feather"), read_arrow),
+    **dict.fromkeys((".tfrecord", ".tfrecords"), read_tfrecord),
+    **dict.fromkeys((".lmdb", ".mdb"), read_lmdb),
+    **dict.fromkeys((".sqlite", ".sqlite3", ".db"), read_sqlite),
+    **dict.fromkeys((".h5", ".hdf5"), read_hdf5),
 }

@@ -1,4 +1,4 @@
-"""The rows of Parquet, Arrow and TFRecord files as jobs, in the order of the files.
+"""The rows of tables and of files that hold many items as jobs, in their order.
 
 How this works: the rows are read while the run goes on, a few at a time, and cannot be listed before. So a run that is resumed
 reads the files again from their starts, and passes by the rows that are done. Which files there are, how large they are and
@@ -7,53 +7,88 @@ when they were written is what it compares with its first start.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl
 
 import numpy as np
 
 from headrace.base.errors import SettingsError, SourceError
 from headrace.base.formatting import encodable
+from headrace.base.settings import check
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.sources.folder import find_files
-from headrace.sources.record_formats import FORMATS, DamagedFile
+from headrace.sources.record_formats import FORMATS, DamagedFile, DamagedRow, Rows, Wanted, read_data_set
 
-_PATTERNS = tuple(f"*{suffix}" for suffix in FORMATS)
+#: In a folder: of LMDB the file beside its lock, and no `.db`, which may be a queue.
+_PATTERNS = ("data.mdb", *(f"*{suffix}" for suffix in FORMATS if suffix not in (".mdb", ".db")))
 #: Of columns without a choice: whose name says that it is the item.
-_USUAL = ("image", "data", "bytes", "jpg", "png", "image/encoded", "audio", "text")
+_USUAL = ("image", "data", "bytes", "jpg", "png", "image/encoded", "audio", "text", "value")
+_QUERY = re.compile(r"\?(?:(?:column|table)=[^?&]*&?)+$")
 _ID = re.compile(r"(?P<file>.*)#(?:0|[1-9][0-9]{0,17})?", re.DOTALL)
 #: Of a text that becomes an attribute.
 _MOST_CHARACTERS = 1_000
 
 
-class Records(FiniteSource):
-    """One job per row of Parquet, Arrow, Feather and TFRecord files; the payload is the value of a column.
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A file, or a data set in memory."""
 
-    Bytes are the payload as they are, text as UTF-8, numbers as an array; of `{"bytes": ..., "path": ...}`, as data sets of
-    Hugging Face hold images, the bytes. The id is `FILE#ROW`, from 0; columns with short values are attributes. A row without
-    a value is rejected with `records.empty`; a file that cannot be read to its end is the job `FILE#`, with `records.damaged`.
+    read: Callable[[Wanted], Rows]
+    identity: Mapping[str, Any]
+    """What tells that it is another one than before."""
+    shown: str
+    may_name_files: bool = False
+    """Whether its values may be names of files of this machine: the program made it."""
+
+
+class Records(FiniteSource):
+    """One job per row of files that hold many items, or of a data set; the payload is the value of a column.
+
+    Files: Parquet, Arrow and Feather, TFRecord, LMDB, SQLite and HDF5 (extra `hdf5`). Bytes are the payload as they are, text
+    as UTF-8, numbers as an array; of `{"bytes": ..., "path": ...}`, as data sets of Hugging Face hold images, the bytes. The id
+    is `FILE#ROW`, from 0; columns with short values are attributes. A row without a value is rejected with `records.empty`, one
+    with another checksum than was written with `records.checksum`; a file that cannot be read to its end is the job `FILE#`,
+    with `records.damaged`.
 
     Args:
-        path: A file, a folder of them, or a pattern such as `data/train-*.parquet`.
+        path: A file, a folder of them, or a pattern such as `data/train-*.parquet`; or a `Dataset`, `DatasetDict` or
+            `IterableDataset` of Hugging Face's package `datasets`.
         column: Which column is the payload; None: the only one of bytes, else one that is called `image`, `data`, `text`, ...
+        table: Which table of a SQLite file, group of an HDF5 file (`train/images`) or named database of an LMDB file; None: the
+            only one.
         max_receives: Tries of one job.
     """
 
-    def __init__(self, path: str | Path, *, column: str | None = None, max_receives: int = 3) -> None:
+    def __init__(
+        self, path: str | Path | Any, *, column: str | None = None, table: str | None = None, max_receives: int = 3
+    ) -> None:
         super().__init__(max_receives=max_receives)
-        self._path = Path(path)
+        splits = list(path.values()) if isinstance(path, Mapping) else [path]
+        is_data_set = bool(splits) and all(hasattr(one, "with_format") for one in splits)
+        check(is_data_set or isinstance(path, str | os.PathLike), "path", type(path).__name__,
+              "a file, a folder, a pattern, or a data set of Hugging Face")  # fmt: skip
+        self._data: Any = path if is_data_set else None
+        self._path = Path() if is_data_set else Path(path)
         self._column = column
+        self._table = table
 
     @property
-    def where(self) -> str:
-        """The absolute path, and the column if one is named."""
-        column = f", column {self._column}" if self._column else ""
-        return f"the records of {os.path.abspath(self._path)}{column}"
+    def where(self) -> str | None:
+        """The absolute path, and the column and table if they are named; None of a data set without a fingerprint."""
+        named = {"column": self._column, "table": self._table}
+        behind = "".join(f", {what} {name}" for what, name in named.items() if name)
+        if self._data is not None:
+            known = all(part.identity for part in self._parts().values())
+            return f"the data set {', '.join(self._parts())}{behind}" if known else None
+        return f"the records of {os.path.abspath(self._path)}{behind}"
 
     @property
     def lists_ahead(self) -> bool:
@@ -62,13 +97,11 @@ class Records(FiniteSource):
 
     def parts(self) -> Iterator[Entry]:
         """Return the files, with what tells that one is another than before."""
-        for name, path in self._files().items():
-            status = path.stat()
-            yield Entry(name, path, {"bytes": status.st_size, "written_ns": status.st_mtime_ns})
+        return (Entry(name, part.shown, part.identity) for name, part in self._parts().items())
 
     def job_ids(self) -> Callable[[str], bool]:
         """Return what tells whether a row may have an id."""
-        names = self._files().keys()
+        names = self._parts().keys()
         return lambda item: (parts := _ID.fullmatch(item)) is not None and parts["file"] in names
 
     def entries(self) -> Iterator[Entry]:
@@ -77,8 +110,8 @@ class Records(FiniteSource):
         Raises:
             SourceError: If there are no files.
         """
-        files = self._files()
-        return (entry for name, path in files.items() for entry in self._rows(name, path))
+        parts = self._parts()
+        return (entry for name, part in parts.items() for entry in self._rows(name, part))
 
     def remaining(self) -> Iterator[Entry | None]:
         """Return the rows of a run; of a resumed one first those that are to be tried alone, then those that are left."""
@@ -100,32 +133,42 @@ class Records(FiniteSource):
             yield Entry(item, b"", refused="records.gone: the file has no such row any more")
         yield from (entry for entry in self.entries() if entry.id not in passed)
 
-    def _files(self) -> dict[str, Path]:
-        """Return {name: file}, sorted."""
+    def _parts(self) -> dict[str, _Part]:
+        """Return {name: file or data set}, in order."""
+        if self._data is not None:
+            splits = (
+                self._data if isinstance(self._data, Mapping) else {str(getattr(self._data, "split", None)): self._data}
+            )
+            return {name.replace("None", "rows"): _part_of(one) for name, one in splits.items()}
         found, root = find_files(self._path, patterns=_PATTERNS)
         for file in found:
             if file.suffix.lower() not in FORMATS:
                 raise SourceError(f"{file} has no rows that can be read; expected one of {', '.join(FORMATS)}")
-        return {encodable(file.relative_to(root).as_posix()): file for file in found}
+        listed = _listed({file.parent for file in found}) if self._path.is_dir() else {}
+        taken = [file for file in found if file.name in listed.get(file.parent, (file.name,))]
+        return {encodable(file.relative_to(root).as_posix()): _part_of_file(file) for file in taken}
 
-    def _rows(self, name: str, path: Path) -> Iterator[Entry]:
+    def _rows(self, name: str, part: _Part) -> Iterator[Entry]:
         chosen: list[str] = [self._column] if self._column else []
 
-        def choose(schema: Any) -> list[str]:
-            chosen[:] = [self._choose(path, {field.name: str(field.type) for field in schema})]
-            return [*chosen, *(one.name for one in schema if one.name != chosen[0] and _is_short(str(one.type)))]
+        def choose(types: Mapping[str, str]) -> list[str]:
+            chosen[:] = [self._choose(part.shown, types)]
+            return [*chosen, *(key for key, kind in types.items() if key != chosen[0] and _is_short(kind))]
 
         number = 0
         try:
-            for row in FORMATS[path.suffix.lower()](path, choose):
+            for number, row in enumerate(part.read(Wanted(choose, self._table)), 1):
+                item = f"{name}#{number - 1}"
+                if isinstance(row, DamagedRow):
+                    yield Entry(item, b"", refused=row.reason)
+                    continue
                 if not chosen:
-                    chosen.append(self._choose(path, {key: _type_of(value) for key, value in row.items()}))
-                yield _entry_of(f"{name}#{number}", row, chosen[0])
-                number += 1
+                    chosen.append(self._choose(part.shown, {key: _type_of(value) for key, value in row.items()}))
+                yield _entry_of(item, row, chosen[0], may_name_files=part.may_name_files)
         except DamagedFile as error:
             yield Entry(f"{name}#", b"", refused=f"records.damaged: after {number:,} rows: {error}")
 
-    def _choose(self, path: Path, types: Mapping[str, str]) -> str:
+    def _choose(self, path: str, types: Mapping[str, str]) -> str:
         """Return the column that is the payload.
 
         Raises:
@@ -143,7 +186,7 @@ class Records(FiniteSource):
 
 
 def open_address(address: str, *, drain: bool = False) -> Records:
-    """Return the source at `records://PATH?column=NAME`; `records:///data` is absolute.
+    """Return the source at `records://PATH?column=NAME&table=NAME`; `records:///data` is absolute.
 
     Args:
         address: A file, folder or pattern behind `records://`.
@@ -152,22 +195,50 @@ def open_address(address: str, *, drain: bool = False) -> Records:
     Raises:
         SettingsError: If it names no files, or has another parameter.
     """
-    path, mark, column = address.partition("://")[2].rpartition("?column=")
-    if not mark:
-        path, column = column, ""
+    named = address.partition("://")[2]
+    path, _, query = named.rpartition("?") if _QUERY.search(named) else (named, "", "")
+    given = dict(parse_qsl(query, keep_blank_values=True))
     if not path:
         raise SettingsError(
             f"{address} names no files; expected records://data/ or records://train.parquet?column=image"
         )
-    return Records(path, column=unquote(column) or None)
+    return Records(path, column=given.get("column") or None, table=given.get("table") or None)
 
 
-def _entry_of(item: str, row: Mapping[str, Any], column: str) -> Entry:
+def _part_of_file(file: Path) -> _Part:
+    status, read = file.stat(), FORMATS[file.suffix.lower()]
+    identity = {"bytes": status.st_size, "written_ns": status.st_mtime_ns}
+    return _Part(lambda wanted: read(file, wanted), identity, str(file))
+
+
+def _part_of(data: Any) -> _Part:
+    """Return a data set of Hugging Face; one that has no length has no fingerprint either."""
+    mark = getattr(data, "_fingerprint", None) if hasattr(data, "__len__") else None
+    identity = {"fingerprint": str(mark), "rows": len(data)} if mark else {}
+    return _Part(lambda wanted: read_data_set(data, wanted), identity, type(data).__name__, may_name_files=True)
+
+
+def _listed(folders: set[Path]) -> dict[Path, tuple[str, ...]]:
+    """Return what `save_to_disk` says of its folders: other files in them are caches of later steps."""
+    found = {}
+    for folder in folders:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            state = json.loads((folder / "state.json").read_bytes())
+            found[folder] = tuple(str(one["filename"]) for one in state["_data_files"])
+    return found
+
+
+def _entry_of(item: str, row: Mapping[str, Any], column: str, *, may_name_files: bool = False) -> Entry:
     value = row.get(column)
     if isinstance(value, Mapping) and "bytes" in value:
+        name = value.get("path")
         value = value["bytes"]
+        if value is None and may_name_files and isinstance(name, str) and os.path.isfile(name):
+            value = Path(name)
     # A file of somebody's says nothing of where results go.
     attributes = {key: one for key, one in row.items() if key not in (column, "callback") and _is_simple(one)}
+    if isinstance(value, Path):
+        return Entry(item, value, attributes)
     if isinstance(value, bytes):
         return Entry(item, value, attributes)
     if isinstance(value, str):

@@ -1,8 +1,10 @@
-"""The rows of Parquet, Arrow and TFRecord files are jobs."""
+"""The rows of files that hold many items are jobs."""
 
 from __future__ import annotations
 
 import gzip
+import json
+import sqlite3
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,8 +19,9 @@ import pytest
 import headrace as hr
 from headrace.base.errors import SourceError
 from headrace.cli.loading import parse_source
-from headrace.sources.record_formats import _masked_crc32c
 from headrace.sources.records import Records
+from headrace.store.crc32c import masked_crc32c
+from headrace.store.lmdb_file import write_lmdb as write_pairs
 
 ROWS = [{"image": f"picture {number}".encode(), "label": number, "name": f"n{number}"} for number in range(200)]
 
@@ -68,7 +71,7 @@ def make_record(row: Mapping[str, Any]) -> bytes:
     entries = [_field(1, _field(1, key.encode()) + _field(2, _feature(value))) for key, value in row.items()]
     data = _field(1, b"".join(entries))
     length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", _masked_crc32c(length)) + data + struct.pack("<I", _masked_crc32c(data))
+    return length + struct.pack("<I", masked_crc32c(length)) + data + struct.pack("<I", masked_crc32c(data))
 
 
 def write_tfrecord(path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -83,9 +86,44 @@ def write_zipped(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path.with_suffix(".tfrecords")
 
 
+def write_sqlite(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Write a table of blobs, and an index that another order could come from."""
+    with sqlite3.connect(path.with_suffix(".sqlite")) as file:
+        file.execute("CREATE TABLE photos (image BLOB, label INTEGER, name VARCHAR(20))")
+        file.execute("CREATE INDEX by_name ON photos (name DESC, image, label)")
+        file.execute("CREATE VIEW seen AS SELECT * FROM photos")
+        file.executemany("INSERT INTO photos VALUES (:image, :label, :name)", rows)
+    file.close()
+    return path.with_suffix(".sqlite")
+
+
+def write_lmdb(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Write keys and images; there is no room for labels."""
+    with path.with_suffix(".lmdb").open("wb") as file:
+        images = [row["image"] for row in rows]
+        write_pairs(
+            file, [b"%06d" % number for number in range(len(rows))], lambda n: len(images[n]), images.__getitem__
+        )
+    return path.with_suffix(".lmdb")
+
+
+def write_hdf5(path: Path, rows: list[dict[str, Any]]) -> Path:
+    """Write a data set for each column, and one that is of something else."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path.with_suffix(".h5"), "w") as file:
+        images = file.create_dataset("image", (len(rows),), dtype=h5py.vlen_dtype(np.uint8))
+        for number, row in enumerate(rows):
+            images[number] = np.frombuffer(row["image"], np.uint8)
+        file["label"] = [row["label"] for row in rows]
+        file["name"] = [row["name"] for row in rows]
+        file["classes"] = ["cat", "dog", "bird"]
+    return path.with_suffix(".h5")
+
+
 Write = Callable[[Path, list[dict[str, Any]]], Path]
 TABLES: list[Write] = [write_parquet, write_feather, write_stream]
-ALL: list[Write] = [*TABLES, write_tfrecord, write_zipped]
+LABELLED: list[Write] = [*TABLES, write_tfrecord, write_zipped, write_sqlite, write_hdf5]
+ALL: list[Write] = [*LABELLED, write_lmdb]
 
 
 @pytest.mark.parametrize("write", ALL)
@@ -95,7 +133,7 @@ def test_rows_are_jobs(tmp_path: Path, write: Write) -> None:
     found = list(Records(file).entries())
     assert [entry.payload for entry in found] == [row["image"] for row in ROWS]
     assert [entry.id for entry in found] == [f"{file.name}#{number}" for number in range(200)]
-    assert found[7].attributes["label"] == 7
+    assert found[7].attributes == ({"key": "000007"} if write is write_lmdb else {"label": 7} | found[7].attributes)
     assert isinstance(parse_source(str(file), drain=False), Records)
     assert isinstance(parse_source(f"records://{file}?column=image", drain=False), Records)
 
@@ -103,7 +141,7 @@ def test_rows_are_jobs(tmp_path: Path, write: Write) -> None:
 def test_crc32c_is_that_of_the_standard() -> None:
     """RFC 3720: 32 zeros have 8A9136AA; masked as TFRecord does."""
     crc = 0x8A9136AA
-    assert _masked_crc32c(bytes(32)) == ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
+    assert masked_crc32c(bytes(32)) == ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
 
 
 @pytest.mark.parametrize("write", TABLES)
@@ -136,15 +174,32 @@ def test_a_file_that_is_damaged_is_one_rejected_job(tmp_path: Path, write: Write
     assert len([entry for entry in Records(tmp_path).entries() if entry.id.startswith("b.")]) == 2
 
 
-@pytest.mark.parametrize("at", [0, 5, 8, 20])
+@pytest.mark.parametrize("write", ALL)
+@pytest.mark.parametrize("content", [b"", b"x", bytes(20_000), b"SQLite format 3\0" + bytes(90)])
+def test_what_is_no_such_file_is_one_rejected_job(tmp_path: Path, write: Write, content: bytes) -> None:
+    """Whatever the name says."""
+    file = write(tmp_path / "a", ROWS[:2])
+    file.write_bytes(content)
+    try:
+        found = [entry.refused for entry in Records(file).entries()]
+    except SourceError as error:
+        found = [str(error)]  # an empty file is a SQLite file without a table
+    assert len(found) == (0 if content == b"" and "tfrecord" in file.suffix else 1)
+    assert all(one.startswith("records.damaged: after 0 rows: ") or "has no table" in one for one in found)
+
+
+@pytest.mark.parametrize("at", range(0, 200, 3))
 def test_a_wrong_byte_of_a_tfrecord_gives_no_wrong_sample(tmp_path: Path, at: int) -> None:
-    """Whatever it changes, the file ends there with a refusal, or the value of its own record is what is there."""
+    """Wherever it is: the record is refused, alone where the next one can be found."""
     file = write_tfrecord(tmp_path / "a", ROWS[:3])
     content = bytearray(file.read_bytes())
-    content[at] ^= 0xFF
+    content[at % len(content)] ^= 0x10
     file.write_bytes(content)
     found = list(Records(file, column="image").entries())
-    assert found[-1].refused or len(found) == 3
+    assert [entry.refused[:17] for entry in found if entry.refused] in (["records.checksum:"], ["records.damaged: "])
+    whole = {f"a.tfrecord#{number}": row["image"] for number, row in enumerate(ROWS[:3])}
+    assert all(entry.payload == whole[entry.id] for entry in found if not entry.refused)
+    assert len(found) == 3 or found[-1].id == "a.tfrecord#"
 
 
 def test_a_column_that_is_not_clear_is_asked_for(tmp_path: Path) -> None:
@@ -183,3 +238,199 @@ def test_a_run_over_rows_is_resumed(tmp_path: Path) -> None:
     hr.run(pipeline(), resume=True)
     assert sorted(done) == sorted(row["image"] for row in ROWS)
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 200
+
+
+def write_two(path: Path, kind: str) -> Path:
+    """Write two tables of two rows, `left` and `right`."""
+    if kind == "sqlite":
+        with sqlite3.connect(path.with_suffix(".sqlite")) as file:
+            for name in ("left", "right"):
+                file.execute(f"CREATE TABLE {name} (image BLOB)")
+                file.executemany(
+                    f"INSERT INTO {name} VALUES (?)", [(f"{name} {number}".encode(),) for number in (0, 1)]
+                )
+        file.close()
+        return path.with_suffix(".sqlite")
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path.with_suffix(".h5"), "w") as file:
+        for name in ("left", "right"):
+            file[f"{name}/image"] = np.array([f"{name} {number}".encode() for number in (0, 1)])
+    return path.with_suffix(".h5")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "hdf5"])
+def test_one_of_several_tables(tmp_path: Path, kind: str) -> None:
+    """It is named, in the program or in the address."""
+    file = write_two(tmp_path / "a", kind)
+    found = list(Records(file, table="right").entries())
+    assert [entry.payload for entry in found] == [b"right 0", b"right 1"]
+    named = parse_source(f"records://{file}?column=image&table=left", drain=False)
+    assert isinstance(named, Records)
+    assert [entry.payload for entry in named.entries()] == [b"left 0", b"left 1"]
+    assert named.where == f"the records of {file}, column image, table left"
+    with pytest.raises(SourceError, match="left, right"):
+        list(Records(file, table="up").entries())
+
+
+def test_a_file_with_a_question_mark_in_its_name(tmp_path: Path) -> None:
+    """An address is cut only at what it may name."""
+    file = write_parquet(tmp_path / "what?", ROWS[:2])
+    source = parse_source(f"records://{file}", drain=False)
+    assert isinstance(source, Records)
+    assert len(list(source.entries())) == 2
+
+
+def test_hdf5_leads_to_no_other_file(tmp_path: Path) -> None:
+    """Links, data kept in other files and data sets put together from them are left out."""
+    h5py = pytest.importorskip("h5py")
+    (tmp_path / "secret").write_bytes(b"secret!!")
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["image"] = np.array([b"secret"])
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["linked"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "/image")
+        file["soft"] = h5py.SoftLink("/linked")
+        file.create_dataset("kept", (8,), "S1", external=[(str(tmp_path / "secret"), 0, 8)])
+        layout = h5py.VirtualLayout((1,), "S6")
+        layout[0] = h5py.VirtualSource(tmp_path / "other.h5", "image", (1,))[0]
+        file.create_virtual_dataset("virtual", layout)
+        file["own"] = np.array([b"own"])
+    assert [entry.payload for entry in Records(tmp_path / "a.h5").entries()] == [b"own"]
+    for name in ("linked", "soft", "kept", "virtual"):
+        with pytest.raises(SourceError, match="it has own"):
+            list(Records(tmp_path / "a.h5", column=name).entries())
+
+
+def test_a_bomb_in_hdf5_is_not_unpacked(tmp_path: Path) -> None:
+    """A chunk of 1 GB, of which the file has a few kilobytes."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("image", (2**17, 2**13), "u1", chunks=(2**17, 2**13), compression="gzip")
+    (entry,) = Records(tmp_path / "a.h5").entries()
+    assert "a row or chunk takes 1,073,741,824 bytes" in entry.refused
+
+
+def test_sqlite_reads_no_views_and_computes_nothing(tmp_path: Path) -> None:
+    """A file of somebody's could make them last forever."""
+    with sqlite3.connect(tmp_path / "a.sqlite") as file:
+        file.execute("CREATE TABLE t (image BLOB, twice BLOB AS (image || image))")
+        file.execute("INSERT INTO t (image) VALUES (x'01')")
+        file.execute(
+            "CREATE VIEW forever AS WITH RECURSIVE n (image) AS (SELECT 1 UNION ALL SELECT image FROM n) SELECT * FROM n"
+        )
+    file.close()
+    (entry,) = Records(tmp_path / "a.sqlite").entries()
+    assert (entry.payload, entry.attributes) == (b"\x01", {})
+    with pytest.raises(SourceError, match="has no table 'forever'; it has t"):
+        list(Records(tmp_path / "a.sqlite", table="forever").entries())
+
+
+def test_sqlite_text_that_is_none(tmp_path: Path) -> None:
+    """Bytes that are no UTF-8 come as they are, and rows of SQLite need not keep to their types."""
+    with sqlite3.connect(tmp_path / "a.sqlite") as file:
+        file.execute("CREATE TABLE t (image, name TEXT)")
+        file.execute("INSERT INTO t VALUES (CAST(x'ff00' AS TEXT), CAST(x'ff' AS TEXT)), (NULL, 7), (3, 'c')")
+    file.close()
+    text, nothing, number = Records(tmp_path / "a.sqlite").entries()
+    assert (text.payload, text.attributes) == (b"\xff\x00", {})
+    assert nothing.refused.startswith("records.empty: ")
+    assert (number.payload, number.attributes) == (np.int64(3), {"name": "c"})
+
+
+def test_a_queue_beside_records_is_left_alone(tmp_path: Path) -> None:
+    """A folder's `.db` may be a queue; named itself it is read."""
+    write_sqlite(tmp_path / "a", ROWS[:2]).rename(tmp_path / "a.db")
+    write_parquet(tmp_path / "b", ROWS[:3])
+    assert len(list(Records(tmp_path).entries())) == 3
+    assert len(list(Records(tmp_path / "a.db").entries())) == 2
+
+
+def test_a_folder_of_lmdb(tmp_path: Path) -> None:
+    """The command line knows it by its name, and the lock beside it is none."""
+    (tmp_path / "train.lmdb").mkdir()
+    write_lmdb(tmp_path / "a", ROWS[:2]).rename(tmp_path / "train.lmdb" / "data.mdb")
+    (tmp_path / "train.lmdb" / "lock.mdb").write_bytes(bytes(8192))
+    source = parse_source(str(tmp_path / "train.lmdb"), drain=False)
+    assert isinstance(source, Records)
+    assert [entry.id for entry in source.entries()] == ["data.mdb#0", "data.mdb#1"]
+
+
+def test_caches_of_hugging_face_are_no_rows(tmp_path: Path) -> None:
+    """`map` leaves them beside what `save_to_disk` wrote."""
+    write_stream(tmp_path / "data-00000-of-00001", ROWS[:3])
+    write_stream(tmp_path / "cache-1234", ROWS[:5])
+    (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}))
+    assert len(list(Records(tmp_path).entries())) == 3
+    (tmp_path / "state.json").write_text("[")
+    assert len(list(Records(tmp_path).entries())) == 8
+
+
+class Endless:
+    """What `hr.records` needs of an `IterableDataset` of Hugging Face."""
+
+    split = "train"
+    _fingerprint = "abc"
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.table = pa.Table.from_pylist(rows)
+
+    def with_format(self, kind: str) -> Endless:
+        """Return tables of Arrow, as it does."""
+        assert kind == "arrow"
+        return self
+
+    def iter(self, number: int) -> Any:
+        """Return so many rows at a time."""
+        return iter(self.table.to_batches(number))
+
+
+class DataSet(Endless):
+    """What it needs of a `Dataset`."""
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __getitem__(self, rows: slice) -> pa.Table:
+        return self.table[rows]
+
+
+def test_a_data_set_of_hugging_face(tmp_path: Path) -> None:
+    """Its rows are jobs; images that it names are files, as the program made it."""
+    (tmp_path / "a.png").write_bytes(b"png")
+    names = [str(tmp_path / "a.png"), str(tmp_path / "gone.png")]
+    rows = [{"image": {"bytes": None, "path": name}, "label": number} for number, name in enumerate(names)]
+    source = Records(DataSet(rows))
+    there, gone = source.entries()
+    assert (there.id, there.payload, there.attributes) == ("train#0", tmp_path / "a.png", {"label": 0})
+    assert gone.refused.startswith("records.empty: ")
+    assert source.where == "the data set train"
+    assert [dict(part.attributes) for part in source.parts()] == [{"fingerprint": "abc", "rows": 2}]
+    several = Records({"train": DataSet(ROWS), "test": DataSet(ROWS[:2])})
+    assert [entry.id for entry in several.entries()][-3:] == ["train#199", "test#0", "test#1"]
+
+
+def test_a_data_set_of_hugging_face_without_a_length() -> None:
+    """It is read once, and a run over it keeps no checkpoint."""
+    source = Records(Endless(ROWS))
+    assert [entry.payload for entry in source.entries()] == [row["image"] for row in ROWS]
+    assert source.where is None
+
+
+def test_a_file_of_somebody_names_no_file(tmp_path: Path) -> None:
+    """Not even one that is there."""
+    file = write_parquet(tmp_path / "a", [{"image": {"bytes": None, "path": "/etc/hostname"}}])
+    (entry,) = Records(file).entries()
+    assert entry.refused.startswith("records.empty: ")
+
+
+def test_data_sets_by_their_own_package(tmp_path: Path) -> None:
+    """Indices, splits and columns that are images, as `datasets` keeps them."""
+    datasets = pytest.importorskip("datasets")
+    made = datasets.Dataset.from_list(ROWS).shuffle(seed=3)
+    found = [(entry.payload, entry.attributes["label"]) for entry in Records(made).entries()]
+    assert found == [(row["image"], row["label"]) for row in made]
+    assert [label for _, label in found] != list(range(200))
+    assert Records(made.to_iterable_dataset()).where is None
+    made.save_to_disk(tmp_path / "saved")
+    assert [entry.attributes["label"] for entry in Records(tmp_path / "saved").entries()] == [
+        label for _, label in found
+    ]
