@@ -83,8 +83,14 @@ class Failing:
         self._unwanted: dict[str, int] = {}
         self._since = 0.0
 
-    def outcome(self, item: Item, error: ItemError) -> Outcome:
-        """Return how an item's job ends that failed with an error, which says where."""
+    def outcome(self, item: Item, error: ItemError, fault: Fault | None = None) -> Outcome:
+        """Return how an item's job ends that failed with an error, which says where.
+
+        Args:
+            item: That failed.
+            error: Why.
+            fault: Whose it may be; None: what the error says.
+        """
         outcome = drop_late_tries(self._by_itself(item, error), item.job.deadline_ns, self._clock.now_ns())
         if isinstance(error, NotWanted):
             self._count_unwanted(error.code)
@@ -94,7 +100,7 @@ class Failing:
             return outcome  # who delivers or fetches has a patience of its own
         if isinstance(error, ItemRejected) and not (item.job.keeps_results or isinstance(error, DeliveryRejected)):
             return outcome  # nothing is lost: a folder or list still has it
-        return self.judged(item.job, outcome, _fault(error, item.job), str(error))
+        return self.judged(item.job, outcome, fault or _fault(error, item.job), str(error))
 
     def judged(self, job: Job, outcome: Outcome, fault: Fault, reason: str = "") -> Outcome:
         """Return the outcome of a failure, or instead that the job is given back because nothing succeeds.

@@ -58,7 +58,8 @@ class Settling:
     def hand_over(self, items: Sequence[Item]) -> None:
         """Take items that went through the delivery: their jobs end once the results are durable."""
         for item in items:
-            if item.kept is None:  # another run's work, which says nothing about this one's
+            # Another run's work says nothing about this one's, and a table that refuses every row is no success.
+            if item.kept is None and (item.value or not self.unflushed.takes_nothing):
                 self._failing.succeeded(item.job)
         durable = [item for item in items if item.value]
         if durable:
@@ -71,10 +72,10 @@ class Settling:
         if not self.unflushed.is_stuck and self._admission.make_room(waiting):
             self.is_flush_due.set()  # perhaps these were the last
 
-    def fail(self, item: Item, error: ItemError, stage: str) -> None:
-        """End an item's job as rejected or for another try, with the reason."""
+    def fail(self, item: Item, error: ItemError, stage: str, fault: Fault | None = None) -> None:
+        """End an item's job as rejected or for another try, with the reason; `fault` as in `Failing.outcome`."""
         error.locate(stage, item.id)
-        outcome = self._failing.outcome(item, error)
+        outcome = self._failing.outcome(item, error, fault)
         drop_frames(error)
         item.error = None
         self.settle(item, outcome)
@@ -138,10 +139,15 @@ class Settling:
             self._context.observers.notify("job_settled", job, outcome)
 
     def _delivered(self, items: list[Item]) -> None:
+        if self.unflushed.takes_nothing:  # until now
+            for item in items:
+                self._failing.succeeded(item.job)
         self.settle_all(items, DELIVERED)
 
     def _refused(self, item: Item, reason: str) -> None:
-        self.fail(item, DeliveryRejected(reason), DELIVER)
+        # Of a table that takes nothing at all it is not known whether the row is to blame.
+        fault = Fault.WORK if self.unflushed.takes_nothing else None
+        self.fail(item, DeliveryRejected(reason), DELIVER, fault)
 
 
 def drop_frames(error: BaseException | None) -> None:

@@ -53,6 +53,8 @@ class UnflushedResults:
         self._last_error = ""
         self.is_stuck = False
         """The last flush failed: results are kept, and no more should come than the queues hold."""
+        self.takes_nothing = False
+        """The last flush refused for good all that it was given: what is handed to the delivery now is no success yet."""
 
     def add(self, items: Sequence[Item]) -> None:
         """Keep items until the next flush."""
@@ -88,10 +90,13 @@ class UnflushedResults:
             self._longest_ns = self._longest_wait()
             self.is_stuck = False
             items, self._items = self._items, []
-        self._delivered([item for item in items if item.job.id not in reasons])
+        taken = [item for item in items if item.job.id not in reasons]
+        self.takes_nothing = self.takes_nothing or not taken
+        self._delivered(taken)
         for item in items:
             if item.job.id in reasons:
                 self._refused(item, reasons[item.job.id])
+        self.takes_nothing = not taken
         return True
 
     def _note_failure(self, error: BaseException) -> None:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 import headrace as hr
+from headrace.base.errors import ResultsRefused
 from headrace.base.records import Job
 from headrace.delivery.collect import Collect
 from headrace.delivery.jsonl import JsonLines
@@ -138,3 +139,44 @@ def test_shared_memory_is_short_unless_the_value_fits_nowhere() -> None:
     error = OSError(errno.ENOSPC, "No space left on device")
     assert _too_large(1000, error).reason.startswith("shortage.shared_memory: a value of 1000 bytes")
     assert _too_large(2**60, error).reason.startswith("a value of ")
+
+
+class RefusingTable(Collect):
+    """A table that a column was taken from: each flush refuses all of its rows, until somebody mends it."""
+
+    flush_items = 1
+
+    def __init__(self, num_refused: int) -> None:
+        super().__init__()
+        self.num_left = num_refused
+        self.waiting: list[str] = []
+
+    def deliver(self, job: Job, result: Any) -> bool:
+        """Keep it until the flush."""
+        self.waiting.append(job.id)
+        super().deliver(job, result)
+        return False
+
+    def flush(self) -> None:
+        """Refuse all, or nothing once it is mended."""
+        waiting, self.waiting = self.waiting, []
+        if self.num_left > 0:
+            self.num_left -= len(waiting)
+            raise ResultsRefused(dict.fromkeys(waiting, "sql.refused: there is no such column"))
+
+
+def test_a_table_that_refuses_every_row_costs_few_jobs() -> None:
+    """After a handful the others are given back, and are delivered once the table is mended."""
+    queue = queue_of(jobs(*[b"x"] * 80))
+    result = run_to_the_end(queue, refuse_bad, RefusingTable(26), source={"wait_seconds": 0.1, "max_in_flight": 8})
+    assert queue.statistics().dead <= 20
+    assert result.counters.delivered >= 60
+    assert result.counters.notes["run.nothing_succeeded"] == 1
+
+
+def test_a_row_that_is_refused_among_good_ones_is_its_own_fault() -> None:
+    """However few rows a flush has."""
+    queue = queue_of(jobs(*[b"x"] * 40))
+    result = run_to_the_end(queue, refuse_bad, RefusingTable(3))
+    assert (queue.statistics().dead, result.counters.delivered) == (3, 37)
+    assert "run.nothing_succeeded" not in result.counters.notes
