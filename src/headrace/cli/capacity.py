@@ -1,12 +1,16 @@
-"""Say how many machines a rate needs, what that costs, and what each improvement would save; or how many cameras one holds.
+"""Say how many machines a rate needs and what they cost; how many cameras one machine holds; or what more machines bring.
 
     headrace capacity runs/first --rate 3M/h --price 0.75/h
     headrace capacity runs/first --rate 100/s --slo p99=500ms --headroom 30%
     headrace capacity runs/clips --cameras 25/s --slo p99=200ms
+    headrace capacity runs/first --machines 100 --limit receiver=1000/s --limit store=1GB/s --price 0.75/h
     headrace capacity runs/first --rate 100/s --change "new decoder: --speedup decode=3" --change "--set process.batch=16"
 
 RUN is a profile of one machine at work. The rate is the load of all machines together. Without --slo a machine is used up to
 full load less the headroom; with it up to the rate at which the simulated latency still meets the goal, if that is less.
+
+With --machines it says what more machines bring that work on one queue, where that stops being linear and why, and what is
+still left on one machine.
 
 Exit status: 0 done; 1 the recorded pipeline meets the goal of --slo at no rate; 2 misuse; 4 inconclusive.
 """
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.runs.formats.capacity import CapacityDocument
     from headrace.runs.formats.prediction import TrackRecord
     from headrace.tune.capacity import Need, Wanted
+    from headrace.tune.machines import Wish
 
 EXIT_INCONCLUSIVE = 4
 
@@ -44,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RATE",
         help="instead: say how many cameras that send so many frames, such as 25/s, one machine holds; RUN is of video",
     )
+    asked.add_argument(
+        "--machines",
+        metavar="N[,N...]",
+        help="instead: say what so many machines bring; one number stands for 1, 2, 4 and so on up to it",
+    )
     parser.add_argument("--slo", metavar="GOAL", help="a percentile of the latency to keep, such as p99=500ms")
     parser.add_argument("--price", metavar="PRICE", help="of one machine, such as 0.75/h, in your currency")
     parser.add_argument("--headroom", metavar="SHARE", help="the share of full load to leave free (default 20%%)")
@@ -55,6 +65,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="'NAME: OPTIONS'",
         help="a change to evaluate, in the options below, such as 'new decoder: --speedup decode=3'; may be repeated",
     )
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="NAME=AMOUNT[:PER_JOB]",
+        help="with --machines: what all share, such as receiver=500/s, store=1GB/s, queue=3000/s or database=2000/s:3 (three "
+        "calls a job); may be repeated",
+    )
+    parser.add_argument("--start", metavar="TIME", help="with --machines: what a machine takes to boot, such as 90s")
+    parser.add_argument(
+        "--interruptions", metavar="RATE", help="with --machines: how often one is taken away, such as 0.05/h (spot)"
+    )
     parser.add_argument("--only", action="store_true", help="look at the changes given and at no others")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulated arrivals (default 0)")
     parser.add_argument("--untrusted", action="store_true", help="plan even from a run whose checks failed")
@@ -64,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print the result as JSON (schema headrace.capacity/1, or headrace.cameras/1)",
+        help="print the result as JSON (schema headrace.capacity/1, headrace.cameras/1 or headrace.machines/1)",
     )
     add_change_arguments(parser.add_argument_group("one change", "options that make one change together"))  # type: ignore[arg-type]
 
@@ -78,7 +100,9 @@ def run(args: argparse.Namespace) -> int:
     from headrace.tune.cameras import cameras_document
     from headrace.tune.capacity import capacity_document
 
-    need = None if args.cameras else _need(args)
+    wish = _wish(args) if args.machines else None
+    _check_beside_machines(args)
+    need = None if args.cameras or wish else _need(args)
     cameras = _cameras(args) if args.cameras else None
     analysis = Analysis(read_run(args.run_folder))
     try:
@@ -88,6 +112,8 @@ def run(args: argparse.Namespace) -> int:
                 f"{args.run_folder} is not trusted, and a plan that rests on it would not be either: "
                 f"{'; '.join(replay.document.distrust)}. Profile again, or add --untrusted to plan all the same"
             )
+        if wish is not None:
+            return _tell_machines(args, analysis, wish)
         if cameras is not None:
             return _tell_cameras(args, cameras_document(replay, *cameras, seed=args.seed))
     except CannotReplay as error:
@@ -145,6 +171,70 @@ def _cameras(args: argparse.Namespace) -> tuple[float, LatencyGoal | None, float
             raise SettingsError(f"--cameras says what one machine holds, so {option} has no place beside it")
     need = _need(argparse.Namespace(**{**vars(args), "rate": args.cameras}))
     return need.rate, need.slo, need.headroom
+
+
+def _wish(args: argparse.Namespace) -> Wish:
+    """Return what is asked about more machines.
+
+    Raises:
+        SettingsError: If something else is asked for beside it.
+    """
+    from headrace.base.errors import SettingsError
+    from headrace.base.goals import parse_price
+    from headrace.base.units import parse_seconds
+    from headrace.tune.machines import Wish, parse_machines
+
+    beside = [("--slo", args.slo), ("--headroom", args.headroom), ("--change", args.named), ("--only", args.only)]
+    for option, value in beside:
+        if value:
+            raise SettingsError(f"--machines says what machines at full load bring, so {option} has no place beside it")
+    try:
+        return Wish(
+            machines=parse_machines(args.machines),
+            boot_seconds=0.0 if args.start is None else parse_seconds(args.start),
+            # a rate per hour, read as a price is: 0 is one, too
+            interruptions_per_hour=0.0 if args.interruptions is None else _per_hour(args.interruptions),
+            price_per_hour=None if args.price is None else parse_price(args.price),
+            seed=args.seed,
+        )
+    except SettingsError:
+        raise
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _check_beside_machines(args: argparse.Namespace) -> None:
+    from headrace.base.errors import SettingsError
+
+    for option, value in (("--limit", args.limit), ("--start", args.start), ("--interruptions", args.interruptions)):
+        if value and not args.machines:
+            raise SettingsError(f"{option} is of --machines, such as --machines 100")
+
+
+def _per_hour(text: str) -> float:
+    from headrace.base.goals import parse_price
+
+    try:
+        return parse_price(text)
+    except ValueError:
+        raise ValueError(f"--interruptions: expected a rate such as 0.05/h or 1/day, got {text!r}") from None
+
+
+def _tell_machines(args: argparse.Namespace, analysis: Analysis, wish: Wish) -> int:
+    import dataclasses
+
+    from headrace.cli.machines_text import as_text
+    from headrace.tune.machines import machines_document
+    from headrace.tune.shared_limits import parse_limit
+
+    replay = analysis.replay
+    wish = dataclasses.replace(wish, change=change_of(args, replay.plan, analysis.run.info.stages))
+    document = machines_document(analysis, wish, [parse_limit(text, replay) for text in args.limit])
+    if args.json:
+        write_json(document, indented=True)
+    else:
+        write(as_text(document), end="")
+    return EXIT_DONE
 
 
 def _tell_cameras(args: argparse.Namespace, document: CamerasDocument) -> int:
