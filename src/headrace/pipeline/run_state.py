@@ -15,6 +15,8 @@ class RunState:
     """Whether source and delivery are open."""
     in_flight: int
     """Jobs received and not settled."""
+    slots: int
+    """Jobs that may be received and not settled, while nothing fails."""
     is_braked: bool
     """Whether nothing succeeds, of a task or of all, so that only a few jobs are tried."""
     open_breakers: Mapping[str, int]

@@ -339,6 +339,7 @@ class Runtime:
         return RunState(
             is_open=self._is_open,
             in_flight=self._admission.num_in_flight,
+            slots=self._admission.max_in_flight,
             is_braked=self._failing.is_braked,
             open_breakers=self._count_open_breakers(),
             notes=self.notes() if self._is_open else {},

@@ -6,14 +6,17 @@ import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from headrace.monitor.metrics.counts import Counts
 from headrace.monitor.metrics.exposition import OPEN_METRICS_TYPE, TEXT_TYPE, Writer, wants_open_metrics
 from headrace.monitor.metrics.gather import Gatherer, Histogram, Values
 from headrace.monitor.metrics.page import Page
+from headrace.monitor.metrics.table import WANTED_REASONS
 
 #: Share of what workers could do that they should do, and the time in which what waits should be gone.
-_WANTED_UTILIZATION, _DRAIN_SECONDS = 0.8, 300.0
+WANTED_UTILIZATION, DRAIN_SECONDS = 0.8, 300.0
+_ROUNDING = 1e-9
 
 
 class Exporter:
@@ -53,11 +56,24 @@ class Exporter:
         found["headrace_scrape_seconds"] = {(): self._last_seconds}
         wanted = wanted_workers(found, num_alive)
         if wanted is not None:
-            found["headrace_wanted_workers"] = {(): float(wanted)}
+            found["headrace_wanted_workers"] = {(): float(wanted.workers)}
+            found["headrace_wanted_workers_reason"] = {(name,): float(name == wanted.reason) for name in WANTED_REASONS}
+        full = utilization(found)
+        if full is not None:
+            found["headrace_utilization_ratio"] = {(): full}
         return found
 
 
-def wanted_workers(found: Mapping[str, Values], num_alive: int) -> int | None:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How many workers, and why."""
+
+    workers: int
+    reason: str
+    """One of `WANTED_REASONS`."""
+
+
+def wanted_workers(found: Mapping[str, Values], num_alive: int) -> Wanted | None:
     """Return how many workers would do what comes and, in some minutes, what waits; None while nobody can tell.
 
     Args:
@@ -69,8 +85,19 @@ def wanted_workers(found: Mapping[str, Values], num_alive: int) -> int | None:
     waiting = _value(found, "headrace_source_jobs", "visible")
     if not capacity or throughput is None or waiting is None or not num_alive:
         return None
-    asked = throughput + waiting / _DRAIN_SECONDS
-    return max(1, math.ceil(asked / (_WANTED_UTILIZATION * capacity / num_alive) - 1e-9))
+    of_one = WANTED_UTILIZATION * capacity / num_alive
+    for_arrivals = math.ceil(throughput / of_one - _ROUNDING)
+    for_all = math.ceil((throughput + waiting / DRAIN_SECONDS) / of_one - _ROUNDING)
+    if for_all > max(1, for_arrivals):
+        return Wanted(for_all, "backlog")
+    return Wanted(max(1, for_all), "arrivals" if for_all > 1 else "least")
+
+
+def utilization(found: Mapping[str, Values]) -> float | None:
+    """Return how many jobs there are for each that the workers may have in hand; None while nobody can tell."""
+    slots, inside = _value(found, "headrace_job_slots"), _value(found, "headrace_jobs_in_flight")
+    waiting = _value(found, "headrace_source_jobs", "visible")
+    return (inside + waiting) / slots if slots and inside is not None and waiting is not None else None
 
 
 def _value(found: Mapping[str, Values], name: str, *labels: str) -> float | None:

@@ -130,6 +130,8 @@ SIDE = Label("side", ("fetch", "delivery"))
 FEATURE = Label("feature", bound="statistics of the drift monitor", most=50)
 #: Why a worker died, from `DeathNote.cause`.
 DEATH_CAUSES = ("out_of_memory", "killed", "silent", "signal", "exit")
+#: Why so many workers are wanted.
+WANTED_REASONS = ("arrivals", "backlog", "least")
 CANARY_STATES = ("none", "running", "promoted", "rolled_back")
 STATUSES = ("200", "202", "400", "404", "413", "422", "424", "429", "499", "500", "503", "504", OTHER)
 RELEASE_REASONS = ("full", "idle", "max_wait", "shape", "drain", "split")
@@ -159,6 +161,17 @@ _JOBS = (
     Series(
         name="headrace_jobs_in_flight", kind=Kind.GAUGE, unit="jobs", meaning="Jobs received and not settled.",
         use="rule: NothingDelivered; panel: queue",
+    ),
+    Series(
+        name="headrace_job_slots", kind=Kind.GAUGE, unit="jobs",
+        meaning="Jobs that may be received and not settled: what the queues of the stages hold, or `source.max_in_flight`.",
+        use="panel: workers",
+    ),
+    Series(
+        name="headrace_utilization_ratio", kind=Kind.GAUGE, merge=Merge.MAX, given=Given.BACKLOG,
+        meaning="Jobs in flight and jobs that wait at the source, over `headrace_job_slots`: above 1 there is more than the "
+        "workers can take in. It tells at once what `headrace_wanted_workers` needs ten seconds for.",
+        use="panel: workers",
     ),
     Series(
         name="headrace_throughput_jobs_per_second", kind=Kind.GAUGE, unit="jobs per second",
@@ -371,7 +384,15 @@ _PROCESSES = (
     Series(
         name="headrace_wanted_workers", kind=Kind.GAUGE, unit="processes", merge=Merge.MAX, given=Given.BACKLOG,
         meaning="Worker processes that would do what comes now at four fifths of their utilization, and what waits within five "
-        "minutes. For an autoscaler; absent until jobs were delivered for ten seconds.",
+        "minutes. Of the workers of one scrape: for a fleet, `headrace monitor rules` records `headrace:wanted_workers`. "
+        "Absent until jobs were delivered for ten seconds.",
+        use="panel: workers",
+    ),
+    Series(
+        name="headrace_wanted_workers_reason", kind=Kind.GAUGE, merge=Merge.MAX, given=Given.BACKLOG,
+        labels=(Label("reason", WANTED_REASONS),),
+        meaning="1 for why so many are wanted, else 0: `arrivals`, for what comes; `backlog`, more than that for what waits; "
+        "`least`, less than one would do.",
         use="panel: workers",
     ),
     Series(

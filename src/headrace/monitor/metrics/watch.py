@@ -227,6 +227,7 @@ class Looker:
             is_served = isinstance(self._source, TalliesRequests)
             self._begin_at_zero([*([Given.QUEUE] if lends else []), *([Given.SERVE] if is_served else [])])
         counts.set("headrace_jobs_in_flight", float(state.in_flight))
+        counts.set("headrace_job_slots", float(state.slots))
         counts.set("headrace_brake_on", float(state.is_braked))
         for (name, labels), notes in _NOTES.items():
             if total := sum(state.notes.get(note, 0) for note in notes):

@@ -13,6 +13,7 @@ from headrace.monitor.rules.alert import Alert
 from headrace.monitor.rules.alerts import list_alerts
 from headrace.monitor.rules.burn_rates import list_recordings
 from headrace.monitor.rules.parameters import RuleParameters
+from headrace.monitor.rules.scaling import list_scaling
 
 RULES = "rules.yml"
 _HEAD = "# Made by `headrace monitor rules`; make it again rather than edit it.\n"
@@ -30,7 +31,10 @@ def make_files(parameters: RuleParameters) -> dict[str, str]:
 
 def make_rules(parameters: RuleParameters, alerts: Iterable[Alert]) -> dict[str, Any]:
     """Return the rules as Prometheus reads them: in one group, so that alerts see what was just recorded."""
-    recordings = [{"record": one.record, "expr": one.expr, "labels": one.labels} for one in list_recordings(parameters)]
+    recorded = (*list_recordings(parameters), *list_scaling(parameters))
+    recordings = [
+        {"record": one.record, "expr": one.expr, **({"labels": one.labels} if one.labels else {})} for one in recorded
+    ]
     return {"groups": [{"name": "headrace", "rules": [*recordings, *(_rule(alert, parameters) for alert in alerts)]}]}
 
 

@@ -8,7 +8,7 @@ from prometheus_client.openmetrics import parser as open_metrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.monitor.metrics.counts import Counts
-from headrace.monitor.metrics.exporter import Exporter, wanted_workers
+from headrace.monitor.metrics.exporter import Exporter, Wanted, utilization, wanted_workers
 from headrace.monitor.metrics.exposition import OPEN_METRICS_TYPE, TEXT_TYPE, Writer
 from headrace.monitor.metrics.gather import Gatherer, Histogram, Values
 from headrace.monitor.metrics.page import MOST_ENTRIES, WITH_EXEMPLARS, Page
@@ -214,19 +214,39 @@ def test_an_exporter_answers_in_the_format_that_is_asked_for(page: Page) -> None
 
 
 @pytest.mark.parametrize(
-    ("throughput", "capacity", "waiting", "wanted"),
-    [(8.0, 20.0, 0.0, 1), (16.0, 20.0, 0.0, 2), (20.0, 20.0, 0.0, 3), (20.0, 20.0, 3_000.0, 4), (0.0, 20.0, 0.0, 1)],
+    ("throughput", "capacity", "waiting", "wanted", "reason"),
+    [
+        (8.0, 20.0, 0.0, 1, "least"),
+        (16.0, 20.0, 0.0, 2, "arrivals"),
+        (20.0, 20.0, 0.0, 3, "arrivals"),
+        (20.0, 20.0, 300.0, 3, "arrivals"),
+        (20.0, 20.0, 3_000.0, 4, "backlog"),
+        (0.0, 20.0, 3_000.0, 2, "backlog"),
+        (0.0, 20.0, 0.0, 1, "least"),
+    ],
 )
-def test_wanted_workers(throughput: float, capacity: float, waiting: float, wanted: int) -> None:
+def test_wanted_workers(throughput: float, capacity: float, waiting: float, wanted: int, reason: str) -> None:
     """Two workers that could do 20 a second, 8 each at four fifths: what comes, and what waits within five minutes."""
     found: Mapping[str, Values] = {
         "headrace_throughput_jobs_per_second": {(): throughput},
         "headrace_capacity_jobs_per_second": {(): capacity},
         "headrace_source_jobs": {("visible",): waiting},
     }
-    assert wanted_workers(found, 2) == wanted
+    assert wanted_workers(found, 2) == Wanted(wanted, reason)
     assert wanted_workers(found, 0) is None
     assert wanted_workers({}, 2) is None
+
+
+def test_utilization() -> None:
+    """Two workers hold 100 jobs each: 150 inside and 90 that wait are 1.2 of that; without slots or a backlog: unknown."""
+    found: dict[str, Values] = {
+        "headrace_job_slots": {(): 200.0},
+        "headrace_jobs_in_flight": {(): 150.0},
+        "headrace_source_jobs": {("visible",): 90.0},
+    }
+    assert utilization(found) == pytest.approx(1.2)
+    assert all(utilization({name: found[name] for name in found if name != left_out}) is None for left_out in found)
+    assert utilization({**found, "headrace_job_slots": {(): 0.0}}) is None
 
 
 def test_parts_count() -> None:
