@@ -217,6 +217,8 @@ class SourcePlan:
     """How long one call may wait for the first job."""
     max_in_flight: int | None = None
     """Jobs received and not yet settled; None: what the queues of the stages hold, and what can be finished in time."""
+    every: int | None = None
+    """Of live streams: of the frames that they would give each so many-th alone; None: all of them."""
     max_bytes_in_flight: int = 10**9
     """While the queues of all stages hold more than this together, nothing is received."""
     visibility_seconds: float | None = None
@@ -226,7 +228,7 @@ class SourcePlan:
 
     def __post_init__(self) -> None:
         """Check every value."""
-        for key in ("receivers", "receive_batch", "max_in_flight", "max_bytes_in_flight", "max_receives"):
+        for key in ("receivers", "receive_batch", "max_in_flight", "every", "max_bytes_in_flight", "max_receives"):
             value = getattr(self, key)
             most = _MOST.get(key)
             check(value is None or value >= 1, key, value, "a whole number >= 1")

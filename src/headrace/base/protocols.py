@@ -253,6 +253,15 @@ class HearsOfEnd(Protocol):
 
 
 @runtime_checkable
+class Thins(Protocol):
+    """A Source of what never ends to come, and may give less of it: the Plan's `source.every`."""
+
+    def thin(self, every: int) -> None:
+        """Give each so many-th alone of what it would give of each stream, from now on; from any thread."""
+        ...
+
+
+@runtime_checkable
 class TellsBacklog(Protocol):
     """A source that knows how many jobs wait to be received."""
 

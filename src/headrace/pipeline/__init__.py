@@ -59,7 +59,7 @@ Other ways to run:
                         canary_calls.py: whose model answers a batch
     levers.py           what an experiment changes for a while, and how all of it is undone; what caps a run
     governor.py         keeps a run within its Plan's `[budget]`: sensors.py: what it uses; rungs.py: the ladder that it goes
-                        down; memory_forecast.py: whether it fits at all
+                        down, rung_models.py: cheaper models on it; memory_forecast.py: whether it fits at all
     dry_run.py          `--dry-run`: everything but delivery and acks
     supervisor.py       `--supervise`: several processes, started again when they die; memory_killer.py: why they died;
                         renewal.py: one after the other

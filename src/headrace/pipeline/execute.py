@@ -20,7 +20,7 @@ from headrace.base.budget import BudgetPlan
 from headrace.base.errors import RunFolderError, SettingsError
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, resolve
-from headrace.base.protocols import Instrument, TellsBacklog
+from headrace.base.protocols import Instrument, TellsBacklog, Thins
 from headrace.base.records import Counters
 from headrace.base.request_tally import TalliesRequests
 from headrace.base.settings import check
@@ -41,6 +41,7 @@ from headrace.pipeline.memory_forecast import MemoryForecast
 from headrace.pipeline.model_slots import ModelSlots
 from headrace.pipeline.resuming import keep_checkpoint, open_checkpoint
 from headrace.pipeline.run_context import RunContext
+from headrace.pipeline.rung_models import RungModels, changes_models, check_models
 from headrace.pipeline.rungs import rungs_of
 from headrace.pipeline.runtime import Bounds, Runtime
 from headrace.pipeline.sensors import MemorySensor, open_sensors
@@ -196,8 +197,8 @@ def run(
     context, threads = _context(pipeline, plan, slot.num_workers if slot else 1)
     if slot is not None:
         _give_slot(pipeline, slot)
-    slots = _slots(pipeline, context, beside)
-    budget = _Budget.of(context, beside, slot.num_workers if slot else 1)
+    budget = _Budget.of(pipeline, context, beside, slot.num_workers if slot else 1)
+    slots = _slots(pipeline, context, beside, budget)
     measuring = measuring or Measuring()
     warm_up = WarmUp(curve_batch=measuring.curve_batch, repeats=measuring.curve_repeats)
     summary = Summary(counters=context.counters, clock=context.clock)
@@ -208,7 +209,7 @@ def run(
         Bounds(limit=limit, first_alone=measuring.first_alone, brakes=measuring.brakes),
         signals=EndSignals([signal.SIGINT] if slot else end_signals(), stop),
     )
-    governor = budget.open(pipeline, runtime) if budget else None
+    governor = budget.open(pipeline, runtime, slots) if budget else None
     if slot is not None:
         runtime.before_receiving.append(slot.begin)
     # After the Runtime has found the Plan possible: one that is not leaves neither checkpoint nor folder behind.
@@ -472,11 +473,12 @@ class _Budget:
     plans: Sequence[Plan]
 
     @classmethod
-    def of(cls, context: RunContext, beside: object, share: int) -> _Budget | None:
+    def of(cls, pipeline: Pipeline, context: RunContext, beside: object, share: int) -> _Budget | None:
         """Return the budget of a process that is one of `share`; None: nothing is bounded.
 
         Raises:
             SettingsError: If its ladder is impossible, or others would change the Plan as well.
+            EngineError: If the file of a rung's model is missing or refused.
         """
         limits = budget_of(context.plan, share)
         if limits is None:
@@ -485,9 +487,20 @@ class _Budget:
             raise SettingsError(
                 f"{_OPTIONS[type(beside)]} and the Plan's [budget] would both put other Plans into force; leave out one of them"
             )
-        return cls(limits, [context.plan, *rungs_of(context.plan)])
+        plans = [context.plan, *rungs_of(context.plan)]
+        stages = stage_defaults(pipeline, context.plan)
+        for plan in plans[1:]:
+            resolve(plan, stages, 1)  # raises where the pipeline cannot have it
+        _check_thinned(pipeline, plans)
+        check_models(plans)
+        return cls(limits, plans)
 
-    def open(self, pipeline: Pipeline, runtime: Runtime) -> Governor:
+    @property
+    def has_models(self) -> bool:
+        """Whether a rung has another model."""
+        return changes_models(self.plans)
+
+    def open(self, pipeline: Pipeline, runtime: Runtime, slots: ModelSlots | None) -> Governor:
         """Look whether the models can fit, and return what will keep the run within the budget.
 
         Raises:
@@ -499,7 +512,24 @@ class _Budget:
             forecast = runtime.context.forecast = MemoryForecast(memory.limit, memory.used_bytes)
             forecast.check_files(_model_files(pipeline, runtime.context.plan))
             runtime.before_receiving.append(forecast.check_opened)
-        return Governor(sensors, self.plans, hold_to=runtime.hold_to, counts=runtime.context.counts)
+        models = RungModels(slots, runtime.context.plan) if slots is not None and self.has_models else None
+
+        def hold_to(plan: Plan) -> None:
+            runtime.hold_to(plan)
+            if models is not None:
+                models.hold_to(plan)
+
+        return Governor(sensors, self.plans, hold_to=hold_to, counts=runtime.context.counts)
+
+
+def _check_thinned(pipeline: Pipeline, plans: Sequence[Plan]) -> None:
+    """Raise SettingsError where frames are to be left out of what loses nothing."""
+    is_asked = any((plan.source.every or 1) > 1 for plan in plans)
+    if is_asked and not isinstance(pipeline.source, Thins):
+        raise SettingsError(
+            f"source.every leaves out frames of live streams, and {type(pipeline.source).__name__} leaves out nothing; a "
+            "source of clips has a setting of its own for that"
+        )
 
 
 def _model_files(pipeline: Pipeline, plan: Plan) -> set[str]:
@@ -526,6 +556,7 @@ def _context(pipeline: Pipeline, plan: Plan | str | Path | None, share: int) -> 
     resolved = _bound_bytes(resolve(plan, stages, cores), share)
     for model in (resolved.model, *resolved.models.values()):
         check_engine(model.engine)
+    _check_thinned(pipeline, [resolved])
     threads = budget(resolved, stages, cores)
     for warning in threads.warnings:
         logger.warning("%s", warning)
@@ -552,9 +583,16 @@ def _open_kept(
 
 
 def _slots(
-    pipeline: Pipeline, context: RunContext, beside: Following | Shadow | CanaryPlace | None
+    pipeline: Pipeline,
+    context: RunContext,
+    beside: Following | Shadow | CanaryPlace | None,
+    budget: _Budget | None = None,
 ) -> ModelSlots | None:
     """Return where models are put that may change or have company; None: they are called as they are."""
+    if budget is not None and budget.has_models:
+        _check_slots(pipeline, context.plan, "the model from budget.ladder")
+        if beside is None:
+            return ModelSlots()
     if beside is None:
         return None
     _check_slots(pipeline, context.plan, _OPTIONS[type(beside)])

@@ -1,7 +1,7 @@
 """The ladder that a run goes down where its Plan's `[budget]` does not suffice: each rung is a Plan that asks for less.
 
 So spans say by their `plan_id` on which rung they were, as with any other Plan. A rung may lower what can be lowered while a
-run goes on: batches, workers, jobs in flight.
+run goes on: batches, workers, jobs in flight, frames that are taken of live streams; or name another variant of the model.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import dataclasses
 from collections.abc import Iterator
 
 from headrace.base.errors import SettingsError
-from headrace.base.plan import Plan, StagePlan
+from headrace.base.plan import ModelPlan, Plan, StagePlan
+from headrace.pipeline.following import in_place
 
-_CHANGEABLE = "STAGE.batch, STAGE.workers or source.max_in_flight"
+_CHANGEABLE = (
+    "STAGE.batch, STAGE.workers, source.max_in_flight, source.every, or another file, engine or options of a model"
+)
 
 
 def rungs_of(plan: Plan) -> list[Plan]:
@@ -48,12 +51,18 @@ def _check_lower(rung: str, before: Plan, after: Plan) -> None:
             f"budget.ladder: {rung!r}: there is no stage {unknown}; there are {', '.join(before.stages)}"
         )
     pairs = [(before.source.max_in_flight, after.source.max_in_flight)]
+    pairs.append(
+        (-(before.source.every or 1), -(after.source.every or 1))
+    )  # the more are left out, the less there is to do
     for name, stage in after.stages.items():
         pairs += [(before.stages[name].batch, stage.batch), (before.stages[name].workers, stage.workers)]
     changed = [(one, other) for one, other in pairs if one != other]
     if _without(before) != _without(after):
         raise SettingsError(f"budget.ladder: {rung!r} cannot change while a run goes on; a rung is {_CHANGEABLE}")
-    if not changed or any(other is None or (one is not None and other > one) for one, other in changed):
+    is_other_model = (after.model, after.models) != (before.model, before.models)
+    if not (changed or is_other_model) or any(
+        other is None or (one is not None and other > one) for one, other in changed
+    ):
         raise SettingsError(
             f"budget.ladder: {rung!r} asks for no less than the rung before it; a rung is {_CHANGEABLE}"
         )
@@ -62,7 +71,14 @@ def _check_lower(rung: str, before: Plan, after: Plan) -> None:
 def _without(plan: Plan) -> Plan:
     """Return a Plan without what a rung may change."""
     stages = {name: dataclasses.replace(stage, batch=None, workers=None) for name, stage in plan.stages.items()}
-    return dataclasses.replace(plan, stages=stages, source=dataclasses.replace(plan.source, max_in_flight=None))
+    source = dataclasses.replace(plan.source, max_in_flight=None, every=None)
+    models = {key: _what_stays(model) for key, model in plan.models.items()}
+    return dataclasses.replace(plan, stages=stages, source=source, model=_what_stays(plan.model), models=models)
+
+
+def _what_stays(model: ModelPlan) -> ModelPlan:
+    """Return the settings of a model that workers were started for, or that items under way depend on."""
+    return in_place(ModelPlan(threads=model.threads, input_side=model.input_side), model)
 
 
 def _halved(plan: Plan) -> Iterator[Plan]:

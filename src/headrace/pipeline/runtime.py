@@ -26,7 +26,7 @@ from typing import Any
 
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import Plan
-from headrace.base.protocols import HearsOfEnd, KeepsResults, PushesJobs, TakesNotes
+from headrace.base.protocols import HearsOfEnd, KeepsResults, PushesJobs, TakesNotes, Thins
 from headrace.base.records import Outcome, OutcomeKind, Receiving, StageStatistics, Tending
 from headrace.pipeline.admission import Admission
 from headrace.pipeline.bookkeeping import Bookkeeper
@@ -269,11 +269,13 @@ class Runtime:
         return [station.adjustable() for station in self.stations]
 
     def hold_to(self, plan: Plan) -> None:
-        """Ask for no more than a Plan says that asks for less than the run's own: batches, workers, jobs in flight."""
+        """Ask for no more than a Plan says that asks for less than the run's own: batches, workers, jobs in flight, frames."""
         for station in self.stations:
             station.hold_to(plan)
         most = plan.source.max_in_flight
         self._admission.cap_in_flight(None if most == self.context.plan.source.max_in_flight else most)
+        if isinstance(self._pipeline.source, Thins):
+            self._pipeline.source.thin(plan.source.every or 1)
 
     def child_processes(self) -> set[int]:
         """Return the ids of the processes in which stages run, beside this one."""

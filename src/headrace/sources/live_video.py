@@ -14,7 +14,7 @@ import functools
 import math
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -32,6 +32,8 @@ from headrace.sources.live_stream import LiveFrame, LiveStream
 
 #: How long `close` waits for the threads of all streams; one that hangs is a daemon.
 _PATIENCE_SECONDS = 1.5
+#: Frames of urgent streams that are taken at most before one of another is, while any waits; as in the pipeline's queues.
+_MOST_IN_A_ROW = 7
 #: In flight at the least, so that one frame is received while another is worked on.
 _LEAST_IN_FLIGHT = 2
 
@@ -60,6 +62,7 @@ class LiveVideo(Source):
             less than one frame in so long.
         ends: Whether a stream that ends, or cannot be had in five tries, is over; False: it is opened again.
         options: For FFmpeg, such as {"rtsp_transport": "udp"}.
+        urgent: Names of the streams that go before the others, which have an eighth of the pipeline while these bring enough.
     """
 
     is_remote = False
@@ -78,8 +81,10 @@ class LiveVideo(Source):
         patience: float = 3.0,
         ends: bool = False,
         options: Mapping[str, str] | None = None,
+        urgent: Sequence[str] = (),
     ) -> None:
         self._addresses = read_streams(streams)
+        self._urgent = _read_urgent(urgent, self._addresses)
         is_age = max_age is None or (
             isinstance(max_age, int | float) and not isinstance(max_age, bool) and 0 < max_age < 1e6
         )
@@ -126,10 +131,12 @@ class LiveVideo(Source):
         load_av()
         self._begin()
         self._most_in_flight = settings.max_in_flight
+        self._every = settings.every or 1
         self._limit = settings.max_in_flight or max(len(self._addresses), _LEAST_IN_FLIGHT)
         turns = threading.Semaphore(max(1, usable_cores() // 2))
         for name, address in self._addresses.items():
             camera = _Camera(name, Converter(self._choice))
+            camera.is_urgent = name in self._urgent
             camera.stream = LiveStream(
                 name,
                 address,
@@ -172,6 +179,11 @@ class LiveVideo(Source):
             self._limit = self._most_in_flight or max(limit, _LEAST_IN_FLIGHT)
             self._changed.notify_all()
             return self._limit
+
+    def thin(self, every: int) -> None:
+        """Give each so many-th alone of the frames that are chosen of each stream, from now on."""
+        with self._changed:
+            self._every = every
 
     def notes(self) -> dict[str, int]:
         """Return what was decoded, given, skipped, dropped and lost so far, of all streams: `video.*`."""
@@ -221,7 +233,9 @@ class LiveVideo(Source):
     def _begin(self) -> None:
         self._cameras: list[_Camera] = []
         self._is_stopped = False
+        self._num_in_a_row = 0
         self._most_in_flight = None
+        self._every = 1
         self._limit = _LEAST_IN_FLIGHT
         self._run = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -232,6 +246,10 @@ class LiveVideo(Source):
             camera.counts["decoded"] += 1
             if reason:
                 camera.counts[f"skipped_{reason}"] += 1
+                return
+            camera.num_wanted += 1
+            if (camera.num_wanted - 1) % self._every:
+                camera.counts["skipped_plan"] += 1
                 return
             self._drop(camera, "newer")
             camera.slot = frame
@@ -268,13 +286,25 @@ class LiveVideo(Source):
         ready = [camera for camera in self._cameras if camera.slot is not None and camera.num_inside < each]
         ready.sort(key=lambda camera: (camera.num_inside, camera.given_ns))
         taken = []
-        for camera in ready[: max(0, room)]:
+        for camera in self._in_turn(ready, max(0, room)):
             assert camera.slot is not None
             taken.append((camera, camera.slot))
             camera.slot = None
             camera.num_inside += 1
             camera.given_ns = time.monotonic_ns()
             camera.counts["given"] += 1
+        return taken
+
+    def _in_turn(self, ready: Sequence[_Camera], most: int) -> list[_Camera]:
+        """Return cameras with the urgent ones first; while they bring enough, one of eight that are taken is another."""
+        urgent = deque(camera for camera in ready if camera.is_urgent)
+        others = deque(camera for camera in ready if not camera.is_urgent)
+        taken: list[_Camera] = []
+        while (urgent or others) and len(taken) < most:
+            is_contended = bool(urgent and others)
+            is_others_turn = is_contended and self._num_in_a_row >= _MOST_IN_A_ROW
+            taken.append(others.popleft() if is_others_turn or not urgent else urgent.popleft())
+            self._num_in_a_row = self._num_in_a_row + 1 if is_contended and not is_others_turn else 0
         return taken
 
     def _drop_late(self) -> None:
@@ -320,8 +350,19 @@ class LiveVideo(Source):
             settle=settle,
         )
         job.sent_at = frame.arrived_at
+        job.priority = 0 if camera.is_urgent else 1
         job.verdict = verdict
         return job
+
+
+def _read_urgent(urgent: Sequence[str], addresses: Mapping[str, str]) -> frozenset[str]:
+    """Return the names of the urgent streams; raise SettingsError where one is of none."""
+    are_names = isinstance(urgent, Sequence | frozenset | set) and not isinstance(urgent, str)
+    check(are_names and all(isinstance(name, str) for name in urgent), "urgent", urgent, 'names such as ["gate"]')
+    for name in urgent:
+        if name not in addresses:
+            raise unknown_key(name, "urgent: the streams", addresses)
+    return frozenset(urgent)
 
 
 class _Camera:
@@ -335,6 +376,9 @@ class _Camera:
         self.converting = threading.Lock()
         self.counts: Counter[str] = Counter()
         self.slot: LiveFrame | None = None
+        self.is_urgent = False
+        self.num_wanted = 0
+        """Frames that were chosen."""
         self.num_inside = 0
         """Frames that were given out and are not settled."""
         self.given_ns = 0

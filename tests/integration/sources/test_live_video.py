@@ -497,3 +497,69 @@ def test_several_receivers(tmp_path: Path, sender: Callable[..., Sender]) -> Non
     result, answers = run(source, plan=Plan().with_settings(settings))
     assert set(answers.values()) <= {(48, 64, 3), (48, 128, 3)}
     assert result.counters.delivered == balance(source)["given"] > 0
+
+
+def slots_of(source: LiveVideo, names: str) -> None:
+    """Put a frame into the slot of each stream."""
+    for camera in source._cameras:
+        if camera.name in names:
+            source._offer(camera, LiveFrame(0, None, time.monotonic_ns(), 0.0, None), "")
+
+
+def test_urgent_streams_go_first_and_leave_the_others_an_eighth() -> None:
+    """Where there is room for one frame at a time, of 80 the others have 10, all alike; alone they have all."""
+    source = hr.live_video(dict.fromkeys("abcd", "tcp://127.0.0.1:9"), urgent=["a", "b"])
+    source.open(SourcePlan())
+    try:
+        taken = []
+        for _ in range(80):
+            slots_of(source, "abcd")
+            with source._changed:
+                ((camera, _),) = source._take(1)
+                camera.num_inside -= 1
+            taken.append(camera.name)
+        counts = Counter(taken)
+        assert counts["c"] + counts["d"] == 10
+        assert abs(counts["a"] - counts["b"]) <= 1 >= abs(counts["c"] - counts["d"])
+        with source._changed:
+            for camera in source._cameras:
+                source._drop(camera, "newer")
+        slots_of(source, "cd")
+        with source._changed:
+            assert {camera.name for camera, _ in source._take(2)} == {"c", "d"}
+    finally:
+        source.close()
+
+
+def test_jobs_of_urgent_streams_go_first_in_the_pipeline(tmp_path: Path, sender: Callable[..., Sender]) -> None:
+    """Their priority is 0, that of the others 1."""
+    camera = sender(clip(tmp_path / "a.ts"), pieces=20, pause=0.01)
+    source = hr.live_video({"gate": camera.address, "yard": camera.address}, urgent=["gate"], ends=True)
+    source.open(SourcePlan())
+    try:
+        jobs = take(source, lambda: source.is_exhausted)
+    finally:
+        source.close()
+    assert {(job.stream, job.priority) for job in jobs} == {("gate", 0), ("yard", 1)}
+
+
+@pytest.mark.parametrize("urgent", ["gate", ["yrad"], [1], 5])
+def test_urgent_streams_that_are_none(urgent: Any) -> None:
+    """One text, a name of no stream, what is no name: refused."""
+    with pytest.raises(SettingsError, match="urgent"):
+        hr.live_video({"gate": "tcp://127.0.0.1:9"}, urgent=urgent)
+
+
+def test_thinned_streams_leave_out_evenly() -> None:
+    """Each third chosen frame is taken, from the Plan or while it goes on, and the others are counted."""
+    source = hr.live_video({"a": "tcp://127.0.0.1:9", "b": "tcp://127.0.0.1:9"})
+    source.open(SourcePlan(every=3))
+    try:
+        for _ in range(9):
+            slots_of(source, "ab")
+        assert balance(source) == {"decoded": 18, "skipped_plan": 12, "dropped_newer": 4}
+        source.thin(1)
+        slots_of(source, "a")
+        assert balance(source)["skipped_plan"] == 12
+    finally:
+        source.close()
