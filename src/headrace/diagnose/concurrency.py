@@ -16,9 +16,13 @@ from headrace.diagnose.span_columns import Array
 
 #: Calls, and how many times as many under way in busy as in quiet moments (90th over 10th percentile), to say anything.
 _FEWEST_CALLS, _LEAST_VARIED = 60, 2.0
+#: Or so many of them with at most half as many under way as usual: the first ones, before all workers had something to ask.
+_FEWEST_EARLY = 10
 #: Calls that are under way together share their luck: the standard error is so many times that of independent ones.
 _CLUSTERED = 2.0
 _NINE_IN_TEN = 1.645
+#: Power from which on calls stand in line, rather than slow one another down.
+_IN_LINE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,11 @@ class Growth:
     def is_known(self) -> bool:
         """Whether the run tells one end from the other."""
         return self.high - self.low < 0.5
+
+    @property
+    def is_in_line(self) -> bool:
+        """Whether calls were seen to take nearly as many times as long as there were before them: they stand in line."""
+        return self.is_known and self.low >= _IN_LINE
 
 
 #: What a run says in which the number of calls hardly changed.
@@ -68,8 +77,7 @@ class Turns:
 
 def find_turns(evidence: Evidence, stage: str) -> Turns:
     """Return the pace of the answers that a stage got while as many calls as usual were under way; of one that is `LIMITED`."""
-    spans, rows = evidence.spans, evidence.stage_rows(stage)
-    started, ended = spans.started[rows] / 1e9, spans.ended[rows] / 1e9
+    started, ended = (times / 1e9 for times in find_calls(evidence, stage))
     ends = np.sort(ended)
     under_way = np.searchsorted(np.sort(started), ends[:-1], "left") - np.arange(1, len(ends))
     gaps = np.diff(ends)[under_way >= max(1.0, float(np.median(under_way)) / 2)]
@@ -79,21 +87,32 @@ def find_turns(evidence: Evidence, stage: str) -> Turns:
 
 def fit_growth(evidence: Evidence, stage: str) -> Growth:
     """Return how a stage's calls grow with those of it that were under way as they began; `UNKNOWN` if that hardly varied."""
-    spans, rows = evidence.spans, evidence.stage_rows(stage)
-    good = spans.is_ok[rows] & (spans.ended[rows] > spans.started[rows])
-    started, ended = spans.started[rows][good], spans.ended[rows][good]
-    if evidence.is_sampled or len(started) < _FEWEST_CALLS:
+    started, ended = find_calls(evidence, stage)
+    if len(started) < _FEWEST_CALLS:
         return UNKNOWN
     under_way = count_under_way(started, ended)
     if _is_paced(started, ended, under_way) or is_rationed(started, ended):
         return LIMITED
     few, many = np.percentile(under_way, [10, 90])
-    if many < _LEAST_VARIED * few:
+    early = int((under_way <= float(np.median(under_way)) / _LEAST_VARIED).sum())
+    if many < _LEAST_VARIED * few and early < _FEWEST_EARLY:
         return UNKNOWN
     slope, error = _fit_line(np.log(under_way), np.log((ended - started) / 1e9))
     reach = _NINE_IN_TEN * _CLUSTERED * error
     low, mid, high = (min(1.0, max(0.0, value)) for value in (slope - reach, slope, slope + reach))
     return Growth(low, mid, high)
+
+
+def find_calls(evidence: Evidence, stage: str) -> tuple[Array, Array]:
+    """Return when a stage's calls that succeeded began and ended, ns; of a run in which spans were left out, until then.
+
+    Those under way cannot be counted where not every call has a span.
+    """
+    spans, rows = evidence.spans, evidence.stage_rows(stage)
+    good = spans.is_ok[rows] & (spans.ended[rows] > spans.started[rows])
+    if evidence.is_sampled:
+        good &= spans.ended[rows] < spans.started[spans.weight > 1].min()
+    return spans.started[rows][good], spans.ended[rows][good]
 
 
 def count_under_way(started: Array, ended: Array) -> Array:

@@ -20,7 +20,7 @@ import numpy as np
 
 from headrace.base.errors import HeadraceError
 from headrace.diagnose.clock_cost import clock_seconds
-from headrace.diagnose.concurrency import LIMITED, Turns, find_turns, fit_growth
+from headrace.diagnose.concurrency import Turns, find_turns, fit_growth
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.span_columns import Array
 from headrace.runs.formats.profile import ProfileDocument, StageAccount, Window
@@ -411,7 +411,7 @@ def _find_turns(evidence: Evidence, demands: StageDemands, account: StageAccount
         # Several that stand in line wait for one another, too.
         each = min(account.service.mean or 0.0, seconds / max(1, rows.stop - rows.start))
         return Turns(max(0.0, each - cpu), with_work=True)
-    if fit_growth(evidence, account.name) != LIMITED:
+    if not fit_growth(evidence, account.name).is_in_line:
         return None
     found = find_turns(evidence, account.name)
     return Turns(found.seconds, max(0.0, found.apart - cpu))

@@ -87,10 +87,14 @@ _MOST_ACQUISITIONS, _LEAST_BETWEEN_ACQUISITIONS = 60, 50e-6
 _MOST_WAKE_SECONDS, _MOST_SLOWDOWN, _SPEED_ROUNDS = 200e-6, 1.25, 5
 #: How many times as long the wait for the GIL may be where it changes hands less often.
 _KEPT_TIMES = 5
+#: How many times as long as they did threads may wait for the GIL, as simulated, for it to have made the run slow.
+_TOO_MUCH_GIL = 1.5
 #: As near to the measured throughput as makes no difference; and how much of what was missing one of these may leave.
 _SPEED_FOUND, _MOST_LEFT = 0.005, 0.5
 #: Models that compute less than this share of a call wait for a device, and use no threads of this machine.
 _LEAST_CPU_SHARE = 0.3
+#: Simulated too fast by so much with few others, a run is tried with more.
+_TOO_FAST = 0.15
 #: Of a run's simulated and measured throughput: beyond it the run is not understood, and nothing can be predicted from it.
 UNDERSTOOD = 0.40
 #: Share of the deliveries that were lost, failed or given back, from which on jobs that come again matter.
@@ -164,8 +168,7 @@ class Replay:
         self.spreads = self._find_spreads()
         self.is_open = _is_open(evidence, document)
         self._calibrate_handoff()
-        self._calibrate_others()
-        self._calibrate_gil()
+        self._calibrate_shared()
         self._calibrate_handoff()  # who keeps the GIL decides who sleeps
         self._bound_jobs(self.simulate())
         self._calibrate_speed()
@@ -564,13 +567,32 @@ class Replay:
             share = HandoffShare(wake, visit, PASSAGE_SHARE * visit, rest - visit * weighed + others)
         self.machine = dataclasses.replace(self.machine, handoff=share)
 
-    def _calibrate_others(self) -> None:
-        """Find how many threads of others the workers really had to share the cores with, from how long they waited for one.
+    def _calibrate_shared(self) -> None:
+        """Find how many threads of others the run had to share the cores with, and how it shares the GIL.
+
+        How long workers waited for a core tells of the others. But where a thread that holds the GIL, or is given it, waits for
+        a core, all who want it wait for the GIL: if the run is still simulated too fast, and both waits together tell of more
+        others that make it as fast as it was, these held it up, and not the GIL.
+        """
+        found, holds, delay = self.machine, self.holds_gil, self._read_run_delay()
+        self._calibrate_others(self._simulate_delay, delay)
+        self._calibrate_gil()
+        too_fast = self.misfit
+        if delay is None or not self.machine.others or too_fast <= _TOO_FAST or not self._gil_was_sampled():
+            return
+        kept = self.machine, self.holds_gil, self.gil_acquisitions
+        self.machine, self.holds_gil, self.gil_acquisitions = found, holds, {}
+        both = delay + sum(self._read_gil_wait(stage.name) for stage in self.demands.stages)
+        self._calibrate_others(lambda: self._simulate_delay() + sum(self._simulate_gil_wait().values()), both)
+        if self.machine.others <= kept[0].others or abs(self.misfit) > _MOST_LEFT * too_fast:
+            self.machine, self.holds_gil, self.gil_acquisitions = kept
+
+    def _calibrate_others(self, simulate: Callable[[], float], measured: float | None) -> None:
+        """Find how many threads of others make the run, simulated, wait as long as was measured.
 
         What others used says little: a program that runs now and then takes nothing from threads that mostly sleep, and one
         that wants a core all the time takes more than it is given.
         """
-        measured = self._read_run_delay()
         if measured is None or self.machine.others <= 0:
             return
         found = self.machine
@@ -579,7 +601,7 @@ class Replay:
             others = (low + high) / 2
             # Who does not compete for a core has only what is left over.
             self.machine = dataclasses.replace(found, others=others, taken=min(others, found.taken))
-            if self._simulate_delay() < measured:
+            if simulate() < measured:
                 low = others
             else:
                 high = others
@@ -691,8 +713,17 @@ class Replay:
             if self.machine.handoff is not None:  # it is kept from unit to unit, and changes hands less often
                 most, rounds = _KEPT_TIMES * most, rounds + 2
             self._fit_speed(self._set_wake, 0.0, 0.0, most, rounds)
+            if self._waits_too_long_for_gil():
+                self._set_wake(0.0)
         else:
             self._fit_speed(self._set_slowdown, 1 / _MOST_SLOWDOWN, 1.0, _MOST_SLOWDOWN)
+
+    def _waits_too_long_for_gil(self) -> bool:
+        """Return whether threads, as simulated, wait far longer for the GIL than they did: it is not what made the run slow."""
+        if not self._gil_was_sampled():
+            return False
+        measured = sum(self._read_gil_wait(stage.name) for stage in self.demands.stages)
+        return sum(self._simulate_gil_wait().values()) > _TOO_MUCH_GIL * measured + _LEAST_GIL_WAIT
 
     def _set_wake(self, seconds: float) -> None:
         self.machine = dataclasses.replace(self.machine, wake_seconds=seconds)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.diagnose.concurrency import is_rationed
+from headrace.diagnose.concurrency import find_calls, fit_growth, is_rationed
 from headrace.diagnose.span_columns import Array
 from headrace.diagnose.verdict import trends
 from headrace.diagnose.verdict.facts import Facts, StageView
@@ -29,6 +29,10 @@ QUICKER = 0.7
 FEWEST_CALLS, _FEWEST_QUICK = 3, 3
 #: Share of the time that grows with an item's bytes, from which on it is a link that is full.
 _BY_SIZE = 0.5
+#: Bytes that an answer adds to an item, from which on they are what takes the time.
+_MUCH = 10_000
+#: Cores at work from which on they are the limit.
+_FULL = 0.85
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +55,23 @@ def find_pace(facts: Facts, view: StageView) -> Pace | None:
     if view.workers < FEWEST_CALLS or view.account.kind == "device" or _grows_with_bytes(facts, view):
         return None
     pace = _measure_pace(facts, view)
-    if pace is None or pace.unevenness > EVEN or pace.under_way < FEWEST_CALLS:
+    if pace is None or pace.under_way < FEWEST_CALLS:
+        return None
+    if pace.unevenness > EVEN and not _stand_in_line(facts, view):
         return None
     is_in_line = pace.quick_ratio is not None and pace.quick_ratio <= QUICKER
     return pace if is_in_line or pace.is_rationed else None
+
+
+def _stand_in_line(facts: Facts, view: StageView) -> bool:
+    """Return whether requests took the longer, the more were under way: who takes the answers may make them uneven.
+
+    Not where the cores are full, which a service on this machine shares, nor where much is brought: that line is a full link.
+    """
+    brought = (view.account.bytes_out or 0.0) - (view.account.bytes_in or 0.0)
+    if brought >= _MUCH or facts.core_utilization is None or facts.core_utilization >= _FULL:
+        return False
+    return fit_growth(facts.evidence, view.name).is_in_line
 
 
 def _grows_with_bytes(facts: Facts, view: StageView) -> bool:
@@ -65,10 +82,10 @@ def _grows_with_bytes(facts: Facts, view: StageView) -> bool:
 
 def _measure_pace(facts: Facts, view: StageView) -> Pace | None:
     """Return how a stage's answers came while as many were under way as usual; None of too few."""
-    spans, own = facts.evidence.spans, facts.evidence.stage_rows(view.name)
-    if own.stop - own.start < trends.FEWEST_ITEMS:
+    calls = find_calls(facts.evidence, view.name)
+    if len(calls[0]) < trends.FEWEST_ITEMS:
         return None
-    started, ended = spans.started[own] / 1e9, spans.ended[own] / 1e9
+    started, ended = (times / 1e9 for times in calls)
     before = _count_before(started, ended)
     usual = float(np.median(before))
     ends = np.sort(ended)
@@ -80,7 +97,7 @@ def _measure_pace(facts: Facts, view: StageView) -> Pace | None:
     ratio = None
     if int(is_quick.sum()) >= _FEWEST_QUICK and usual >= 1:
         ratio = float(np.median(seconds[is_quick]) / max(1e-9, float(np.median(seconds[~is_quick]))))
-    is_by_luck = is_rationed(spans.started[own], spans.ended[own])
+    is_by_luck = is_rationed(*calls)
     return Pace(1 / float(gaps.mean()), trends.spread(gaps), usual + 1, ratio, is_by_luck)
 
 

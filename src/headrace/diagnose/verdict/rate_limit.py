@@ -57,17 +57,20 @@ def _paced(facts: Facts, view: StageView) -> Iterator[Proposal]:
         yield _rationed(facts, view, pace)
         return
     enough = max(1, math.ceil(pace.per_second * pace.quick_ratio * view.service))
+    steps = " at even steps," if pace.unevenness <= EVEN else ""
+    under_way = pace.per_second * view.service  # Little, 1961
     yield Proposal(
         verdict=VerdictClass.RATE_LIMIT,
         stage=view.name,
         cause="paced",
         says=(
-            f"what {view.name} asks answers {pace.per_second:.3g} a second at even steps, and an item takes "
-            f"{format_duration(view.service)} because {pace.under_way:.2g} are under way: more workers would only stand in line"
+            f"what {view.name} asks answers {pace.per_second:.3g} a second{steps} and an item takes "
+            f"{format_duration(view.service)} because {under_way:.2g} are under way: more workers would only stand in line"
         ),
         rule=(
             f"at least {FEWEST_CALLS} requests under way, the time between two answers spreads by at most {EVEN:.0%} of its "
-            f"mean, and requests with at most half as many before them as usual take at most {QUICKER:.0%} of the usual time"
+            "mean (or a request takes the longer, the more are under way, on cores that are not full), and requests with at "
+            f"most half as many before them as usual take at most {QUICKER:.0%} of the usual time"
         ),
         resources=view.resources,
         share=1 - pace.quick_ratio,
@@ -141,7 +144,7 @@ def _gain_of_more_answers(facts: Facts, view: StageView, pace: Pace) -> float | 
 
 def _even_line(pace: Pace) -> EvidenceLine:
     says = f"spread of the time between two answers: {pace.unevenness:.0%} of its mean (up to {EVEN:.0%})"
-    return line("even_answers", says, pace.unevenness, EVEN, True)
+    return line("even_answers", says, pace.unevenness, EVEN, pace.unevenness <= EVEN)
 
 
 def _ask_less(facts: Facts, view: StageView, enough: int) -> tuple[Advice, ...]:

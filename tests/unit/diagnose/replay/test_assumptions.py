@@ -204,6 +204,27 @@ def test_even_answers_show_a_limit_in_rate(builder: Any) -> None:
     assert fit_growth(collect(builder.finish()), "ask") == LIMITED
 
 
+@pytest.mark.parametrize("left_out", [False, True])
+def test_who_stands_in_line_is_known_by_the_first_calls(builder: Any, left_out: bool) -> None:
+    """Forty callers of 100 answers a second, which they take up late, by luck: the first ones had nobody before them.
+
+    Spans that are left out later make those under way seem fewer, and change nothing of that.
+    """
+    from headrace.diagnose.evidence import collect
+
+    started, ended = limited_calls(100.0, 40, 600)
+    ended = ended + np.random.default_rng(4).exponential(0.02, 600)
+    weight = np.where(np.arange(600) >= 300, 2, 1) if left_out else np.ones(600, int)
+    kept = (weight == 1) | (np.arange(600) % 2 == 0)
+    builder.stage("ask", kind="io", workers=40)
+    ids = [f"job-{number}" for number in range(int(kept.sum()))]
+    columns = {"arrived": started[kept], "ended": ended[kept], "cpu": 1e-5, "unit_id": ids, "weight": weight[kept]}
+    builder.spans("ask", **columns)
+    growth = fit_growth(collect(builder.finish()), "ask")
+    assert growth != LIMITED
+    assert growth.is_in_line
+
+
 def test_slow_answers_are_no_limit(builder: Any) -> None:
     """Six callers that each wait for 120 ms, more or less: nothing says what more of them would get."""
     from headrace.diagnose.evidence import collect
@@ -217,7 +238,9 @@ def test_slow_answers_are_no_limit(builder: Any) -> None:
         ended.append(free[worker])
     builder.stage("ask", kind="io", workers=6)
     builder.spans("ask", arrived=np.array(started), ended=np.array(ended), cpu=1e-5)
-    assert fit_growth(collect(builder.finish()), "ask") == UNKNOWN
+    growth = fit_growth(collect(builder.finish()), "ask")
+    assert growth == UNKNOWN
+    assert not growth.is_in_line
 
 
 def test_workers_of_a_limited_service_are_predicted_to_bring_nothing(

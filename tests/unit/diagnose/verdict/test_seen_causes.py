@@ -48,6 +48,24 @@ def test_answers_at_even_steps_are_a_limited_rate(diagnose: Any, made: Any) -> N
     assert VerdictClass.DOWNLOAD_LATENCY not in named
 
 
+def test_answers_that_are_taken_up_late_are_a_limited_rate(diagnose: Any, made: Any) -> None:
+    """Forty stand in line, and take their answers up late by luck: uneven, but the first of them hardly waited."""
+    late = np.random.default_rng(4).exponential(0.02, 600)
+    wait = np.minimum(np.arange(600) + 1, 40) / 100.0 + late
+    found = diagnose(made(name="ask", kind="io", cpu=1e-4, wait=wait, workers=40, queue=64), num_jobs=600, runtime=1e-5)
+    assert (found.first.verdict, found.first.cause, found.first.stage) == (VerdictClass.RATE_LIMIT, "paced", "ask")
+    assert "at even steps" not in found.first.says
+
+
+def test_other_programs_that_hold_up_who_has_the_gil(make_run: Any, pipe: Any, made: Any) -> None:
+    """Others take three quarters of the cores: threads wait for a core, and for the GIL of who waits for one."""
+    looks = made(name="look", cpu=0.0028, wait=0.017, state="gil", delay=0.0115, workers=2, releases_gil=False)
+    run = make_run(pipe(stages=[looks], cores=2, others=1.5))
+    replay = Analysis(run).replay
+    assert replay.ratio(Change(quiet=True)) > 1.5
+    assert diagnosis_document(Analysis(run)).first.verdict == VerdictClass.NEIGHBOUR
+
+
 @pytest.mark.parametrize("is_staggered", [False, True])
 def test_a_slow_server_sets_no_pace(facts_of: Callable[[Any], Facts], pipe: Any, made: Any, is_staggered: bool) -> None:
     """Every request takes 80 ms, alone as in company: no pace, though answers come at even steps if requests did."""
