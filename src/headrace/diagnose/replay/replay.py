@@ -657,7 +657,7 @@ class Replay:
         found = []
         for share in _GIL_SHARES:
             self.holds_gil = base | dict.fromkeys(holding, share)
-            waits = self._simulate_gil_wait()
+            waits = self._try_gil_wait()
             found.append((abs(sum(waits[name] for name in holding) - measured), -share))
             if sum(waits[name] for name in holding) < measured:
                 break  # it only gets less from here on
@@ -670,7 +670,7 @@ class Replay:
     def _fit_gil_acquisitions(self, holding: list[str]) -> None:
         """Make stages that let go of the GIL take it back as often as it takes for them to wait as long as they did."""
         for _ in range(_ACQUISITION_ROUNDS):
-            waits = self._simulate_gil_wait()
+            waits = self._try_gil_wait()
             for stage in self.demands.stages:
                 name, measured = stage.name, stage.gil_wait
                 if name in holding or name not in self.holds_gil or measured < _LEAST_GIL_WAIT:
@@ -682,11 +682,15 @@ class Replay:
                 times = max(1.0, min(most, known.times * measured / seen))
                 self.gil_acquisitions[name] = GilAcquisitions(times, known.grows)
 
+    def _try_gil_wait(self) -> dict[str, float]:
+        """Return what `_simulate_gil_wait` does, and let later simulations take no more events than one may."""
+        waits = self._simulate_gil_wait()
+        self._bound_jobs(self.simulate(num_jobs=self.affordable(_FEWEST_JOBS)))
+        return waits
+
     def _simulate_gil_wait(self) -> dict[str, float]:
         """Return {stage: seconds per unit}; what a station waits is shared among its stages by what was measured of them."""
-        simulated = self.simulate(num_jobs=self.affordable(_FEWEST_JOBS))
-        self._bound_jobs(simulated)
-        waits = simulated.gil_wait
+        waits = self.simulate(num_jobs=self.affordable(_FEWEST_JOBS)).gil_wait
         found = {}
         for group in group_stages(self.demands.stages, self.plan):
             total = sum(self._read_gil_wait(stage.name) for stage in group)

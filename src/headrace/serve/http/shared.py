@@ -27,8 +27,9 @@ _KEPT_BYTES = 64 * 1024 * 1024
 #: so at the same time.
 CLOSED_AT_ONCE = 16
 #: Between two such portions the front's thread sleeps, so that other threads get at the interpreter: while one is busy without
-#: a pause, each of the others waits 5 ms for every turn. Where connections are later than this there is no time for that.
-_PAUSE_SECONDS, _LATE_SECONDS = 0.001, 0.3
+#: a pause, each of the others waits 5 ms for every turn. Where connections are later than this there is no time for that, and
+#: a portion is so many times as large.
+_PAUSE_SECONDS, _LATE_SECONDS, _LATE_TIMES = 0.001, 0.3, 3
 
 
 class Connected(Protocol):
@@ -131,14 +132,15 @@ class Shared:
         """Close connections whose time is up; return after how many seconds to go on with others, None where there are none."""
         self.date = f"Date: {formatdate(self.clock.unix_seconds(), usegmt=True)}\r\n"
         lines = {"idle": self.idle, "reading": self.reading, "sending": self.sending}
-        late_ns = max(line.lateness_ns(now_ns) for line in lines.values())
-        if max(self._close(kind, line, now_ns) for kind, line in lines.items()) < CLOSED_AT_ONCE:
+        is_late = max(line.lateness_ns(now_ns) for line in lines.values()) > _LATE_SECONDS * 1e9
+        portion = CLOSED_AT_ONCE * (_LATE_TIMES if is_late else 1)
+        if max(self._close(kind, line, now_ns, portion) for kind, line in lines.items()) < portion:
             return None
-        return 0.0 if late_ns > _LATE_SECONDS * 1e9 else _PAUSE_SECONDS
+        return 0.0 if is_late else _PAUSE_SECONDS
 
-    def _close(self, kind: str, deadlines: Deadlines[Connected], now_ns: int) -> int:
+    def _close(self, kind: str, deadlines: Deadlines[Connected], now_ns: int, portion: int) -> int:
         num = 0
-        for connection in islice(deadlines.pop_passed(now_ns), CLOSED_AT_ONCE):
+        for connection in islice(deadlines.pop_passed(now_ns), portion):
             num += 1
             if kind != "idle" or (connection.is_idle and not self._spare(connection)):
                 connection.time_out(kind)

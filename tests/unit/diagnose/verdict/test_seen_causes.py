@@ -59,8 +59,11 @@ def test_answers_that_are_taken_up_late_are_a_limited_rate(diagnose: Any, made: 
 
 def test_other_programs_that_hold_up_who_has_the_gil(make_run: Any, pipe: Any, made: Any) -> None:
     """Others take three quarters of the cores: threads wait for a core, and for the GIL of who waits for one."""
-    looks = made(name="look", cpu=0.0028, wait=0.017, state="gil", delay=0.0115, workers=2, releases_gil=False)
-    run = make_run(pipe(stages=[looks], cores=2, others=1.5))
+    parse = made(name="parse", cpu=0.0012, wait=0.0022, state="gil", delay=0.0012, workers=2, releases_gil=False)
+    look = made(name="look", cpu=0.0028, wait=0.017, state="gil", delay=0.0115, workers=2)
+    fetch = made(name="fetch", kind="io", cpu=0.0003, wait=0.017, delay=0.0029, workers=6, releases_gil=False)
+    digest = made(name="digest", cpu=0.0015, wait=0.0077, state="gil", delay=0.0042, workers=4)
+    run = make_run(pipe(stages=[parse, look, fetch, digest], cores=2, others=1.5, runtime=2e-4))
     replay = Analysis(run).replay
     assert replay.ratio(Change(quiet=True)) > 1.5
     assert diagnosis_document(Analysis(run)).first.verdict == VerdictClass.NEIGHBOUR

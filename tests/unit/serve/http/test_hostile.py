@@ -273,7 +273,7 @@ def test_thousands_of_idle_connections_are_closed_little_by_little(
     front = serve(Limits(idle_seconds=10), clock=clock)
     idle = [connect(front) for _ in range(5)]
     assert connect(front).send(GET + b"\r\n").read().status == 200  # all of the above has been let in
-    clock.advance(11)
+    clock.advance(10.1)
     assert all(one.is_closed() for one in idle)
     assert max(closed_in) == 1
 
@@ -291,14 +291,22 @@ class Idle:
 def test_other_threads_run_between_closings_unless_these_are_late(
     routes: Any, monkeypatch: pytest.MonkeyPatch, late_ns: int, has_pause: bool
 ) -> None:
-    """One is closed at a time; after the last nothing is due."""
+    """One is closed at a time, or a few where these are late; after the last nothing is due."""
     monkeypatch.setattr(shared, "CLOSED_AT_ONCE", 1)
+    portion = 1 if has_pause else 3
     of_front = shared.Shared(routes, Limits(idle_seconds=10), FakeClock(), None, lambda: None)
-    of_front.idle.put(Idle(), 0)
+    closed: list[str] = []
+    for _ in range(portion + 1):
+        connection = Idle()
+        connection.time_out = closed.append
+        of_front.idle.put(connection, 0)
     now_ns = 10 * 10**9 + late_ns
     pause = of_front.tick(now_ns)
     assert pause is not None
     assert (pause > 0) == has_pause
+    assert len(closed) == portion
+    of_front.tick(now_ns)
+    assert len(closed) == portion + 1
     assert of_front.tick(now_ns) is None
 
 
