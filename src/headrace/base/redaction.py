@@ -27,6 +27,11 @@ _RULES = tuple(
     (re.compile(pattern, re.IGNORECASE | re.DOTALL), replacement)
     for pattern, replacement in (
         (r"""://[^\s/?#"'<>]{0,512}(?<!:\.\.\.)@""", "://...@"),
+        # A password that should have been quoted: with a space or a slash; behind a host and its port there is none.
+        (
+            r"""://[^\s/?#"'<>:@\[]{0,64}:(?!\s|\.\.\.@|\d{1,5}(?:[/\s?#,;)]|\Z))[^\r\n"'<>@]{1,128}@(?=[\w\[])""",
+            "://...@",
+        ),
         (r"""(?<![\w./+-])[\w.+-]{1,64}:(?!\.\.\.@)[^\s:@/"'<>]{1,128}@(?=[\w\[])""", "...@"),
         (rf"([?&;][\w.%-]{{0,64}}?(?:{_NAMES}|key)[\w.%-]{{0,64}}=){_BARE}", r"\1..."),
         (
