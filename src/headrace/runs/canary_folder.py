@@ -272,7 +272,8 @@ class CallMark:
 
     def __init__(self, folder: CanaryFolder) -> None:
         path = folder.path / f"call-{os.getpid()}"
-        with path.open("wb+") as file:
+        path.unlink(missing_ok=True)  # of a process that died; and what it may be a link to is nobody's business
+        with path.open("xb+") as file:
             file.truncate(1)
             self._byte = mmap.mmap(file.fileno(), 1)
         self._path = path

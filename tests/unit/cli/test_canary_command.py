@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,15 @@ def test_who_died_in_a_call_is_known(folder: CanaryFolder) -> None:
     assert folder.find_dead() == []
     mark.close()
     assert not list(folder.path.glob("call-*"))
+
+
+def test_a_mark_is_not_written_through_a_link(tmp_path: Path) -> None:
+    """Somebody who may write into the folder cannot let a canary empty a file of its user's."""
+    folder, victim = CanaryFolder(tmp_path), tmp_path / "notes.txt"
+    victim.write_text("kept")
+    (tmp_path / f"call-{os.getpid()}").symlink_to(victim)
+    with CallMark(folder):
+        assert victim.read_text() == "kept"
 
 
 @pytest.mark.parametrize("damage", ['{"id": 3', "", '"step": 99', '"steps": []'])
