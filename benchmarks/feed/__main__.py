@@ -8,6 +8,7 @@
 library and a folder. `packing`: `headrace pack` beside `cp` and `sha256sum`. `loader`: batches of decoded JPEGs beside
 PyTorch's DataLoader on a folder. `remote`: shards behind a slow link, with and without a cache.
 `cache`: the disk cache under kills and under readers that want the same. `resume`: 1,000 random stops of the order of samples.
+`augment`: random crops in the worker, in batches, and on an emulated device.
 All data are warm, in the page cache. A part is a module of this folder with `run(*, quick) -> values that JSON knows` and
 `as_text(values)`, named in `PARTS`.
 """
@@ -22,7 +23,7 @@ from typing import Any
 
 from benchmarks.measure import write_result
 
-PARTS = ("formats", "packing", "loader", "remote", "cache", "resume")
+PARTS = ("formats", "packing", "loader", "remote", "cache", "resume", "augment")
 
 
 def as_text(found: dict[str, Any]) -> str:

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from headrace.sources.urls import UrlList as urls
     from headrace.sources.video import Video as video
     from headrace.stages import images, temporal
+    from headrace.stages.augment import Augmentation, augment
     from headrace.stages.decode import DecodeStage as decode
     from headrace.stages.decode import ResizeStage as resize
     from headrace.stages.emulated import emulated
@@ -77,6 +78,8 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "ArrayInput": "headrace.stages.inputs",
+    "Augmentation": "headrace.stages.augment",
+    "augment": "headrace.stages.augment",
     "BytesInput": "headrace.stages.inputs",
     "Classes": "headrace.validate.meanings",
     "DecodeRejected": "headrace.base.errors",
@@ -141,6 +144,7 @@ _WHERE = {
 
 __all__ = [
     "ArrayInput",
+    "Augmentation",
     "BytesInput",
     "Classes",
     "DecodeRejected",
@@ -170,6 +174,7 @@ __all__ = [
     "Stage",
     "Text",
     "TextInput",
+    "augment",
     "callback",
     "collect",
     "current_jobs",

@@ -21,6 +21,11 @@ class Worked(Protocol):
     """Of its image in what the model takes; None where nothing was decoded."""
 
     @property
+    def id(self) -> str:
+        """The job's, or that of a part that was cut from it."""
+        ...
+
+    @property
     def job(self) -> Job:
         """The job that it belongs to."""
         ...

@@ -56,7 +56,6 @@ from headrace.runs.emulation import emulated_engines
 from headrace.runs.errors_log import ErrorLog
 from headrace.runs.run_folder import RunFolder, StageInfo, Status
 from headrace.runs.span_files import SpanWriter
-from headrace.stages.emulated import EmulatedStage
 
 logger = logging.getLogger("headrace")
 
@@ -643,7 +642,7 @@ def _stage_infos(runtime: Runtime, pipeline: Pipeline) -> list[StageInfo]:
                 task=stage.task,
                 queue_capacity=station.settings.queue_items if station.has_queue else None,
                 work=stage.work,
-                is_emulated=isinstance(stage, EmulatedStage),
+                is_emulated=stage.is_emulated(plan),
                 fused=runtime.context.fused.get(stage.name, ""),
                 keeps_streams=stage.keeps_streams,
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.calls import Call, Pause, run_call
-from headrace.base.plan import Kind
+from headrace.base.plan import Kind, Plan
 from headrace.base.records import Job
 from headrace.base.settings import build
 from headrace.stages.stage import Stage, StageContext
@@ -33,6 +33,10 @@ class EmulatedStage(Stage):
         self.may_carry = kind == "io"
         self.executor = "events" if self.may_carry else "thread"
         self.seconds = seconds
+
+    def is_emulated(self, plan: Plan) -> bool:
+        """Return True."""
+        return True
 
     def open(self, context: StageContext) -> Callable[[Any], Any]:
         """Return the sleep; the Plan's option `seconds` overrides the time."""

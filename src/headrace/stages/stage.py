@@ -124,6 +124,10 @@ class Stage:
         """
         return None
 
+    def is_emulated(self, plan: Plan) -> bool:
+        """Return whether it only takes time, so that every output has to say so."""
+        return False
+
     def output_of(self, path: str | None) -> Output:
         """Return the declared meaning of the answers of the model at `path`; None if nothing is declared."""
         return None
