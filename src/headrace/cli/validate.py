@@ -5,6 +5,11 @@
     headrace validate scenes.onnx scenes_int8.onnx --golden held_out/ --data train/ --pipeline jobs:pipeline
     headrace validate scenes.onnx scenes.onnx@openvino --batch 8 --threads 2 --min-speedup 1.2
 
+With --frames it says what it costs to look at fewer frames: accuracy, delays and events on labelled clips, by the answers of
+one run over every frame.
+
+    headrace validate --frames all.jsonl --labels labels.csv --every 2,3,5 --smooth 0.25 --max-drop 1pt
+
 A variant is MODEL[@ENGINE[,KEY=VALUE]...]: a file with the engine that runs it (onnx unless named) and its settings; keys
 are threads, input_side and the engine's own (precision). A is the one in use, B the one that would take its place.
 
@@ -28,11 +33,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.base.errors import SettingsError
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.metric_argument import add_metric_argument, find_metric
 from headrace.cli.output_file import check_output, write_output
 from headrace.cli.pipeline_arguments import points
 from headrace.cli.terminal import as_json, open_console, say, write_machine_readable
+from headrace.cli.validate_frames import add_frames_arguments
 
 if TYPE_CHECKING:
     from headrace.runs.formats.variants import ValidationDocument
@@ -43,8 +50,8 @@ _STATUS = {"accept": EXIT_DONE, "reject": 1, "inconclusive": 4}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("a", metavar="A", help="the variant in use: MODEL[@ENGINE[,KEY=VALUE]...]")
-    parser.add_argument("b", metavar="B", help="the variant that would take its place, the same")
+    parser.add_argument("a", metavar="A", nargs="?", help="the variant in use: MODEL[@ENGINE[,KEY=VALUE]...]")
+    parser.add_argument("b", metavar="B", nargs="?", help="the variant that would take its place, the same")
     parser.add_argument("--golden", metavar="FILE", help="an .npz file with inputs and labels, or a folder of images")
     parser.add_argument(
         "--data",
@@ -87,10 +94,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="counts that the golden set has judged (default: $HEADRACE_LEDGER, else runs/ledger.sqlite, where it exists)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.validate/1)")
+    add_frames_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Validate, and print the verdict."""
+    if args.frames:
+        return _run_frames(args)
+    if args.a is None or args.b is None:
+        raise SettingsError("two variants are needed: headrace validate A B; or --frames FILE with --labels FILE")
     from headrace.cli.golden_argument import find_declared_output, find_prepared_shape, read_items
     from headrace.cli.golden_uses import count_uses
     from headrace.validate.disjoint import check_disjoint
@@ -132,6 +144,18 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(document)
     return EXIT_INTERRUPTED if document.interrupted else _STATUS[document.verdict]
+
+
+def _run_frames(args: argparse.Namespace) -> int:
+    from headrace.cli.validate_frames import validate_frames
+
+    for name in ("a", "golden", "data", "pipeline", "min_speedup", "report"):
+        if getattr(args, name) is not None:
+            shown = f"A {args.a}" if name == "a" else f"--{name.replace('_', '-')}"
+            raise SettingsError(
+                f"{shown} is about variants of a model, and --frames about clips; leave out one of them"
+            )
+    return validate_frames(args)
 
 
 def _say(text: str) -> None:
