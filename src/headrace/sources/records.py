@@ -44,7 +44,8 @@ class _Part:
     read: Callable[[Wanted], Rows]
     identity: Mapping[str, Any]
     """What tells that it is another one than before."""
-    shown: str
+    place: str | Path
+    """The file, which may lie in the page cache; or what it is."""
     may_name_files: bool = False
     """Whether its values may be names of files of this machine: the program made it."""
 
@@ -97,7 +98,7 @@ class Records(FiniteSource):
 
     def parts(self) -> Iterator[Entry]:
         """Return the files, with what tells that one is another than before."""
-        return (Entry(name, part.shown, part.identity) for name, part in self._parts().items())
+        return (Entry(name, part.place, part.identity) for name, part in self._parts().items())
 
     def job_ids(self) -> Callable[[str], bool]:
         """Return what tells whether a row may have an id."""
@@ -152,7 +153,7 @@ class Records(FiniteSource):
         chosen: list[str] = [self._column] if self._column else []
 
         def choose(types: Mapping[str, str]) -> list[str]:
-            chosen[:] = [self._choose(part.shown, types)]
+            chosen[:] = [self._choose(part.place, types)]
             return [*chosen, *(key for key, kind in types.items() if key != chosen[0] and _is_short(kind))]
 
         number = 0
@@ -163,12 +164,12 @@ class Records(FiniteSource):
                     yield Entry(item, b"", refused=row.reason)
                     continue
                 if not chosen:
-                    chosen.append(self._choose(part.shown, {key: _type_of(value) for key, value in row.items()}))
+                    chosen.append(self._choose(part.place, {key: _type_of(value) for key, value in row.items()}))
                 yield _entry_of(item, row, chosen[0], may_name_files=part.may_name_files)
         except DamagedFile as error:
             yield Entry(f"{name}#", b"", refused=f"records.damaged: after {number:,} rows: {error}")
 
-    def _choose(self, path: str, types: Mapping[str, str]) -> str:
+    def _choose(self, path: str | Path, types: Mapping[str, str]) -> str:
         """Return the column that is the payload.
 
         Raises:
@@ -208,7 +209,7 @@ def open_address(address: str, *, drain: bool = False) -> Records:
 def _part_of_file(file: Path) -> _Part:
     status, read = file.stat(), FORMATS[file.suffix.lower()]
     identity = {"bytes": status.st_size, "written_ns": status.st_mtime_ns}
-    return _Part(lambda wanted: read(file, wanted), identity, str(file))
+    return _Part(lambda wanted: read(file, wanted), identity, file)
 
 
 def _part_of(data: Any) -> _Part:

@@ -45,6 +45,19 @@ class UrlList(FiniteSource):
             return f"the list {strip_secrets(self._address)}"
         return f"the list {self._urls.absolute()}" if isinstance(self._urls, Path) else "a list in the program"
 
+    @property
+    def gives_files(self) -> bool:
+        """Whether the first entry is a file of this machine; see `protocols.GivesFiles`."""
+        if self._address:
+            return False
+        if not isinstance(self._urls, Path):
+            return str(next(iter(self._urls), ""))[:5].lower() == "file:"
+        try:
+            first = next((text for _, text in _lines(_read(self._urls), "")), "://")
+        except SourceError:  # `entries` says why
+            return False
+        return "://" not in first or first[:5].lower() == "file:"
+
     def entries(self) -> Iterator[Entry]:
         """Return the URLs in order; a file is read now, so that its errors are reported before the run."""
         if self._address:

@@ -134,6 +134,7 @@ def test_rows_are_jobs(tmp_path: Path, write: Write) -> None:
     assert [entry.payload for entry in found] == [row["image"] for row in ROWS]
     assert [entry.id for entry in found] == [f"{file.name}#{number}" for number in range(200)]
     assert found[7].attributes == ({"key": "000007"} if write is write_lmdb else {"label": 7} | found[7].attributes)
+    assert [part.payload for part in Records(file).parts()] == [file]  # which may be cold or warm
     assert isinstance(parse_source(str(file), drain=False), Records)
     assert isinstance(parse_source(f"records://{file}?column=image", drain=False), Records)
 
