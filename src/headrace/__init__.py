@@ -21,6 +21,7 @@ A newcomer reads the folders in the order of the data:
     serve/       the same pipeline behind HTTP
     train/       where a training step goes
     loop/        profile, diagnose, tune or optimize, validate: unattended
+    deploy/      systemd unit, Kubernetes manifests, Containerfile of a pipeline
     monitor/     metrics, alerts, drift, flight recorder, history, review
     samples/     real photographs, a generator of labelled crops, a small model
     demo/        what `headrace demo` runs

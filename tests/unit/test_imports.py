@@ -17,7 +17,7 @@ _STORED = f"{_FIRST} store"
 _FOUR = f"{_STORED} sources stages engines delivery"
 _RUNNING = f"{_FOUR} pipeline compare profiler"
 _ABOVE = f"{_RUNNING} diagnose ledger report"
-_ALL = f"{_ABOVE} validate tune optimize monitor serve train loop samples"
+_ALL = f"{_ABOVE} validate tune optimize monitor serve train loop deploy samples"
 #: Folder (or module beside the folders) -> what it may import.
 ALLOWED = {
     "base": "",
@@ -31,6 +31,7 @@ ALLOWED = {
     **dict.fromkeys(("validate", "monitor", "serve", "train"), _ABOVE),
     **dict.fromkeys(("tune", "optimize"), f"{_ABOVE} validate"),
     "loop": f"{_ABOVE} validate tune optimize monitor",
+    "deploy": f"{_ABOVE} monitor",
     "samples": "base",
     "testing": f"{_ALL} headrace",
     "demo": f"{_ALL} testing headrace",

@@ -56,6 +56,7 @@ COMMANDS = {
     "board": "show runs, incidents, decisions and what to do next on one page",
     "doctor": "say whether this machine is what a Plan, a run or another machine was proved on",
     "monitor": "look at what watches a pipeline: drift of its input, alert rules, a dashboard",
+    "deploy": "write what runs a pipeline elsewhere: systemd unit, Kubernetes manifests, Containerfile",
     "submit": "put jobs into a queue",
     "queue": "look into a queue and its dead letters",
     "pack": "pack many small files into few large ones that are read faster",
