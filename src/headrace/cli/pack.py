@@ -46,7 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source", metavar="SOURCE", help="a folder (all of its files), a glob, a .txt of URLs or paths, tar shards"
     )
     parser.add_argument("-o", "--output", metavar="DATA", help="the folder to pack into")
-    parser.add_argument("--format", choices=("tar", "parquet"), default="tar", help="of the shards (default: tar)")
+    parser.add_argument(
+        "--format", choices=("tar", "parquet", "tfrecord", "lmdb"), default="tar", help="of the shards (default: tar)"
+    )
     parser.add_argument(
         "--shard", type=_size, default=_size(_DEFAULT_SHARD), metavar="SIZE",
         help=f"size of a shard, such as 64MB (default: {_DEFAULT_SHARD})",
@@ -208,7 +210,8 @@ def _print(args: argparse.Namespace, packed: Packed, result: Any, num_items: int
     write(f"packed {what}")
     if manifest.unreadable:
         write(f"{manifest.unreadable:,} of {num_items:,} items could not be read: {packed.folder / 'unreadable.jsonl'}")
-    write(f"read it with: headrace run MODULE:ATTRIBUTE --source {packed.folder}" if manifest.format == "tar" else "")
+    place = packed.folder if manifest.format == "tar" else f"records://{packed.folder}"
+    write(f"read it with: headrace run MODULE:ATTRIBUTE --source {place}")
 
 
 def _try(args: argparse.Namespace) -> int:

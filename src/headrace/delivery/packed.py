@@ -366,6 +366,7 @@ class Packed:
 def list_packed(folder: Path) -> list[Path]:
     """Return the files of a folder that packing made."""
     names = (MANIFEST, UNREADABLE)
-    patterns = ("shard-*.tar", "shard-*.parquet", ".shard-*.partial", ".spill.*.partial", "shard-*.idx.parquet")
+    shards = [f"shard-*{one.suffix}" for one in FORMATS.values()]
+    patterns = (*shards, ".shard-*.partial", ".spill.*.partial", "shard-*.idx.parquet")
     found = {file for pattern in patterns for file in folder.glob(pattern)}
     return sorted(found | {folder / name for name in names if (folder / name).exists()})

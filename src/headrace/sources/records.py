@@ -146,7 +146,12 @@ class Records(FiniteSource):
             if file.suffix.lower() not in FORMATS:
                 raise SourceError(f"{file} has no rows that can be read; expected one of {', '.join(FORMATS)}")
         listed = _listed({file.parent for file in found}) if self._path.is_dir() else {}
-        taken = [file for file in found if file.name in listed.get(file.parent, (file.name,))]
+        taken = [
+            file
+            for file in found
+            if file.name in listed.get(file.parent, (file.name,))
+            and (file == self._path or not file.name.endswith(".idx.parquet"))  # of packed shards
+        ]
         return {encodable(file.relative_to(root).as_posix()): _part_of_file(file) for file in taken}
 
     def _rows(self, name: str, part: _Part) -> Iterator[Entry]:

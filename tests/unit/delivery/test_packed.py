@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import random
 import shutil
@@ -15,10 +16,12 @@ import pytest
 from headrace.base.errors import DeliveryFailed, DeliveryRejected, SettingsError
 from headrace.base.records import Job
 from headrace.delivery.packed import Packed
+from headrace.sources.records import Records
 from headrace.store import shard_writer
 from headrace.store.indexing import verify_folder
 from headrace.store.manifest import read_manifest
 from headrace.store.naming import name_members
+from headrace.store.tfrecord import read_example, read_records
 from headrace.store.turns import Turns
 
 DRAW = random.Random(11)
@@ -49,7 +52,7 @@ def pack_all(packed: Packed, order: list[str], flush_each: int = 10**9) -> None:
             packed.flush()
 
 
-@pytest.fixture(scope="module", params=["tar", "parquet"])
+@pytest.fixture(scope="module", params=["tar", "parquet", "tfrecord", "lmdb"])
 def right(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, bytes]]:
     """What comes of items that come in order."""
     folder = tmp_path_factory.mktemp("right") / "data"
@@ -75,11 +78,20 @@ def test_the_folder_holds_every_item_that_was_read(right: tuple[str, dict[str, b
         if form == "tar":
             with tarfile.open(tmp_path / entry.name) as tar:
                 read |= {info.name: tar.extractfile(info).read() for info in tar.getmembers()}  # type: ignore[union-attr]
+        elif form == "lmdb":
+            rows = Records(tmp_path / entry.name).entries()
+            read |= {row.attributes["key"]: row.payload for row in rows}  # type: ignore[misc]
+        elif form == "tfrecord":
+            examples = read_records(io.BytesIO(files[entry.name]))
+            read |= {row["name"].decode(): row["data"] for row in map(read_example, examples)}  # type: ignore[arg-type]
         else:
             table = pyarrow.parquet.read_table(tmp_path / entry.name, partitioning=None)
             read |= dict(zip(table["name"].to_pylist(), table["data"].to_pylist(), strict=True))
     assert read == {name: data for name, data in ITEMS.items() if name not in LOST}
     assert manifest.files == len(read)
+    if form != "tar":
+        rows = list(Records(tmp_path).entries())
+        assert sorted(row.payload for row in rows) == sorted(read.values())  # type: ignore[type-var]
     assert verify_folder(tmp_path).problems == []
     assert {name.partition(".")[0] for name in files} == {f"shard-{n:06d}" for n in range(len(manifest.shards))} | {
         "manifest",
@@ -211,7 +223,7 @@ def test_a_disk_that_is_still_full_at_the_end_leaves_what_can_be_resumed(
     assert not packed.manifest().complete
 
 
-@pytest.mark.parametrize("form", ["tar", "parquet"])
+@pytest.mark.parametrize("form", ["tar", "parquet", "tfrecord", "lmdb"])
 def test_what_ended_between_the_last_item_and_the_end_is_finished(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,3 +306,16 @@ def test_verifying_finds_every_kind_of_damage(tmp_path: Path) -> None:
     assert "shard-000001.tar has 1,024 bytes" in problems
     assert "shard-000002.tar cannot be read" in problems
     assert "such as shard-000099.tar" in problems
+
+
+def test_names_that_lmdb_does_not_take(tmp_path: Path) -> None:
+    """A key has 511 bytes at most: it is cut and marked, and a resumed run still knows what the item was called."""
+    ids = [f"{'ä' * 110}/{'b' * 110}/{'c' * 110}/{'d' * 110}/{'e' * 110}{number}.jpg" for number in range(3)]
+    packed = Packed(tmp_path / "data", name_members(ids), Turns(ids), format="lmdb")
+    packed.open(None)
+    for one in ids:
+        packed.deliver(Job(one, b""), one.encode())
+    packed.close()
+    assert {row.payload for row in Records(tmp_path / "data").entries()} == {one.encode() for one in ids}
+    again = Packed(tmp_path / "data", name_members(ids), Turns(ids), format="lmdb")
+    assert again.recover({}) == set(ids)
