@@ -18,6 +18,8 @@ VERDICTS = {
     "many_small_steps": "POSTPROCESS in postprocess",
     "masks": "SERIALIZATION in send",
     "nms": "POSTPROCESS in postprocess",
+    "png": "DECODE in decode",
+    "products": "DECODE in decode",
     "recommender": "DEVICE_COMPUTE in process",
     "shelves": "DOWNLOAD_LATENCY in fetch",
     "slow_storage": "DOWNLOAD_LATENCY in fetch",
