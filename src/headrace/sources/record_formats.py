@@ -12,6 +12,8 @@ import gzip
 import os
 import sqlite3
 import struct
+import zlib
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +62,7 @@ def read_parquet(path: Path, wanted: Wanted) -> Rows:
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             columns = wanted.choose(types_of(file.schema_arrow))
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
                 yield from batch.to_pylist()
@@ -80,15 +82,18 @@ def read_arrow(path: Path, wanted: Wanted) -> Rows:
                 columns = wanted.choose(types_of(reader.schema))
                 batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else iter(reader)
                 for batch in batches:
+                    chosen = batch.select(columns)
+                    chosen.validate(full=True)  # offsets that lead out of their buffer would be followed
                     for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                        yield from batch.select(columns).slice(start, _ROWS_AT_ONCE).to_pylist()
+                        yield from chosen.slice(start, _ROWS_AT_ONCE).to_pylist()
     except (pa.ArrowException, OSError) as error:
         raise DamagedFile(str(error)) from None
 
 
 def types_of(schema: Any) -> dict[str, str]:
-    """Return {column: type} of a schema of Arrow."""
-    return {field.name: str(field.type) for field in schema}
+    """Return {column: type} of a schema of Arrow; without names that come twice, as nothing tells which one is meant."""
+    counts = Counter(schema.names)
+    return {field.name: str(field.type) for field in schema if counts[field.name] == 1}
 
 
 def read_tfrecord(path: Path, wanted: Wanted) -> Rows:
@@ -99,7 +104,7 @@ def read_tfrecord(path: Path, wanted: Wanted) -> Rows:
             file.seek(0)
             for record in read_records(gzip.GzipFile(fileobj=file) if is_zipped else file):
                 yield _read_record(record)
-    except (OSError, EOFError, NoRecord) as error:
+    except (OSError, EOFError, zlib.error, NoRecord) as error:
         raise DamagedFile(str(error)) from None
 
 
@@ -292,12 +297,35 @@ def _tables(data: Any) -> Iterator[Any]:
         yield data[start : start + _ROWS_AT_ONCE]
 
 
-#: {suffix of a file: what reads its rows}.
+def _unchanged(read: Callable[[Path, Wanted], Rows]) -> Callable[[Path, Wanted], Rows]:
+    """Return a reader that stops where its file was written to: what it would give is of two files."""
+
+    def rows(path: Path, wanted: Wanted) -> Rows:
+        before = _version(path)
+        for row in read(path, wanted):
+            now = _version(path)
+            # One that was replaced or removed is still open, as it was.
+            if now != before and now[:2] == before[:2]:
+                raise DamagedFile("it was written to while it was read")
+            yield row
+
+    return rows
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+#: {suffix of a file: what reads its rows}. LMDB and SQLite know themselves whether somebody writes.
 FORMATS: Mapping[str, Callable[[Path, Wanted], Rows]] = {
-    ".parquet": read_parquet,
-    **dict.fromkeys((".arrow", ".feather"), read_arrow),
-    **dict.fromkeys((".tfrecord", ".tfrecords"), read_tfrecord),
+    ".parquet": _unchanged(read_parquet),
+    **dict.fromkeys((".arrow", ".feather"), _unchanged(read_arrow)),
+    **dict.fromkeys((".tfrecord", ".tfrecords"), _unchanged(read_tfrecord)),
     **dict.fromkeys((".lmdb", ".mdb"), read_lmdb),
     **dict.fromkeys((".sqlite", ".sqlite3", ".db"), read_sqlite),
-    **dict.fromkeys((".h5", ".hdf5"), read_hdf5),
+    **dict.fromkeys((".h5", ".hdf5"), _unchanged(read_hdf5)),
 }

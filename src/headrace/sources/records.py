@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from headrace.base.errors import SettingsError, SourceError
+from headrace.base.errors import HeadraceError, SettingsError, SourceError
 from headrace.base.formatting import encodable
 from headrace.base.settings import check
 from headrace.sources.finite import Entry, FiniteSource
@@ -172,7 +172,13 @@ class Records(FiniteSource):
                     chosen.append(self._choose(part.place, {key: _type_of(value) for key, value in row.items()}))
                 yield _entry_of(item, row, chosen[0], may_name_files=part.may_name_files)
         except DamagedFile as error:
-            yield Entry(f"{name}#", b"", refused=f"records.damaged: after {number:,} rows: {error}")
+            yield _damaged(name, number, str(error))
+        except HeadraceError:
+            raise
+        except Exception as error:  # what libraries raise for a file of anybody's is no closed list
+            if part.may_name_files:  # of the program's own data
+                raise
+            yield _damaged(name, number, f"{type(error).__name__}: {error}")
 
     def _choose(self, path: str | Path, types: Mapping[str, str]) -> str:
         """Return the column that is the payload.
@@ -232,6 +238,12 @@ def _listed(folders: set[Path]) -> dict[Path, tuple[str, ...]]:
             state = json.loads((folder / "state.json").read_bytes())
             found[folder] = tuple(str(one["filename"]) for one in state["_data_files"])
     return found
+
+
+def _damaged(name: str, number: int, why: str) -> Entry:
+    return Entry(
+        f"{name}#", b"", refused=f"records.damaged: after {number:,} rows: {encodable(why[:_MOST_CHARACTERS])}"
+    )
 
 
 def _entry_of(item: str, row: Mapping[str, Any], column: str, *, may_name_files: bool = False) -> Entry:

@@ -69,7 +69,7 @@ def read_example(data: bytes) -> dict[str, Any]:
         for _, entry in _fields(features):
             parts = dict(_fields(entry))
             values = [value for kind, one in _fields(parts.get(2, b"")) for value in _read_values(kind, one)]
-            row[parts.get(1, b"").decode()] = values[0] if len(values) == 1 else values
+            row[_bytes(parts.get(1, b"")).decode()] = values[0] if len(values) == 1 else values
     return row
 
 
@@ -78,9 +78,9 @@ def _read_values(kind: int, data: bytes) -> list[Any]:
     found: list[Any] = []
     for _, value in _fields(data):
         if kind == 1:
-            found.append(value)
+            found.append(_bytes(value))
         elif kind == 2:
-            found += np.frombuffer(value, "<f4").tolist()
+            found += np.frombuffer(_bytes(value), "<f4").tolist()
         elif isinstance(value, int):
             found.append(_signed(value))
         else:
@@ -90,7 +90,7 @@ def _read_values(kind: int, data: bytes) -> list[Any]:
 
 def _fields(data: Any) -> Iterator[tuple[int, Any]]:
     """Return (number, value) of a message's fields: bytes, or an int where it is one."""
-    view, at = memoryview(data), 0
+    view, at = memoryview(_bytes(data)), 0
     while at < len(view):
         key, at = _varint(view, at)
         kind, value = key & 7, b""  # type: tuple[int, int | bytes]
@@ -104,6 +104,13 @@ def _fields(data: Any) -> Iterator[tuple[int, Any]]:
         else:
             raise ValueError("a record is no tf.train.Example")
         yield key >> 3, value
+
+
+def _bytes(value: Any) -> bytes:
+    """Return a value of a message; raises ValueError if it is a number, as in messages of other kinds."""
+    if isinstance(value, int):
+        raise ValueError("a record is no tf.train.Example")
+    return bytes(value)
 
 
 def _varints(data: bytes) -> Iterator[int]:

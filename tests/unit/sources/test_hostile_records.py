@@ -1,0 +1,172 @@
+"""Files of rows that are damaged, hostile, or written to while they are read: a reason, and never a wrong row."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from headrace.base.errors import SourceError
+from headrace.sources.finite import Entry
+from headrace.sources.records import Records
+from headrace.store.crc32c import masked_crc32c
+from headrace.store.tfrecord import make_record
+
+IMAGES = [b"picture %d" % number for number in range(300)]
+
+
+def framed(data: bytes) -> bytes:
+    """Return a record with right checksums, whatever it holds."""
+    length = struct.pack("<Q", len(data))
+    return length + struct.pack("<I", masked_crc32c(length)) + data + struct.pack("<I", masked_crc32c(data))
+
+
+def only_last_refused(found: list[Entry]) -> str:
+    """Check that all but the last are the rows as they were written; return why the last is refused."""
+    *given, last = found
+    assert [entry.payload for entry in given] == IMAGES[: len(given)]
+    return last.refused
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"\x08\x01",  # a number where the features would be
+        b"\x0a\x02\x08\x01",  # where a feature would be
+        b"\x0a\x04\x0a\x02\x08\x01",  # where its name would be
+        b"\x0a\x09\x0a\x07\x0a\x01a\x12\x02\x08\x01",  # where its values would be
+        b"\x0a\x0b\x0a\x09\x0a\x01a\x12\x04\x12\x02\x08\x01",  # where floats would be
+        b"\x0a\x0b\x0a\x09\x0a\x01a\x12\x04\x0a\x02\x08\x01",  # where bytes would be
+    ],
+)
+def test_a_message_of_another_kind_costs_one_row(tmp_path: Path, message: bytes) -> None:
+    """TFRecord files hold any messages, and some begin like an example."""
+    file = tmp_path / "a.tfrecord"
+    file.write_bytes(framed(message) + make_record({"a": b"behind it"}))
+    first, second = Records(file, column="a").entries()
+    assert first.refused.startswith("records.damaged: the record is no tf.train.Example")
+    assert second.payload == b"behind it"
+
+
+@pytest.mark.parametrize("at", range(10, 2_000, 97))
+def test_a_wrong_byte_of_a_compressed_file(tmp_path: Path, at: int) -> None:
+    """The library has errors of its own."""
+    file = tmp_path / "a.tfrecord"
+    content = bytearray(gzip.compress(b"".join(make_record({"a": one}) for one in IMAGES), mtime=0))
+    content[at % len(content)] ^= 0xFF
+    file.write_bytes(content)
+    *given, last = Records(file, column="a").entries()
+    assert last.refused.startswith(("records.damaged: ", "records.checksum: "))
+    whole = {f"a.tfrecord#{number}": image for number, image in enumerate(IMAGES)}
+    assert all(entry.refused or entry.payload == whole[entry.id] for entry in given)
+
+
+@pytest.mark.parametrize("offset", [2**31 - 8, -8, 5_000_000])
+def test_offsets_that_lead_out_of_an_arrow_file(tmp_path: Path, offset: int) -> None:
+    """They are not followed: that would end the process, or give what else is in its memory."""
+    offsets = pa.py_buffer(struct.pack("<4i", 0, 4, offset, 8))
+    images = pa.Array.from_buffers(pa.binary(), 3, [None, offsets, pa.py_buffer(b"aaaabbbb")])
+    file = tmp_path / "a.arrow"
+    with pa.ipc.new_stream(str(file), pa.schema([("image", pa.binary())])) as writer:
+        writer.write_batch(pa.record_batch([pa.array(IMAGES[:3])], ["image"]))
+        writer.write_batch(pa.record_batch([images], ["image"]))
+    code = (
+        "import sys; from headrace import records; [print(repr(one.refused)) for one in records(sys.argv[1]).entries()]"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *given, last = done.stdout.splitlines()
+    assert given == ["''"] * 3
+    assert last.startswith("'records.damaged: after 3 rows: ")
+
+
+def test_checksums_of_parquet_are_compared(tmp_path: Path) -> None:
+    """A writer may put them there."""
+    file = tmp_path / "a.parquet"
+    table = pa.table({"image": [image * 20 for image in IMAGES]})
+    pyarrow.parquet.write_table(
+        table, file, compression="none", use_dictionary=False, write_page_checksum=True, row_group_size=100
+    )
+    content = bytearray(file.read_bytes())
+    content[content.index(b"picture 150") + 3] ^= 0x01
+    file.write_bytes(content)
+    *given, last = Records(file).entries()
+    assert [entry.payload for entry in given] == [image * 20 for image in IMAGES[: len(given)]]
+    assert last.refused.startswith("records.damaged: ")
+
+
+def test_a_label_that_is_no_text(tmp_path: Path) -> None:
+    """The column says that it is text; the library finds out when it makes a string of it."""
+    label = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(struct.pack("<ii", 0, 2)), pa.py_buffer(b"\xff\xfe")]
+    )
+    pyarrow.parquet.write_table(pa.table({"image": [b"a"], "label": label}), tmp_path / "a.parquet")
+    (one,) = Records(tmp_path / "a.parquet").entries()
+    assert one.refused.startswith("records.damaged: after 0 rows: ")
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("ns")])
+def test_a_time_that_python_does_not_know(tmp_path: Path, kind: pa.DataType) -> None:
+    """It is no item, and no trace of a library."""
+    pyarrow.parquet.write_table(pa.table({"when": pa.array([2**62 + 1], kind)}), tmp_path / "a.parquet")
+    (one,) = Records(tmp_path / "a.parquet", column="when").entries()
+    assert one.refused.startswith("records.")
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_a_name_that_comes_twice_is_not_guessed(tmp_path: Path, kind: str) -> None:
+    """Which of them is the item cannot be told."""
+    table = pa.Table.from_arrays(
+        [pa.array([b"a"]), pa.array([b"b"]), pa.array(["c"])], names=["image", "image", "name"]
+    )
+    file = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        pyarrow.parquet.write_table(table, file)
+    else:
+        with pa.ipc.new_file(str(file), table.schema) as writer:
+            writer.write_table(table)
+    with pytest.raises(SourceError, match="no column 'image'"):
+        list(Records(file, column="image").entries())
+    assert [entry.payload for entry in Records(file, column="name").entries()] == [b"c"]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "tfrecord"])
+def test_a_file_that_is_written_to_while_it_is_read(tmp_path: Path, kind: str) -> None:
+    """What would come is of two files."""
+    file = tmp_path / f"a.{kind}"
+    for images in (IMAGES[::-1], IMAGES):
+        table = pa.table({"image": images})
+        if kind == "parquet":
+            pyarrow.parquet.write_table(table, tmp_path / "new", row_group_size=64, compression="none")
+        elif kind == "arrow":
+            with pa.ipc.new_file(str(tmp_path / "new"), table.schema) as writer:
+                writer.write_table(table, max_chunksize=64)
+        else:
+            (tmp_path / "new").write_bytes(b"".join(make_record({"image": one}) for one in images))
+        if not file.exists():
+            other = (tmp_path / "new").read_bytes()
+            file.touch()
+    (tmp_path / "new").rename(file)
+    entries = Records(file, column="image").entries()
+    found = [next(entries)]
+    file.write_bytes(other)
+    os.utime(file, ns=(1, 1))
+    assert "written to while it was read" in only_last_refused([*found, *entries])
+
+
+def test_a_file_that_is_replaced_while_it_is_read(tmp_path: Path) -> None:
+    """The old one is still open, and is read to its end."""
+    file = tmp_path / "a.tfrecord"
+    file.write_bytes(b"".join(make_record({"image": one}) for one in IMAGES))
+    entries = Records(file).entries()
+    found = [next(entries)]
+    (tmp_path / "new").write_bytes(make_record({"image": b"another"}))
+    (tmp_path / "new").rename(file)
+    assert [entry.payload for entry in [*found, *entries]] == IMAGES
