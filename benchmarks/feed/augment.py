@@ -40,7 +40,7 @@ def run(*, quick: bool) -> dict[str, Any]:
     return {
         "cpu": _batching(wanted, drawn, rounds=5 if quick else 15),
         "pixels": _pixels(wanted, drawn),
-        "emulated": _pipelines(wanted, images * (10 if quick else 40), rounds=3 if quick else 7),
+        "emulated": _pipelines(wanted, images * (6 if quick else 40), rounds=3 if quick else 7),
     }
 
 

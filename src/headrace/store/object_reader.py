@@ -1,10 +1,10 @@
 """Reads objects, and neighbours in one shard by few large requests.
 
 How this works. A whole object is one request. Pieces of a shard are cut from blocks: whoever needs a block that nobody has or
-asks for begins the request; others wait for the same one. The blocks behind it are asked for at once, as many as keep the link
-busy: while a block comes, the next request must be under way for the time to its first byte (Little's law). Both times are
-measured at each request. A block's size is what comes in a few times that wait, so that the wait costs little. A fixed number
-of bytes is kept, the oldest block goes first.
+asks for begins the request; others wait for the same one. Where the one before it was asked for too, and so at the beginning of
+a shard, the blocks behind it are asked for at once, as many as keep the link busy: while a block comes, the next request must
+be under way for the time to its first byte (Little's law). Both times are measured at each request. A block's size is what comes
+in a few times that wait, so that the wait costs little. A fixed number of bytes is kept, the oldest block goes first.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class Link:
         """Return how many blocks should be under way behind the one that is needed."""
         if not self.bytes_per_second:
             return 1
+        # The rate is that of a request which shared the link with others, so the link may need more of them than it tells.
         block_seconds = block_bytes / self.bytes_per_second
-        return min(_MOST_AHEAD, 1 + round(self.first_byte_seconds / block_seconds + 0.5))
+        return min(_MOST_AHEAD, 3 + round(self.first_byte_seconds / block_seconds + 0.5))
 
 
 class ObjectReader:
@@ -118,10 +119,15 @@ class ObjectReader:
         size = self._block_bytes
         first, last = piece.offset // size, max(piece.offset, piece.offset + piece.length - 1) // size
         parts = b"".join(self._block(piece, number, is_needed=True) for number in range(first, last + 1))
-        ahead = min(self.link.num_ahead(size), self._most_blocks // 2)
+        ahead = min(self.link.num_ahead(size), self._most_blocks // 2) if self._is_in_order(piece, first) else 0
         for number in range(last + 1, min(last + ahead, (piece.object_size - 1) // size) + 1):
             self._block(piece, number, is_needed=False)
         return cut(piece, parts, first * size)
+
+    def _is_in_order(self, piece: RemotePiece, first: int) -> bool:
+        """Return whether the block before was asked for not long ago, so that the next ones will be, too."""
+        with self._lock:
+            return first == 0 or (piece.store, piece.path, piece.etag, first - 1) in self._blocks
 
     def _block(self, piece: RemotePiece, number: int, *, is_needed: bool) -> bytes:
         """Return a block; where it is not needed yet, only see that it comes."""
