@@ -3,8 +3,8 @@
 How this works. A whole object is one request. Pieces of a shard are cut from blocks: whoever needs a block that nobody has or
 asks for begins the request; others wait for the same one. Where the one before it was asked for too, and so at the beginning of
 a shard, the blocks behind it are asked for at once, as many as keep the link busy: while a block comes, the next request must
-be under way for the time to its first byte (Little's law). Both times are measured at each request. A block's size is what comes
-in a few times that wait, so that the wait costs little. A fixed number of bytes is kept, the oldest block goes first.
+be under way for the time to its first byte (Little's law). Both times are measured at each request. A block's size is what
+comes in a few times that wait, so that the wait costs little. A fixed number of bytes is kept, the oldest block goes first.
 """
 
 from __future__ import annotations
