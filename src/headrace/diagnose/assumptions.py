@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.diagnose.concurrency import LIMITED, UNKNOWN, Growth, fit_growth
 from headrace.diagnose.replay import Replay
-from headrace.diagnose.replay.demands import StageDemands, waits_for_reader
+from headrace.diagnose.replay.demands import StageDemands
 from headrace.diagnose.replay.structure import group_stages
 from headrace.runs.formats.prediction import Change
 
@@ -121,7 +121,7 @@ def _find_calls(replay: Replay, change: Change) -> Iterator[_Calls]:
                 if growth.high > _GROWS:
                     yield _Calls(
                         stage=stage.name, station=head, before=before, after=after, growth=growth, in_turn=in_turn,
-                        writes=in_turn and waits_for_reader(account),
+                        writes=stage.turns is not None and stage.turns.with_work,
                     )  # fmt: skip
 
 

@@ -55,6 +55,8 @@ _EVEN = 0.5
 _QUICKER, _FEWEST_QUICK = 0.7, 3
 #: Calls under way from which on even answers are no accident.
 _FEWEST_UNDER_WAY = 3
+#: The same where calls are far more unequal than that: answers are taken up late, too.
+QUITE_EVEN = 0.75
 #: Spread of the calls' times over their mean from which on they are unequal; and over the spread between answers.
 UNEQUAL, _FAR_MORE_UNEQUAL = 0.5, 2.0
 #: Of the calls by their time: those that had nobody before them.
@@ -160,7 +162,7 @@ def is_rationed(started: Array, ended: Array) -> bool:
     if len(gaps) < _FEWEST_CALLS // 2 or gaps.mean() <= 0:
         return False
     between = float(gaps.std() / gaps.mean())
-    return between <= _EVEN and unequal >= max(UNEQUAL, _FAR_MORE_UNEQUAL * between)
+    return between <= QUITE_EVEN and unequal >= max(UNEQUAL, _FAR_MORE_UNEQUAL * between)
 
 
 def _fit_line(x: Array, y: Array) -> tuple[float, float]:

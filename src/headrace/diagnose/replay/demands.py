@@ -22,6 +22,7 @@ from headrace.base.errors import HeadraceError
 from headrace.diagnose.clock_cost import clock_seconds
 from headrace.diagnose.concurrency import Turns, find_turns, fit_growth
 from headrace.diagnose.evidence import Evidence
+from headrace.diagnose.lock_holders import share_of_lock_waits
 from headrace.diagnose.span_columns import Array
 from headrace.runs.formats.profile import ProfileDocument, StageAccount, Window
 from headrace.runs.run_folder import StageInfo
@@ -128,7 +129,7 @@ def find_demands(evidence: Evidence, document: ProfileDocument) -> Demands:
     for number, info in enumerate(infos):
         if info.role == "join":
             units = parents.pop()
-        demands = _stage_demands(evidence, info, accounts[info.name], units)
+        demands = _stage_demands(evidence, document, info, accounts[info.name], units)
         if not number:
             _empty_where(demands, ~routes[route, number])
         stages.append(demands)
@@ -245,7 +246,9 @@ def _children(evidence: Evidence, stage: str, parents: Array) -> tuple[Array, Ar
     return units[order], np.bincount(parent, minlength=len(parents))
 
 
-def _stage_demands(evidence: Evidence, info: StageInfo, account: StageAccount, units: Array) -> StageDemands:
+def _stage_demands(
+    evidence: Evidence, document: ProfileDocument, info: StageInfo, account: StageAccount, units: Array
+) -> StageDemands:
     spans = evidence.spans
     rows = np.arange(len(spans))[spans.of(info.name)]
     place = np.full(len(spans.unit_ids), -1)
@@ -274,8 +277,9 @@ def _stage_demands(evidence: Evidence, info: StageInfo, account: StageAccount, u
         shapes=_shapes(evidence, info, good, at, len(units)),
         tries=_tries(evidence, rows, place, kept),
     )
-    _note_lock(demands, info, account, lock)
-    demands.turns = _find_turns(evidence, demands, account)
+    behind = _find_lock_of_writers(evidence, document, account)
+    _note_lock(demands, info, account, lock * (1.0 - behind))
+    demands.turns = _find_turns(evidence, demands, account, behind)
     split = account.blocked_split
     if split is not None and info.executor != "process" and split.unknown <= 0.5 * (account.blocked or 0.0):
         demands.gil_wait = split.gil
@@ -394,16 +398,25 @@ def _note_lock(demands: StageDemands, info: StageInfo, account: StageAccount, sh
         demands.mean_lock = waited
 
 
-def _find_turns(evidence: Evidence, demands: StageDemands, account: StageAccount) -> Turns | None:
+def _find_lock_of_writers(evidence: Evidence, document: ProfileDocument, account: StageAccount) -> float:
+    """Return the share of a stage's waits for a lock in which some worker waited until its output was read."""
+    split = account.blocked_split
+    if split is None or not split.lock:
+        return 0.0
+    return share_of_lock_waits(evidence.spans, evidence.states, document.window, account.name, ("output",)) or 0.0
+
+
+def _find_turns(evidence: Evidence, demands: StageDemands, account: StageAccount, behind: float) -> Turns | None:
     """Return how long what a stage waits for takes for each, where the run shows that it serves one at a time.
 
     A pipe is one for all workers, unless they were seen to write to one each, and is read as fast as it is read; a service
     that is limited in rate answers so many a second.
     """
     wait, cpu = float(demands.wait.mean()), float(demands.cpu.mean())
-    if demands.info.kind == "device" or demands.mean_lock or wait <= max(cpu, _WAITS * (account.service.mean or 0.0)):
+    if demands.info.kind == "device" or demands.mean_lock:
         return None
-    if waits_for_reader(account):
+    output = _find_output(account, behind)
+    if output > cpu:
         if _has_output_each(evidence, account.name):
             return None
         spans, rows = evidence.spans, evidence.stage_rows(account.name)
@@ -411,7 +424,7 @@ def _find_turns(evidence: Evidence, demands: StageDemands, account: StageAccount
         # Several that stand in line wait for one another, too.
         each = min(account.service.mean or 0.0, seconds / max(1, rows.stop - rows.start))
         return Turns(max(0.0, each - cpu), with_work=True)
-    if not fit_growth(evidence, account.name).is_in_line:
+    if wait <= max(cpu, _WAITS * (account.service.mean or 0.0)) or not fit_growth(evidence, account.name).is_in_line:
         return None
     found = find_turns(evidence, account.name)
     return Turns(found.seconds, max(0.0, found.apart - cpu))
@@ -425,7 +438,12 @@ def _has_output_each(evidence: Evidence, stage: str) -> bool:
     return len(written) > 1 and len({one for found in written for one in found}) == sum(map(len, written))
 
 
-def waits_for_reader(account: StageAccount) -> bool:
-    """Return whether most of what a stage waits for is that somebody reads its output."""
+def _find_output(account: StageAccount, behind: float) -> float:
+    """Return the seconds per item that a stage waits until its output is read, if most of what it waits for is that; else 0.
+
+    The GIL apart, which a writer has to have, too; `behind` is the share of its waits for a lock that are for whoever writes.
+    """
     split, blocked = account.blocked_split, account.blocked or 0.0
-    return split is not None and blocked > 0 and split.output >= _WAITS_FOR_READER * blocked
+    if split is None or blocked <= split.gil:
+        return 0.0
+    return split.output if split.output + behind * split.lock >= _WAITS_FOR_READER * (blocked - split.gil) else 0.0

@@ -57,7 +57,7 @@ def find_pace(facts: Facts, view: StageView) -> Pace | None:
     pace = _measure_pace(facts, view)
     if pace is None or pace.under_way < FEWEST_CALLS:
         return None
-    if pace.unevenness > EVEN and not _stand_in_line(facts, view):
+    if pace.unevenness > EVEN and not (pace.is_rationed or _stand_in_line(facts, view)):
         return None
     is_in_line = pace.quick_ratio is not None and pace.quick_ratio <= QUICKER
     return pace if is_in_line or pace.is_rationed else None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from headrace.base.units import format_duration
-from headrace.diagnose.concurrency import UNEQUAL
+from headrace.diagnose.concurrency import QUITE_EVEN, UNEQUAL
 from headrace.diagnose.verdict import trends
 from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.network import describe_waiting, is_waiting
@@ -97,25 +97,26 @@ def _rationed(facts: Facts, view: StageView, pace: Pace) -> Proposal:
     seconds = facts.service_seconds(view)
     quick, unequal = float(np.percentile(seconds, _QUICK_PERCENT)), trends.spread(seconds)
     asleep = view.waits("sleep") or 0.0
+    even = "even" if pace.unevenness <= EVEN else "rather even"
     again = f"; its workers sleep {asleep:.0%} of that time, as those do that ask again later" if asleep else ""
     return Proposal(
         verdict=VerdictClass.RATE_LIMIT,
         stage=view.name,
         cause="rationed",
         says=(
-            f"what {view.name} asks gives out {pace.per_second:.3g} answers a second at even steps, while an item takes "
+            f"what {view.name} asks gives out {pace.per_second:.3g} answers a second at {even} steps, while an item takes "
             f"anything from {format_duration(quick)} to {format_duration(float(seconds.max()))}, by luck{again}: more workers "
             "would only be refused more often"
         ),
         rule=(
             f"at least {FEWEST_CALLS} requests under way all the time, the time between two answers spreads by at most "
-            f"{EVEN:.0%} of its mean, and that of a request at least twice as much"
+            f"{QUITE_EVEN:.0%} of its mean, and that of a request at least twice as much"
         ),
         resources=view.resources,
         share=max(0.0, 1 - quick / view.service) if view.service else 0.0,
         measured_gain=_gain_of_more_answers(facts, view, pace),
         evidence=(
-            _even_line(pace),
+            _even_line(pace, QUITE_EVEN),
             line(
                 "unequal_requests",
                 f"spread of the time that a request takes: {unequal:.0%} of its mean (from {UNEQUAL:.0%})",
@@ -142,9 +143,9 @@ def _gain_of_more_answers(facts: Facts, view: StageView, pace: Pace) -> float | 
     return min([_FIFTH_MORE, *(bound / facts.throughput for bound in others)])
 
 
-def _even_line(pace: Pace) -> EvidenceLine:
-    says = f"spread of the time between two answers: {pace.unevenness:.0%} of its mean (up to {EVEN:.0%})"
-    return line("even_answers", says, pace.unevenness, EVEN, pace.unevenness <= EVEN)
+def _even_line(pace: Pace, most: float = EVEN) -> EvidenceLine:
+    says = f"spread of the time between two answers: {pace.unevenness:.0%} of its mean (up to {most:.0%})"
+    return line("even_answers", says, pace.unevenness, most, pace.unevenness <= most)
 
 
 def _ask_less(facts: Facts, view: StageView, enough: int) -> tuple[Advice, ...]:

@@ -30,8 +30,8 @@ class Made:
     cpu: Values = 0.001
     wait: Values = 0.0
     """Blocked."""
-    state: str = "network"
-    """What it waits for, as samples of its threads tell."""
+    state: Sequence[str] | str = "network"
+    """What it waits for, or each item does, as samples of its threads tell."""
     delay: Values = 0.0
     """Waiting for a core."""
     workers: int = 1
@@ -201,8 +201,10 @@ class _Writer:
         if not len(blocked):
             return
         running = self._values(stage.cpu) + self._values(stage.delay)
+        waits_for = np.broadcast_to(stage.state, count)
         samples = [
-            (row["started"][item] + running[item] + wait[item] / 2, threads[item], stage.state) for item in blocked
+            (row["started"][item] + running[item] + wait[item] / 2, threads[item], str(waits_for[item]))
+            for item in blocked
         ]
         if stage.executor in ("thread", "inline"):  # as many as such a share of the time gets
             every = float(wait.sum()) / len(blocked)

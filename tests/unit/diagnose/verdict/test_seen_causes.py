@@ -82,15 +82,31 @@ def test_a_slow_server_sets_no_pace(facts_of: Callable[[Any], Facts], pipe: Any,
 
 def by_luck(count: int, rate: float) -> np.ndarray:
     """Return what each call takes if one is answered every 1/rate seconds, any of the eight that are under way."""
+    began, ended = answer_by_luck(count, rate)
+    return ended - began
+
+
+def answer_by_luck(count: int, rate: float, favour: float = 1.0, late: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return when each of those calls begins and is answered.
+
+    Above 1 the newest ones are favoured; callers hear of their answer so many seconds late, on average.
+    """
+    lateness = np.random.default_rng(6).exponential(late, count)
     numbers, under_way = np.random.default_rng(5), list(range(WORKERS))
-    began, seconds = np.zeros(count), np.zeros(count)
+    began, ended = np.zeros(count), np.zeros(count)
     for number in range(count):
-        answered, following = under_way.pop(numbers.integers(len(under_way))), number + WORKERS
-        seconds[answered] = (number + 1) / rate - began[answered]
+        place = len(under_way) - 1 - int(len(under_way) * numbers.random() ** favour)
+        answered, following = under_way.pop(place), number + WORKERS
+        ended[answered] = (number + 1) / rate + lateness[number]
         if following < count:
-            began[following] = (number + 1) / rate
+            began[following] = ended[answered]
             under_way.append(following)
-    return seconds
+    return began, ended
+
+
+def test_answers_that_are_taken_up_late_are_even_enough() -> None:
+    """By 16 ms of the 25 ms between two, on average."""
+    assert is_rationed(*answer_by_luck(400, 40.0, favour=3.0, late=0.016))
 
 
 def test_refusals_that_the_stage_hides_are_a_limited_rate(diagnose: Any, made: Any) -> None:
@@ -128,6 +144,16 @@ def test_a_pipe_is_read_no_faster_by_more_writers(make_run: Any, pipe: Any, made
     assert replay.misfit == pytest.approx(0.0, abs=0.05)
     assert replay.ratio(Change(settings=("clean.workers=4",))) == pytest.approx(1.0, abs=0.05)
     assert replay.ratio(Change(speedups={"clean": 2.0})) == pytest.approx(2.0, rel=0.1)
+
+
+def test_writers_that_wait_for_one_another_and_the_gil_wait_for_the_reader(make_run: Any, pipe: Any, made: Any) -> None:
+    """Of two, one waits until its line is read and one for the lock of who writes, and both for the GIL in between."""
+    waits_for = ["output", "lock", "output", "lock", "gil", "gil", "lock", "output", "gil", "gil"] * 40
+    log = made(name="log", cpu=0.0015, wait=0.019, state=waits_for, workers=2, releases_gil=False)
+    replay = Analysis(make_run(pipe(stages=[log], runtime=1e-5))).replay
+    assert replay.misfit == pytest.approx(0.0, abs=0.05)
+    assert replay.ratio(Change(settings=("log.workers=4",))) == pytest.approx(1.0, abs=0.05)
+    assert replay.ratio(Change(speedups={"log": 2.0})) == pytest.approx(2.0, rel=0.1)
 
 
 @pytest.mark.parametrize(("second", "ratio"), [("pipe:[7]", 1.0), ("pipe:[8]", 2.0)])
