@@ -15,6 +15,8 @@ class Piece:
     length: int
     crc32: int | None = None
     """Of the bytes, as `zlib.crc32` counts it; None: nobody noted it."""
+    version: tuple[int, int] | None = None
+    """Size of the file and time of its last change when it was listed; compared where there is no checksum."""
 
 
 @dataclass(frozen=True, slots=True)

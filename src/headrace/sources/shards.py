@@ -88,7 +88,7 @@ class Shards(FiniteSource):
         texts = {
             name: one.text.strip() for name in TEXT_PARTS if (one := sample.parts.get(name)) and one.text is not None
         }
-        piece = Piece(listed.shard, chosen.offset, chosen.length, chosen.crc32)
+        piece = Piece(listed.shard, chosen.offset, chosen.length, chosen.crc32, listed.version)
         return Entry(chosen.name, piece, texts)
 
 
@@ -106,6 +106,6 @@ class ShardFiles(Shards):
     def _of_shard(self, listed: Listed) -> Iterator[Entry]:
         for sample in listed.samples:
             for one in sample.parts.values():
-                piece = Piece(listed.shard, one.offset, one.length, one.crc32)
+                piece = Piece(listed.shard, one.offset, one.length, one.crc32, listed.version)
                 yield Entry(one.name, piece, refused=f"{sample.flaw} in {listed.shard.name}" if sample.flaw else "")
         yield from self._flaws(listed)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headrace.base.errors import FetchFailed, FetchRejected
 from headrace.base.pieces import Piece
-from headrace.store.reading import read_all
+from headrace.store.reading import changed, read_all, version_of
 
 #: Shards that one worker keeps open.
 _MOST_OPEN = 64
@@ -74,12 +74,15 @@ class PieceReader:
                 f"max_bytes = {self._max_bytes}"
             )
         with _errors_of(piece.path):
-            data = read_all(self._open(piece.path).number, piece.length, piece.offset)
+            handle = self._open(piece.path)
+            data = read_all(handle.number, piece.length, piece.offset)
         if len(data) < piece.length:
             raise FetchRejected(
                 f"tar.truncated: {piece.path} has {len(data)} of the {piece.length} bytes at {piece.offset}: it was cut off "
                 "since it was listed"
             )
+        if piece.crc32 is None and piece.version is not None and version_of(handle.number) != piece.version:
+            raise FetchRejected(changed(str(piece.path)))
         if piece.crc32 is not None and zlib.crc32(data) != piece.crc32:
             raise FetchRejected(
                 f"tar.checksum: the {piece.length} bytes at {piece.offset} of {piece.path} are not those that were packed "

@@ -10,6 +10,20 @@ from collections.abc import Iterator
 _CHUNK = 16 << 20
 
 
+def version_of(handle: int) -> tuple[int, int]:
+    """Return size and time of the last change of a file: whether it was written to since."""
+    found = os.fstat(handle)
+    return found.st_size, found.st_mtime_ns
+
+
+def changed(shard: str) -> str:
+    """Return why a part without a checksum is refused: what is at its place now may be of something else."""
+    return (
+        f"tar.changed: {shard} was written to or replaced after it was listed, and has no index to compare the bytes with; "
+        "start again, or make an index with `headrace pack SHARD --index`"
+    )
+
+
 def read_all(handle: int, length: int, offset: int) -> bytes:
     """Return bytes of a file; fewer where it ends."""
     data = os.pread(handle, length, offset)

@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.base.errors import FetchRejected, SourceError
 from headrace.base.formatting import pluralize
-from headrace.store.reading import read_all
+from headrace.store.reading import changed, read_all, version_of
 from headrace.store.samples import Sample
 from headrace.store.shards import find_shards, list_shard
 
@@ -38,9 +38,12 @@ class ShardReader:
                 f"{path} names no tar shards; expected a .tar file, a folder of them, or shard-{{000..009}}.tar"
             )
         self._arguments = (path, part, checks)
+        self._checks = checks
         self._samples: list[Sample] = []
         self._handles, self._offsets, self._lengths, self._crcs = array("i"), array("q"), array("q"), array("q")
         self._opened: list[int] = []
+        self._shards: dict[int, tuple[Path, tuple[int, int]]] = {}
+        """{handle: the file and its version when it was listed}."""
         self.num_flaws = 0
         """Parts and samples that cannot be read, and are left out."""
         try:
@@ -64,6 +67,7 @@ class ShardReader:
         self.num_flaws += len(listed.flaws)
         handle = os.open(shard, os.O_RDONLY | os.O_CLOEXEC)
         self._opened.append(handle)
+        self._shards[handle] = shard, listed.version
         for sample in listed.samples:
             chosen = None if sample.flaw else sample.choose(part)
             if chosen is None:
@@ -92,6 +96,8 @@ class ShardReader:
         crc = self._crcs[number]
         if crc >= 0 and zlib.crc32(data) != crc:
             raise _wrong(self.key(number))
+        if crc < 0 and self._checks:
+            self._check_version(number)
         return data
 
     def read_parts(self, number: int) -> dict[str, bytes]:
@@ -103,6 +109,8 @@ class ShardReader:
             if len(data) != stored.length or (stored.crc32 is not None and zlib.crc32(data) != stored.crc32):
                 raise _wrong(stored.name)
             found[part] = data
+        if any(stored.crc32 is None for stored in self._samples[number].parts.values()):
+            self._check_version(number)
         return found
 
     def parts(self, number: int) -> list[str]:
@@ -121,6 +129,12 @@ class ShardReader:
         """Close the shards."""
         while self._opened:
             os.close(self._opened.pop())
+
+    def _check_version(self, number: int) -> None:
+        """Raise FetchRejected if the shard of a sample is not the one that was listed any more."""
+        shard, version = self._shards[self._handles[number]]
+        if version_of(self._handles[number]) != version:
+            raise FetchRejected(changed(str(shard)))
 
     def _check_open(self) -> None:
         """Raise SourceError if it was closed: other files may have the numbers of the shards now."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.base.errors import SourceError
+from headrace.store.reading import version_of
 from headrace.store.samples import MOST_TEXT, TEXT_PARTS, Sample, Stored, is_hidden, join_samples, split_name
 from headrace.store.shard_index import Row, index_path, read_index
 from headrace.store.tar_scan import Flaw, TarScan
@@ -31,6 +32,8 @@ class Listed:
     samples: list[Sample]
     flaws: list[Flaw]
     is_indexed: bool
+    version: tuple[int, int]
+    """Of the file, before it was looked at; see `reading.version_of`."""
 
 
 def find_shards(text: str | Path) -> list[Path] | None:
@@ -123,10 +126,11 @@ def list_shard(shard: Path) -> Listed:
         SourceError: If the shard or its index cannot be used.
     """
     with open_shard(shard) as handle:
+        version = version_of(handle)
         rows, flaws, is_indexed = list_rows(shard, handle)
         files = (row.stored if is_indexed else with_text(row.stored, handle) for row in rows)
         samples = list(join_samples(files))
-        return Listed(shard, samples, list(_blame(samples, flaws)), is_indexed)
+        return Listed(shard, samples, list(_blame(samples, flaws)), is_indexed, version)
 
 
 def _blame(samples: list[Sample], flaws: list[Flaw]) -> Iterator[Flaw]:
