@@ -22,6 +22,7 @@ _LARGE = {
         "mlflow",
         "nncf",
         "pytorch_lightning",
+        "ray",
         "torch",
         "torch_pruning",
         "transformers",

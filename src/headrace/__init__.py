@@ -10,6 +10,7 @@ A newcomer reads the folders in the order of the data:
     engines/     ONNX Runtime, OpenVINO, PyTorch, the emulated device
     delivery/    HTTP callback, JSON Lines, Parquet
     pipeline/    joins the four: bounded queues, batches, workers, shutdown
+    ray/         whole workers on a Ray cluster; a pipeline as a step of a Dataset
     compare/     measures alternatives in turn: is B better than A
     profiler/    watches a run: meters, resources, thread states; layers, hot spots, stages alone
     diagnose/    run folder -> analysis, and checks of whether it can be believed
@@ -39,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    import headrace.ray  # noqa: F401 - a folder that is a public name
     from headrace.base.current_job import current_jobs
     from headrace.base.errors import DecodeRejected, HeadraceError, ItemError, ItemFailed, ItemRejected, SettingsError
     from headrace.base.meaning import Meaning
@@ -132,6 +134,7 @@ _WHERE = {
     "parquet": "headrace.delivery.parquet:Parquet",
     "profile": "headrace.profiler.profile",
     "queue": "headrace.sources.queue_source:QueueSource",
+    "ray": "headrace.ray:",
     "records": "headrace.sources.records:Records",
     "resize": "headrace.stages.decode:ResizeStage",
     "run": "headrace.pipeline.execute",

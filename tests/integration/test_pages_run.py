@@ -132,6 +132,9 @@ MARKS = [
     Mark("docs/guides/object-stores.md", "pip install", "elsewhere", "it installs; the extra is in `dev`"),
     Mark("docs/guides/databases.md", "pip install", "elsewhere", "it installs; the extra is in `dev`"),
     Mark("docs/guides/databases.md", "headrace run", "elsewhere", "it writes to a server of the reader's"),
+    Mark("docs/guides/ray.md", "pip install", "elsewhere", "it installs; the extra is in requirements/full.txt"),
+    Mark("docs/guides/ray.md", "headrace", "minutes", "a Ray cluster of its own"),
+    Mark("docs/guides/ray.md", "from", "minutes", "a Ray cluster of its own"),
     Mark("docs/guides/video.md", "pip install", "elsewhere", "it installs; the extra is in requirements/full.txt"),
     Mark(
         "docs/guides/video.md", "headrace", "elsewhere", "sources/test_video.py runs the like, on clips that it makes"

@@ -17,7 +17,7 @@ _STORED = f"{_FIRST} store"
 _FOUR = f"{_STORED} sources stages engines delivery"
 _RUNNING = f"{_FOUR} pipeline compare profiler"
 _ABOVE = f"{_RUNNING} diagnose ledger report"
-_ALL = f"{_ABOVE} validate tune optimize monitor serve train loop deploy samples"
+_ALL = f"{_ABOVE} validate tune optimize monitor serve train loop deploy samples ray"
 #: Folder (or module beside the folders) -> what it may import.
 ALLOWED = {
     "base": "",
@@ -27,6 +27,7 @@ ALLOWED = {
     "pipeline": _FOUR,
     "compare": f"{_FOUR} pipeline",
     "profiler": f"{_FOUR} pipeline compare",
+    "ray": f"{_FOUR} pipeline",
     **dict.fromkeys(("diagnose", "ledger", "report"), _FIRST),
     **dict.fromkeys(("validate", "monitor", "serve", "train"), _ABOVE),
     **dict.fromkeys(("tune", "optimize"), f"{_ABOVE} validate"),
@@ -41,7 +42,7 @@ ALLOWED = {
 }
 HEAVY = {
     "boto3", "cv2", "httptools", "numpy", "onnx", "onnxruntime", "opentelemetry", "openvino", "perfetto", "PIL", "psutil",
-    "pyarrow", "pycurl", "pynvml", "redis", "rich",
+    "pyarrow", "pycurl", "pynvml", "ray", "redis", "rich",
     "simplejpeg", "torch",
 }  # fmt: skip
 

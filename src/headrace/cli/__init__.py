@@ -96,12 +96,12 @@ def _run(arguments: Sequence[str] | None, log: contextlib.ExitStack) -> int:
         args.items += rest  # argparse gives up on a list of names once an option has come before it
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}{_suggest(rest[0], _options(parser, argv))}")
-    _open_log(args, log)
+    begin_log(args, log)
     status: int = args.run(args)
     return status
 
 
-def _open_log(args: argparse.Namespace, log: contextlib.ExitStack) -> None:
+def begin_log(args: argparse.Namespace, log: contextlib.ExitStack) -> None:
     """Say where log lines go, and which; commands that watch a run may have options of their own for that."""
     level = logging.INFO if args.verbose else logging.ERROR if args.quiet else logging.WARNING
     if hasattr(args, "log_format"):

@@ -8,6 +8,7 @@
     headrace run jobs:pipeline --plan plan.toml --follow
     headrace run jobs:pipeline --shadow scenes_int8.onnx@openvino
     headrace run jobs:pipeline --source sqlite:///jobs.db --supervise 2
+    headrace run jobs:pipeline --source photos/ --results results.jsonl --on ray --workers 8
 
 The first Ctrl-C finishes the received jobs within the Plan's run.grace_seconds and gives the rest back to the source; a second
 one gives everything back at once. The exit status is then 130. It is 0 if SIGTERM ended a worker of a queue and all received
@@ -34,6 +35,8 @@ address for all workers.
 
 With --supervise N, N worker processes run the pipeline and share its queue and this machine's cores. A worker that dies is
 started again; the job that killed it is run alone, and dead-lettered if it kills again. See the guide on supervising.
+
+With --on ray, N workers run on the nodes of a Ray cluster; what a worker that died had begun goes on with another one.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ from headrace.cli.budget_steps import record_budget_steps
 from headrace.cli.canary_place import add_canary_argument, make_canary_place
 from headrace.cli.companions import add_companion_arguments, companion_options
 from headrace.cli.following_argument import add_follow_argument, make_following, read_followed
+from headrace.cli.on_ray import add_ray_arguments, run_on_ray
 from headrace.cli.pipeline_arguments import (
     add_pipeline_arguments,
     live_view,
@@ -105,6 +109,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-failed", metavar="N|SHARE%",
         help="end the run with exit status 1 once more jobs than this were rejected or dead-lettered: 5, or 5%%",
     )  # fmt: skip
+    add_ray_arguments(parser)
     add_companion_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.run/1)")
 
@@ -113,6 +118,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the pipeline and print its table of stages."""
     from headrace.cli.supervising import supervise
 
+    if args.on:
+        return run_on_ray(args)
     if (portion := portion_of(args)) is not None:
         give_portion_its_own(args, portion)
     if args.dry_run:
@@ -134,6 +141,11 @@ def status_of(result: Result) -> int:
     if result.interrupted and result.drained_by not in (signal.SIGTERM, signal.SIGHUP):
         return EXIT_INTERRUPTED
     return EXIT_NEGATIVE if result.ended_early or result.is_in_vain else EXIT_DONE
+
+
+def run_once(args: argparse.Namespace) -> Result:
+    """Run the pipeline in this process, with no view of it."""
+    return _execute(args, None)[0]
 
 
 def _run_worker(args: argparse.Namespace, slot: WorkerSlot) -> Ended:

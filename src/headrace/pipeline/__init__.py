@@ -4,7 +4,7 @@ Every file is here, in the order to read them. The first two parts follow one im
 
 Setting up a run:
 
-    definition.py       Pipeline: what is done
+    definition.py       Pipeline: what is done; loading.py: the one that a user names
     stage_defaults.py   what stages ask for where the Plan says nothing, and which share a worker; fused_waits.py: wrongly
     execute.py          run(): Plan and Pipeline in, Result and run folder out
     run_context.py      what all parts of a run share: Plan, clock, observers, counters

@@ -46,18 +46,18 @@ class Gathered:
     left: int
 
 
+def counts_of(results: Path) -> set[int]:
+    """Return of how many portions there are results, or checkpoints alone, beside a path; several: of several divisions."""
+    return {portion.count for portion in _beside(results)}
+
+
 def find_portions(results: Path) -> dict[Portion, Path]:
     """Return the results of all portions: `out/results.jsonl` -> `out/results-0-of-8.jsonl`, ...
 
     Raises:
         SettingsError: If there are none, if one is missing, or if there are those of several divisions.
     """
-    found: dict[Portion, Path] = {}
-    # One of no items has a checkpoint alone.
-    files = results.parent.iterdir() if results.parent.is_dir() else ()
-    for name in {path.name.removesuffix(_CHECKPOINT) for path in files}:
-        if (portion := _portion_of(name, results)) is not None:
-            found[portion] = results.with_name(name)
+    found = _beside(results)
     counts = sorted({portion.count for portion in found})
     if not counts:
         raise SettingsError(
@@ -77,8 +77,26 @@ def find_portions(results: Path) -> dict[Portion, Path]:
     return found
 
 
-def look_at(portion: Portion, path: Path, open_results: Callable[[str], Delivery]) -> Gathered:
+def _beside(results: Path) -> dict[Portion, Path]:
+    found: dict[Portion, Path] = {}
+    # One of no items has a checkpoint alone.
+    files = results.parent.iterdir() if results.parent.is_dir() else ()
+    for name in {path.name.removesuffix(_CHECKPOINT) for path in files}:
+        if (portion := _portion_of(name, results)) is not None:
+            found[portion] = results.with_name(name)
+    return found
+
+
+def look_at(
+    portion: Portion, path: Path | str, open_results: Callable[[str], Delivery], place: Path | None = None
+) -> Gathered:
     """Return what became of a portion; what a killed process left unfinished in its results is cut off.
+
+    Args:
+        portion: Which.
+        path: Its results.
+        open_results: Returns the delivery of results that are named so.
+        place: Its checkpoint; None: beside its results.
 
     Raises:
         CheckpointError: If it is at work, or if nobody knows what it was to do.
@@ -87,9 +105,10 @@ def look_at(portion: Portion, path: Path, open_results: Callable[[str], Delivery
     delivery = open_results(str(path))
     if not isinstance(delivery, Recoverable) or delivery.checkpoint is None:
         raise SettingsError(f"{path}: these results cannot be read back")
-    journal_path = delivery.checkpoint / JOURNAL
+    place = place or delivery.checkpoint
+    journal_path = place / JOURNAL
     if not journal_path.is_file():
-        raise CheckpointError(f"portion {portion} has results, and no checkpoint {delivery.checkpoint}, so nobody knows "
+        raise CheckpointError(f"portion {portion} has results, and no checkpoint {place}, so nobody knows "
                               "whether they are all")  # fmt: skip
     try:
         journal = Journal(journal_path)
@@ -108,7 +127,7 @@ def look_at(portion: Portion, path: Path, open_results: Callable[[str], Delivery
     ends = [kind for item, kind in past.done.items() if item not in delivered]
     left = int(header.get("entries", 0)) - len(delivered) - len(ends)
     return Gathered(
-        portion=portion, results=path, delivered=delivered, rejected=ends.count("rejected"),
+        portion=portion, results=Path(path), delivered=delivered, rejected=ends.count("rejected"),
         given_up=ends.count("given_up"), left=max(left, int(past.is_cut_off)),
     )  # fmt: skip
 
@@ -123,14 +142,19 @@ def find_doubled(gathered: Sequence[Gathered]) -> list[str]:
     return sorted(doubled)
 
 
-def join(gathered: Sequence[Gathered], results: Path) -> None:
+def join(gathered: Sequence[Gathered], results: Path, *, replaces: bool = False) -> None:
     """Put the results of all portions together, in their order: lines into one file, parts into one folder.
+
+    Args:
+        gathered: All of them.
+        results: To write.
+        replaces: Whether what is there is what was put together before, of which all is in the portions still.
 
     Raises:
         SettingsError: If something is there already.
         OSError: If it cannot be written; nothing is left of it then.
     """
-    if results.exists():
+    if results.exists() and not replaces:
         raise SettingsError(f"{results} is there already; take it away, or leave it and read the portions")
     new = results.with_name(f"{results.name}.new")
     try:
@@ -139,6 +163,8 @@ def join(gathered: Sequence[Gathered], results: Path) -> None:
             _join_parts(written, new)
         else:
             _join_lines(written, new)
+        if results.is_dir():
+            shutil.rmtree(results)
         new.rename(results)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)

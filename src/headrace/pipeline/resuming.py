@@ -115,6 +115,18 @@ def open_checkpoint(
         raise
 
 
+def is_held(place: Path) -> bool:
+    """Return whether a process is at work on a checkpoint's folder; False also where that cannot be known."""
+    try:
+        if (place / JOURNAL).is_file():
+            Journal(place / JOURNAL).close()
+    except Locked:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _where(pipeline: Pipeline, place: Path | None, asked: bool) -> tuple[FiniteSource, Path, Recoverable | None] | None:
     """Return what is resumed, the checkpoint's folder, and the delivery if its results can be read back."""
     source, delivery = pipeline.source, pipeline.delivery

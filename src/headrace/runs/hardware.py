@@ -171,14 +171,18 @@ _QUOTA_FILES = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
 
 
 def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return how many cores this process may use, >= 1: the smaller of its affinity and its CPU quota, rounded down.
+    """Return how many cores this process may use, >= 1: the least of affinity, CPU quota (rounded down) and HEADRACE_CORES.
+
+    The variable is for what shares a machine out without telling the kernel, as Ray does.
 
     Args:
         cgroup: Where the control groups are mounted (v1 or v2).
     """
     affinity = len(os.sched_getaffinity(0))
     quota = cpu_quota(cgroup)
-    return max(1, affinity if quota is None else min(affinity, int(quota)))
+    share = os.environ.get("HEADRACE_CORES", "")
+    limits = [affinity, *([] if quota is None else [int(quota)]), *([int(share)] if share.isdecimal() else [])]
+    return max(1, min(limits))
 
 
 def cpu_quota(cgroup: Path, membership: Path = Path("/proc/self/cgroup")) -> float | None:

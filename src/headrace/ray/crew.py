@@ -1,0 +1,317 @@
+"""Hands leases to workers on other machines, and hands on the lease of what died.
+
+How this works. One thread asks, every fraction of a second, which calls were answered. A worker has one call that says when it
+is there, then one for each lease. A lease whose worker is gone, or whose process died, goes to whoever is free next. Nothing of
+what was done is kept here: that is in the results, their checkpoints and the queue, so it also outlives this process.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from headrace.ray.leases import Lease, Report, Setting
+
+logger = logging.getLogger("headrace")
+
+_POLL_SECONDS = 0.2
+_NEWS_SECONDS = 1.0
+_PROGRESS_SECONDS = 10.0
+#: Before a lease whose worker or process died is tried again, at most; twice as long each time.
+_MOST_PAUSE_SECONDS = 30.0
+_FIRST_PAUSE_SECONDS = 0.5
+
+
+class Lost(Exception):
+    """The worker died, or cannot be reached; it may come back."""
+
+
+class NoPlace(Exception):
+    """The worker cannot begin, wherever it is placed."""
+
+
+class Cluster(Protocol):
+    """Where workers live; see `cluster.RayCluster`."""
+
+    def start(self, setting: Setting) -> Any:
+        """Ask for a worker."""
+        ...
+
+    def call(self, worker: Any, method: str, *arguments: Any) -> Any:
+        """Call a method of it, and return what stands for its answer."""
+        ...
+
+    def wait(self, calls: Sequence[Any], seconds: float) -> list[Any]:
+        """Return those of the calls that have been answered; waits for the first."""
+        ...
+
+    def answer(self, call: Any) -> Any:
+        """Return the answer; raises Lost or NoPlace."""
+        ...
+
+    def free_cores(self) -> float:
+        """Return how many cores nobody has."""
+        ...
+
+    def end(self, worker: Any) -> None:
+        """End a worker."""
+        ...
+
+
+@dataclass
+class Crewed:
+    """What came of all leases."""
+
+    done: list[tuple[Lease, Report]] = field(default_factory=list)
+    """Those that ended orderly, also where they were asked to stop."""
+    deaths: list[tuple[Lease, str, float]] = field(default_factory=list)
+    """Lease, cause, and for how many seconds it had been at work."""
+    status: int = 0
+    """Why the others were stopped: the exit status of a process; 0: they were not."""
+    reason: str = ""
+    first_done_seconds: float | None = None
+    """From the first worker's being there to the first lease's end."""
+    is_unfinished: bool = False
+    """A lease was not done to its end."""
+
+
+@dataclass(eq=False)
+class _Post:
+    """One worker."""
+
+    number: int
+    worker: Any
+    call: Any
+    is_there: bool = False
+    lease: Lease | None = None
+    since: float = 0.0
+    news: Any = None
+    unfinished_line: str = ""
+
+
+class Crew:
+    """See above.
+
+    Args:
+        cluster: Where workers live.
+        setting: What they share with the command.
+        num_workers: How many.
+        say: Takes a line for people.
+        tell: Takes a line that a process wrote.
+        progress: Takes a line now and then.
+        may_go_on: Says whether a lease that died so often in a row is worth another try.
+        num_stops: Returns how often somebody asked all to stop.
+        now: A clock.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        setting: Setting,
+        num_workers: int,
+        *,
+        say: Callable[[str], object],
+        tell: Callable[[str], object],
+        progress: Callable[[str], object],
+        may_go_on: Callable[[Lease], bool],
+        num_stops: Callable[[], int],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._setting = setting
+        self._num_workers = num_workers
+        self._say, self._tell, self._progress = say, tell, progress
+        self._may_go_on = may_go_on
+        self._num_stops = num_stops
+        self._now = now
+        self._posts: list[_Post] = []
+        self._pending: deque[tuple[float, Lease]] = deque()
+        self._num_heeded = 0
+        self._news_at = self._progress_at = 0.0
+        self._total = 0
+        self.result = Crewed()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether nothing more is begun."""
+        return bool(self._num_heeded or self.result.status)
+
+    def run(self, leases: Sequence[Lease]) -> Crewed:
+        """Have all leases done, or those at work when all are asked to stop."""
+        self._pending.extend((0.0, lease) for lease in leases)
+        self._total = len(leases)
+        self._progress_at = self._now() + _PROGRESS_SECONDS
+        try:
+            for number in range(min(self._num_workers, len(leases))):
+                worker = self._cluster.start(self._setting)
+                self._posts.append(_Post(number, worker, self._cluster.call(worker, "ready")))
+            while self._has_work():
+                self._heed_stops()
+                self._hand_out()
+                self._listen()
+                self._ask_news()
+                self._tell_progress()
+        finally:
+            for post in self._posts:
+                self._cluster.end(post.worker)
+        return self.result
+
+    def _has_work(self) -> bool:
+        if self.is_stopping:
+            return any(post.lease for post in self._posts)
+        return bool(self._pending) or any(post.lease for post in self._posts)
+
+    def _heed_stops(self) -> None:
+        while self._num_heeded < self._num_stops():
+            self._num_heeded += 1
+            self._stop_all()
+
+    def _stop_all(self) -> None:
+        """Begin nothing more, and ask those at work to finish what they have in hand."""
+        self.result.is_unfinished = self.result.is_unfinished or bool(self._pending)
+        self._pending.clear()
+        for post in self._posts:
+            if post.lease is not None:
+                self._cluster.call(post.worker, "stop")
+
+    def _fail(self, status: int, reason: str) -> None:
+        if not self.result.status:
+            self.result.status, self.result.reason = status, reason
+            self._stop_all()
+
+    # --- giving
+
+    def _hand_out(self) -> None:
+        if self.is_stopping:
+            return
+        now = self._now()
+        for post in self._posts:
+            due = next((one for one in self._pending if one[0] <= now), None)
+            if due is None:
+                return
+            if post.is_there and post.call is None:
+                self._pending.remove(due)
+                post.lease, post.since = due[1], now
+                post.call = self._cluster.call(post.worker, "work", due[1])
+
+    # --- hearing
+
+    def _listen(self) -> None:
+        calls = {id(post.call): post for post in self._posts if post.call is not None}
+        if not calls:
+            time.sleep(_POLL_SECONDS)  # all wait for a lease's pause to end
+            return
+        for call in self._cluster.wait([post.call for post in calls.values()], _POLL_SECONDS):
+            post = next((one for one in self._posts if one.call is not None and one.call == call), None)
+            if post is not None:
+                self._hear(post)
+
+    def _hear(self, post: _Post) -> None:
+        call, post.call = post.call, None
+        try:
+            answer = self._cluster.answer(call)
+        except NoPlace as error:
+            self._lose(post, str(error))
+            self._fail(3, f"a worker cannot begin: {error}")
+        except Lost as error:
+            self._lose(post, str(error))
+        else:
+            if isinstance(answer, Report):
+                self._take_report(post, answer)
+            else:
+                post.is_there = True
+
+    def _take_report(self, post: _Post, report: Report) -> None:
+        lease, post.lease = post.lease, None
+        assert lease is not None
+        self._take_news(post, wait_seconds=1.0)
+        self._tell_lines(post, lease, report.said, is_end=True)
+        if report.status < 0:
+            cause = signal.Signals(-report.status).name if -report.status in set(signal.Signals) else str(report.status)
+            self._note_death(lease, f"its process {report.pid} on {report.host} was killed by {cause}", report.seconds)
+        elif report.status:
+            self._fail(
+                report.status, f"{lease.name} on {report.host} ended with exit status {report.status}, as said above"
+            )
+            self.result.is_unfinished = True
+        else:
+            self.result.done.append((lease, report))
+            self.result.is_unfinished = self.result.is_unfinished or report.interrupted
+
+    def _lose(self, post: _Post, cause: str) -> None:
+        """Note that a worker is gone; Ray starts it again, and its lease goes to whoever is free."""
+        lease, post.lease = post.lease, None
+        was_there = post.is_there
+        post.is_there, post.news, post.unfinished_line = False, None, ""
+        if lease is not None:
+            self._note_death(lease, f"its worker is gone: {cause}", self._now() - post.since)
+        if self.is_stopping:
+            return
+        if not was_there:  # it does not come back
+            self._cluster.end(post.worker)
+            post.worker = self._cluster.start(self._setting)
+        post.call = self._cluster.call(post.worker, "ready")
+
+    def _note_death(self, lease: Lease, cause: str, seconds: float) -> None:
+        self.result.deaths.append((lease, cause, seconds))
+        if self.is_stopping:
+            self.result.is_unfinished = True
+            self._say(f"{lease.name}: {cause}")
+            return
+        again = replace(lease, attempt=lease.attempt + 1)
+        if not self._may_go_on(again):
+            self._fail(3, f"{lease.name} died again and again and came no further; the last time: {cause}")
+            self.result.is_unfinished = True
+            return
+        pause = min(_MOST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(lease.attempt, 10)) if seconds < 5 else 0.0
+        self._pending.append((self._now() + pause, again))
+        self._say(f"{lease.name}: {cause}; it goes on with the next free worker")
+
+    # --- telling
+
+    def _ask_news(self) -> None:
+        if self._now() < self._news_at:
+            return
+        self._news_at = self._now() + _NEWS_SECONDS
+        for post in self._posts:
+            self._take_news(post)
+            if post.lease is not None and post.news is None:
+                post.news = self._cluster.call(post.worker, "news")
+
+    def _take_news(self, post: _Post, wait_seconds: float = 0.0) -> None:
+        if post.news is None or not self._cluster.wait([post.news], wait_seconds):
+            return
+        news, post.news = post.news, None
+        try:
+            text = self._cluster.answer(news)
+        except (Lost, NoPlace):
+            return
+        if post.lease is not None:
+            self._tell_lines(post, post.lease, text)
+
+    def _tell_lines(self, post: _Post, lease: Lease, text: str, *, is_end: bool = False) -> None:
+        *lines, rest = (post.unfinished_line + text).split("\n")
+        post.unfinished_line = "" if is_end else rest
+        for line in [*lines, *([rest] if is_end else [])]:
+            if line.strip():
+                self._tell(f"{lease.name}| {line}")
+
+    def _tell_progress(self) -> None:
+        now = self._now()
+        if now < self._progress_at:
+            return
+        self._progress_at = now + _PROGRESS_SECONDS
+        there = sum(post.is_there for post in self._posts)
+        text = (
+            f"{there} of {len(self._posts)} workers are there; {len(self.result.done)} of {self._total} parts are done"
+        )
+        if there < len(self._posts):
+            text += (
+                f"; the cluster has {self._cluster.free_cores():g} cores free, and a worker needs {self._setting.cores}"
+            )
+        self._progress(text)

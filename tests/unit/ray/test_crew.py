@@ -1,0 +1,182 @@
+"""Leases are done once each whatever dies, and a failure or a signal stops all."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from headrace.ray.cluster import share_cores
+from headrace.ray.crew import Crew, Crewed, Lost, NoPlace
+from headrace.ray.leases import Lease, Report, Setting
+
+Answer = Callable[[Lease], Report]
+
+
+def done(lease: Lease) -> Report:
+    """Return the report of a lease that went well."""
+    return Report(status=0, host="here", said=f"{lease.name} said\n")
+
+
+def lost(lease: Lease) -> Report:
+    """Let its worker be gone."""
+    raise Lost("gone")
+
+
+class FakeCluster:
+    """Answers each call at once, as a script says."""
+
+    def __init__(self, *script: Answer, begins: Sequence[Exception | None] = ()) -> None:
+        self.script = list(script)
+        self.begins = list(begins)
+        self.begun: list[tuple[str, int]] = []
+        self.num_started = self.num_stopped = self.num_ended = 0
+
+    def start(self, setting: Setting) -> int:
+        """See `Cluster`, as for the others."""
+        self.num_started += 1
+        return self.num_started
+
+    def call(self, worker: int, method: str, *arguments: Any) -> tuple[Any, ...]:
+        """Return the call itself."""
+        self.num_stopped += method == "stop"
+        return (object(), worker, method, *arguments)
+
+    def wait(self, calls: Sequence[Any], seconds: float) -> list[Any]:
+        """Answer the first."""
+        return list(calls[:1])
+
+    def answer(self, call: tuple[Any, ...]) -> Any:
+        """Do what the script says."""
+        if call[2] == "ready":
+            error = self.begins.pop(0) if self.begins else None
+            if error is not None:
+                raise error
+            return "here"
+        if call[2] == "work":
+            self.begun.append((call[3].name, call[3].attempt))
+            return (self.script.pop(0) if self.script else done)(call[3])
+        return ""
+
+    def free_cores(self) -> float:
+        """Return none."""
+        return 0.0
+
+    def end(self, worker: int) -> None:
+        """Count it."""
+        self.num_ended += 1
+
+
+class Talk:
+    """What a crew says, and a clock that goes on by a minute whenever it is asked."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.told: list[str] = []
+        self.minutes = 0
+
+    def now(self) -> float:
+        """Return the next minute."""
+        self.minutes += 1
+        return self.minutes * 60.0
+
+
+def crew(
+    cluster: FakeCluster, num_leases: int, *, may_go_on: bool = True, num_stops: Callable[[], int] = lambda: 0
+) -> tuple[Crewed, Talk]:
+    """Run leases on two workers."""
+    talk = Talk()
+    leases = [Lease(f"part {number}", number, argparse.Namespace()) for number in range(num_leases)]
+    found = Crew(
+        cluster, Setting("."), 2, say=talk.said.append, tell=talk.told.append, progress=lambda text: None,
+        may_go_on=lambda lease: may_go_on, num_stops=num_stops, now=talk.now,
+    ).run(leases)  # fmt: skip
+    return found, talk
+
+
+def test_all_leases_are_done_once() -> None:
+    """What their processes wrote is told with the lease's name."""
+    cluster = FakeCluster()
+    found, talk = crew(cluster, 5)
+    assert sorted(cluster.begun) == [(f"part {number}", 0) for number in range(5)]
+    assert len(found.done) == 5
+    assert "part 3| part 3 said" in talk.told
+    assert (cluster.num_started, cluster.num_ended, found.is_unfinished) == (2, 2, False)
+
+
+def test_no_more_workers_than_leases() -> None:
+    """Others would take a place for nothing."""
+    cluster = FakeCluster()
+    crew(cluster, 1)
+    assert cluster.num_started == 1
+
+
+def test_the_lease_of_a_lost_worker_goes_on() -> None:
+    """With the number of the attempt, so that it goes on where its results end."""
+    cluster = FakeCluster(lost)
+    found, talk = crew(cluster, 3)
+    assert ("part 0", 1) in cluster.begun
+    assert (len(found.done), len(found.deaths), found.status) == (3, 1, 0)
+    assert "part 0: its worker is gone: gone; it goes on with the next free worker" in talk.said
+
+
+def test_the_lease_of_a_killed_process_goes_on() -> None:
+    """The worker is there still."""
+    cluster = FakeCluster(lambda lease: Report(status=-9, host="here", pid=7))
+    found, talk = crew(cluster, 1)
+    assert cluster.begun == [("part 0", 0), ("part 0", 1)]
+    assert len(found.deaths) == 1
+    assert "its process 7 on here was killed by SIGKILL" in talk.said[0]
+
+
+def test_a_worker_that_does_not_come_back_is_replaced() -> None:
+    """As one of a node that is gone."""
+    cluster = FakeCluster(begins=[Lost("gone"), None])
+    found, _ = crew(cluster, 2)
+    assert cluster.num_started == 3
+    assert len(found.done) == 2
+
+
+def test_what_dies_without_coming_further_ends_the_run() -> None:
+    """Others are asked to stop."""
+    cluster = FakeCluster(lost)
+    found, _ = crew(cluster, 4, may_go_on=False)
+    assert found.status == 3
+    assert "came no further" in found.reason
+    assert found.is_unfinished
+
+
+def test_an_error_of_the_users_code_ends_the_run() -> None:
+    """With its exit status."""
+    cluster = FakeCluster(lambda lease: Report(status=2, host="here", said="jobs.py:3 is wrong"))
+    found, talk = crew(cluster, 9)
+    assert found.status == 2
+    assert "part 0| jobs.py:3 is wrong" in talk.told
+    assert len(cluster.begun) <= 2
+    assert found.is_unfinished
+
+
+def test_a_worker_that_cannot_begin_ends_the_run() -> None:
+    """Such as one whose node lacks the working folder."""
+    found, _ = crew(FakeCluster(begins=[NoPlace("no folder")]), 2)
+    assert found.status == 3
+    assert "no folder" in found.reason
+
+
+def test_a_signal_stops_those_at_work_and_begins_no_other() -> None:
+    """A second one is passed on, too."""
+    cluster = FakeCluster()
+    found, _ = crew(cluster, 9, num_stops=lambda: 2 * bool(cluster.begun))
+    assert 1 <= len(cluster.begun) <= 2
+    assert found.is_unfinished
+
+
+@pytest.mark.parametrize(
+    ("sizes", "workers", "cores"),
+    [([2], 2, 1), ([2, 2], 2, 2), ([64] * 10, 10, 64), ([64] * 10, 20, 32), ([2, 2, 2], 2, 2), ([1], 8, 1), ([], 2, 1)],
+)
+def test_cores_are_shared_so_that_all_have_a_place(sizes: list[int], workers: int, cores: int) -> None:
+    """As many for each as the nodes allow."""
+    assert share_cores(sizes, workers) == cores
