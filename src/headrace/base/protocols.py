@@ -262,6 +262,15 @@ class Thins(Protocol):
 
 
 @runtime_checkable
+class TellsStreams(Protocol):
+    """A source of several streams that counts what became of each one's frames."""
+
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Return {stream: {`decoded`, `given`, `skipped_*`, `dropped_*`: frames}} up to now; from any thread."""
+        ...
+
+
+@runtime_checkable
 class TellsBacklog(Protocol):
     """A source that knows how many jobs wait to be received."""
 

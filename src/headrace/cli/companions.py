@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 KINDS: tuple[str, ...] = (
     "logs",
     "metrics_options",
+    "live_page",
     "recorder",
     "watch_review",
     "watch_history",

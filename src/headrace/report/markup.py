@@ -14,7 +14,7 @@ DASH = "\N{EN DASH}"
 #: Text longer than this is not squeezed into a narrow column.
 _SENTENCE = 30
 _TAG = re.compile("<[^>]*>")
-_VOID = frozenset({"br", "img", "input", "meta", "wbr"})
+_VOID = frozenset({"br", "img", "input", "link", "meta", "wbr"})
 
 
 class Html(str):
