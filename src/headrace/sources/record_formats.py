@@ -27,6 +27,8 @@ from headrace.store.tfrecord import NoRecord, read_example, read_records
 
 #: Rows of a table that are in memory at once, and the bytes of them where that can be told.
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 64, 2**24
+#: Of values that come from a dictionary: the bytes that may come of it at once, where the rows are not many and small.
+_DICTIONARY_BYTES, _LARGE_ROW, _LEAST_ROWS = 2**28, 2**14, 8
 #: The largest value that is believed.
 _MOST_BYTES = 2**29
 
@@ -64,10 +66,23 @@ def read_parquet(path: Path, wanted: Wanted) -> Rows:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             columns = wanted.choose(types_of(file.schema_arrow))
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
-                yield from batch.to_pylist()
+            for batch in file.iter_batches(_rows_of_parquet(file.metadata, columns), columns=columns):
+                for number in range(batch.num_rows):  # not all at once, which would be another copy of each
+                    yield {name: batch.column(name)[number].as_py() for name in columns}
     except (pa.ArrowException, OSError) as error:
         raise DamagedFile(str(error)) from None
+
+
+def _rows_of_parquet(metadata: Any, columns: Sequence[str]) -> int:
+    """Return how many rows are read at once: a value that stands once in a dictionary may be that of all of them."""
+    largest, is_large = 0, False
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        parts = map(group.column, range(group.num_columns))
+        sizes = [one.total_uncompressed_size for one in parts if one.path_in_schema.split(".")[0] in columns]
+        largest = max(largest, sum(sizes))
+        is_large = is_large or sum(sizes) > group.num_rows * _LARGE_ROW
+    # Of small rows more are read at once, as each reading costs as much as some of them.
+    return max(1 if is_large else _LEAST_ROWS, min(_ROWS_AT_ONCE, _DICTIONARY_BYTES // max(1, largest)))
 
 
 def read_arrow(path: Path, wanted: Wanted) -> Rows:
@@ -141,7 +156,9 @@ def _text_of(key: bytes) -> str:
 def read_sqlite(path: Path, wanted: Wanted) -> Rows:
     """Return the rows of a table of a SQLite file, in their order there; neither views nor computed columns are read."""
     # A data set on a disk that cannot be written to has no place for the file by which readers and writers agree.
-    is_fixed = not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+    # Half a transaction is in a file with a journal beside it: it is not to be read as it is.
+    is_written = any(path.with_name(f"{path.name}-{kind}").exists() for kind in ("wal", "journal"))
+    is_fixed = not is_written and not os.access(path.parent, os.W_OK)
     address = f"{path.resolve().as_uri()}?mode=ro{'&immutable=1' if is_fixed else ''}"
     try:
         # Whoever receives jobs goes on with it, one thread after the other.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -170,3 +172,36 @@ def test_a_file_that_is_replaced_while_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "new").write_bytes(make_record({"image": b"another"}))
     (tmp_path / "new").rename(file)
     assert [entry.payload for entry in [*found, *entries]] == IMAGES
+
+
+def test_a_bomb_in_parquet_is_not_unpacked(tmp_path: Path) -> None:
+    """One value of 24 MB for 2,000 rows: as they were read, 64 of them were in memory twice."""
+    bomb = pa.DictionaryArray.from_arrays(pa.array([0] * 2_000, pa.int32()), pa.array([bytes(24 << 20)]))
+    file = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pa.table({"image": bomb}), file, compression="zstd", store_schema=False)
+    assert file.stat().st_size < 100_000
+    code = (
+        "import resource, sys; from headrace import records; entries = records(sys.argv[1]).entries(); "
+        "print([len(next(entries).payload) for _ in range(20)], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True)
+    sizes, _, kilobytes = done.stdout.strip().rpartition(" ")
+    assert sizes == str([24 << 20] * 20)
+    assert int(kilobytes) < 1_200_000
+
+
+def test_half_a_transaction_in_a_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that was killed left the journal by which it would be taken back; here nobody can do that."""
+    (tmp_path / "copy").mkdir()
+    connection = sqlite3.connect(tmp_path / "a.sqlite", isolation_level=None)
+    connection.execute("CREATE TABLE photos (image BLOB)")
+    connection.executemany("INSERT INTO photos VALUES (?)", [(b"old" + bytes(500),) for _ in range(200)])
+    connection.execute("PRAGMA cache_size = 2")
+    connection.execute("BEGIN")
+    connection.execute("UPDATE photos SET image = CAST('new' AS BLOB) || zeroblob(500)")
+    for name in ("a.sqlite", "a.sqlite-journal"):
+        shutil.copy(tmp_path / name, tmp_path / "copy")
+    connection.close()
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    (one,) = Records(tmp_path / "copy" / "a.sqlite").entries()
+    assert one.refused.startswith("records.damaged: after 0 rows: ")
