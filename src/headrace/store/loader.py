@@ -45,8 +45,8 @@ class Loader:
         path: Tar shards: a file, a folder, a pattern such as `shard-{000..009}.tar`.
         batch: Samples of a batch of this rank.
         transform: Called with a `LoadedSample` in a thread; None: the sample itself.
-        collate: Called with a list of what transform returned; None: arrays are stacked, tuples and dicts by their parts,
-            anything else is a list.
+        collate: Called with a list of what transform returned; None: arrays and tensors are stacked, numbers become an array,
+            tuples and dicts by their parts, anything else is a list.
         workers: Threads.
         ahead_bytes: Bytes of samples, as packed, that are read ahead at most; one batch always is.
         seed: Of the order.
@@ -54,7 +54,7 @@ class Loader:
         block: Samples that stay together; see `order.Order`.
         rank: Of this process, from 0.
         ranks: How many there are.
-        end: `pad`, `drop` or `keep`; see `order.Course`.
+        end: `pad`, `drop` or `keep`; see `order.Course`. None: `keep` with one rank, `pad` with several.
         rejects: `raise`: a sample that cannot be read or transformed (an ItemRejected) ends the loop; `skip`: it is left out
             of its batch and counted. A batch of which nothing is left is not handed out; with several ranks it ends the loop.
 
@@ -85,11 +85,12 @@ class Loader:
         block: int | None = None,
         rank: int = 0,
         ranks: int = 1,
-        end: End = "pad",
+        end: End | None = None,
         rejects: str = "raise",
     ) -> None:
         check(_is_count(batch), "batch", batch, "a whole number >= 1")
         check(_is_count(workers), "workers", workers, "a whole number >= 1")
+        check(seed == 0 or _is_count(seed), "seed", seed, "a whole number from 0 to 2**64 - 1")
         check(rejects in ("raise", "skip"), "rejects", rejects, "raise or skip")
         if "://" in str(path):
             raise SourceError(
@@ -100,7 +101,8 @@ class Loader:
             self._reader.close()
             raise SourceError(f"{path} holds no sample that can be read; `headrace pack {path} -o NEW` lists why")
         self._order = Order(len(self._reader), seed, shuffle=shuffle, block=block)
-        self._batch, self._rank, self._ranks, self._end = batch, rank, ranks, end
+        self._batch, self._rank, self._ranks = batch, rank, ranks
+        self._end: End = end if end is not None else "keep" if ranks == 1 else "pad"
         self._transform = transform or _as_it_is
         self._collate = collate or stack
         self._workers, self._ahead_bytes, self._skips = workers, ahead_bytes, rejects == "skip"
@@ -207,10 +209,21 @@ def _place_among_workers() -> tuple[int, int]:
 
 
 def stack(values: list[Any]) -> Any:
-    """Return values as one: arrays stacked, numbers as an array, tuples and dicts by their parts, anything else as a list."""
+    """Return values as one: arrays and tensors stacked, numbers an array, tuples and dicts by their parts, others a list.
+
+    Raises:
+        ValueError: If arrays have several shapes.
+    """
     first = next(iter(islice(values, 1)), None)
-    if isinstance(first, np.ndarray):
-        return np.stack(values)
+    torch = sys.modules.get("torch")  # whoever made a tensor has it
+    if isinstance(first, np.ndarray) or (torch is not None and isinstance(first, torch.Tensor)):
+        other = next((one.shape for one in values if one.shape != first.shape), first.shape)
+        if other != first.shape:
+            raise ValueError(
+                f"a batch has arrays of the shapes {tuple(first.shape)} and {tuple(other)}, which cannot be stacked: transform "
+                "should return one shape, or collate=list leaves them as they are"
+            )
+        return np.stack(values) if isinstance(first, np.ndarray) else torch.stack(values)  # type: ignore[union-attr]
     if isinstance(first, bool | int | float | np.generic):
         return np.asarray(values)
     if isinstance(first, tuple):

@@ -99,6 +99,16 @@ def test_each_epoch_reads_every_sample_once(workers: int, data: Path) -> None:
     assert len(loader) == 7
 
 
+def test_one_rank_reads_each_sample_once_without_being_asked(data: Path) -> None:
+    """As a DataLoader does: a validation must not count samples twice. Several ranks have as many batches each."""
+    loader = hr.loader(data, 8, transform=number_of)
+    assert sorted(number for batch in loader for number in batch.tolist()) == list(range(SIZE))
+    assert loader.num_repeated == 0
+    by_rank = [hr.loader(data, 8, transform=number_of, rank=rank, ranks=2) for rank in range(2)]
+    assert [len(list(one)) for one in by_rank] == [4, 4]
+    assert sum(one.num_repeated for one in by_rank) == 2 * 4 * 8 - SIZE
+
+
 def test_a_loop_that_is_left_goes_on_behind_what_it_handed_out(data: Path) -> None:
     """With 24 bytes, in another process, with other ranks: what was read ahead is not lost."""
     whole = [number for batch in hr.loader(data, 5, transform=number_of, end="keep") for number in batch.tolist()]
@@ -214,10 +224,33 @@ def test_values_are_stacked_by_their_kind() -> None:
     assert stack([{"a": 1}, {"a": 2}])["a"].tolist() == [1, 2]
     assert stack(["x", "y"]) == ["x", "y"]
     assert stack([]) == []
+    with pytest.raises(ValueError, match=r"shapes \(2, 3\) and \(2, 4\), which cannot be stacked.*collate=list"):
+        stack([np.zeros((2, 3)), np.zeros((2, 4))])
+
+
+@pytest.mark.full
+def test_tensors_are_stacked() -> None:
+    """As PyTorch's own collate does; beside numbers, too."""
+    torch = pytest.importorskip("torch")
+    pictures, labels = stack([(torch.zeros(2, 3), 1), (torch.ones(2, 3), 0)])
+    assert torch.equal(pictures, torch.stack([torch.zeros(2, 3), torch.ones(2, 3)]))
+    assert labels.tolist() == [1, 0]
+    with pytest.raises(ValueError, match=r"shapes \(1,\) and \(2,\)"):
+        stack([torch.zeros(1), torch.zeros(2)])
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"batch": 0}, {"workers": 0}, {"rejects": "maybe"}, {"rank": 1}, {"end": "keep", "ranks": 2}]
+    "wrong",
+    [
+        {"batch": 0},
+        {"workers": 0},
+        {"rejects": "maybe"},
+        {"rank": 1},
+        {"end": "keep", "ranks": 2},
+        {"end": ""},
+        {"seed": None},
+        {"seed": "one"},
+    ],
 )
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any], data: Path) -> None:
     """Before anything is read."""
