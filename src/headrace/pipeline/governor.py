@@ -103,6 +103,7 @@ class Governor:
         self._descent = Descent(len(plans) - 1)
         self._given_back_at: float | None = None
         self._says_lowest = False
+        self._has_failed = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._govern, name="governor", daemon=True)
 
@@ -123,7 +124,9 @@ class Governor:
             try:
                 self.look()
             except Exception:  # it must not end the run that it watches
-                logger.exception("the run's budget cannot be watched")
+                if not self._has_failed:  # it would be told ten times a second
+                    logger.exception("the run's budget cannot be watched; it is tried again")
+                self._has_failed = True
 
     def look(self) -> None:
         """Read the sensors, and do what is due."""

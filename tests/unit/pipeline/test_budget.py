@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -370,6 +371,29 @@ def test_what_is_held_for_nothing_goes_first() -> None:
     ]
     assert counts == {"budget.given_back": 2, "budget.down": 1, "budget.up": 1}
     assert "1 rung down" in governor.warnings()[0]
+
+
+def test_a_sensor_that_fails_is_told_once_and_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    """The thread goes on: the run keeps its watch, and the terminal is not filled ten times a second."""
+    again = threading.Event()
+
+    class Broken(Gauge):
+        """Raises at first."""
+
+        num = 0
+
+        def read(self, now: float) -> Reading:
+            """Raise, or answer from the third time on."""
+            self.num += 1
+            if self.num < 3:
+                raise OSError("the meter is gone")
+            again.set()
+            return super().read(now)
+
+    plan = resolved()
+    with caplog.at_level("ERROR"), Governor([Broken()], [plan, *rungs_of(plan)], hold_to=lambda plan: None):
+        assert again.wait(60)
+    assert caplog.text.count("cannot be watched") == 1
 
 
 # --- whole runs
