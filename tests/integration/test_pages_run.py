@@ -177,6 +177,7 @@ MARKS = [
         "it goes on for ever; tests/integration/monitor/test_metrics.py runs the like",
     ),
     Mark("docs/guides/monitoring.md", "headrace serve", "elsewhere", "like the one before"),
+    Mark("docs/guides/monitoring.md", "headrace fleet", "elsewhere", "of those that go on for ever"),
     Mark(
         "docs/guides/monitoring.md",
         "headrace monitor check",

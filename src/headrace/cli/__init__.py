@@ -56,6 +56,7 @@ COMMANDS = {
     "board": "show runs, incidents, decisions and what to do next on one page",
     "doctor": "say whether this machine is what a Plan, a run or another machine was proved on",
     "monitor": "look at what watches a pipeline: drift of its input, alert rules, a dashboard",
+    "fleet": "show all workers of all machines, and which of them are silent or stuck",
     "deploy": "write what runs a pipeline elsewhere: systemd unit, Kubernetes manifests, Containerfile",
     "submit": "put jobs into a queue",
     "queue": "look into a queue and its dead letters",

@@ -29,6 +29,7 @@ KINDS: tuple[str, ...] = (
     "logs",
     "metrics_options",
     "live_page",
+    "watch_fleet",
     "recorder",
     "watch_review",
     "watch_history",

@@ -1,0 +1,143 @@
+"""Where heartbeats are left: a folder that all machines see, or a Redis server. The newest of each worker stays."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from headrace.base.errors import HeadraceError, MissingExtra, SettingsError
+from headrace.base.given_files import read_given_file
+from headrace.base.redaction import hide_secrets_in_text
+from headrace.runs.run_folder import replace_file
+
+#: What a worker that is gone left behind is removed, or not shown any more, after so long.
+KEPT_SECONDS = 86_400.0
+#: A heartbeat has some hundred bytes; and more files than this are no fleet's.
+MOST_BYTES, MOST_WORKERS = 65_536, 20_000
+_SUFFIX = ".heartbeat.json"
+_KEY = "headrace:fleet:"
+_REDIS_SECONDS = 5.0
+
+
+class PlaceUnavailable(HeadraceError):
+    """Heartbeats cannot be left or read there now."""
+
+
+class Place(Protocol):
+    """Keeps the newest heartbeat of each worker."""
+
+    def put(self, worker: str, content: bytes) -> None:
+        """Replace a worker's heartbeat; PlaceUnavailable if that fails."""
+        ...
+
+    def read_all(self) -> Iterator[tuple[str, bytes]]:
+        """Give the worker's name and content of each that is there."""
+        ...
+
+
+def open_place(address: str) -> Place:
+    """Return the place that an address names: a folder, or `redis://HOST`.
+
+    Raises:
+        SettingsError: If it names none.
+    """
+    scheme, mark, _ = address.partition("://")
+    if not mark:
+        return FolderPlace(Path(address))
+    if scheme not in ("redis", "rediss"):
+        raise SettingsError(
+            f"heartbeats are kept in a folder or at redis://HOST; got an address that begins with {scheme}://"
+        )
+    return RedisPlace(address)
+
+
+class FolderPlace:
+    """A folder that all machines see."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, worker: str, content: bytes) -> None:
+        """See `Place`."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            replace_file(self._folder / f"{worker}{_SUFFIX}", content)
+        except OSError as error:
+            raise PlaceUnavailable(f"{self._folder}: {error.strerror}") from None
+
+    def read_all(self) -> Iterator[tuple[str, bytes]]:
+        """See `Place`; what cannot be read is an empty content."""
+        try:
+            names = sorted(entry.name for entry in os.scandir(self._folder) if entry.name.endswith(_SUFFIX))
+        except OSError as error:
+            raise PlaceUnavailable(f"{self._folder}: {error.strerror}") from None
+        for name in names[:MOST_WORKERS]:
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                yield name.removesuffix(_SUFFIX), self._read(self._folder / name)
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            return read_given_file(path, MOST_BYTES, patience_seconds=0.0) if path.is_file() else b""
+        except FileNotFoundError:
+            raise
+        except OSError:
+            return b""
+
+    def remove_old(self) -> None:
+        """Remove what workers of long ago left."""
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(self._folder):
+                if entry.name.endswith(_SUFFIX) and time.time() - entry.stat().st_mtime > KEPT_SECONDS:
+                    os.unlink(entry.path)
+
+
+class RedisPlace:
+    """Keys of a Redis server, which forgets them by itself; of one server, no cluster."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._client: Any = None
+
+    def put(self, worker: str, content: bytes) -> None:
+        """See `Place`."""
+        with self._said():
+            self._open().set(f"{_KEY}{worker}", content, ex=int(KEPT_SECONDS))
+
+    def read_all(self) -> Iterator[tuple[str, bytes]]:
+        """See `Place`."""
+        found = []
+        with self._said():
+            client = self._open()
+            for key in client.scan_iter(match=f"{_KEY}*", count=1000):
+                found.append(
+                    (key.decode("utf-8", "replace").removeprefix(_KEY), client.getrange(key, 0, MOST_BYTES - 1))
+                )
+                if len(found) == MOST_WORKERS:
+                    break
+        yield from sorted(found)
+
+    def _open(self) -> Any:
+        if self._client is None:
+            try:
+                import redis
+            except ImportError:
+                raise MissingExtra("heartbeats at redis://", "redis") from None
+            # The address may be that of a queue, whose parameters are none of Redis's own.
+            address = self._address.partition("?")[0]
+            self._client = redis.Redis.from_url(
+                address, socket_timeout=_REDIS_SECONDS, socket_connect_timeout=_REDIS_SECONDS
+            )
+        return self._client
+
+    @contextlib.contextmanager
+    def _said(self) -> Iterator[None]:
+        try:
+            yield
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise PlaceUnavailable(hide_secrets_in_text(f"{type(error).__name__}: {error}")) from None

@@ -1,0 +1,126 @@
+"""Reads the heartbeats of a fleet, and says which workers are silent or stuck, and whether all do the same."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from headrace.base.documents import decode_document
+from headrace.base.formatting import pluralize
+from headrace.base.units import format_duration, format_rate
+from headrace.monitor.fleet.place import KEPT_SECONDS, Place
+from headrace.runs.formats.fleet import FleetDocument, FleetWorker, WorkerState
+from headrace.runs.formats.heartbeat import SCHEMA, Heartbeat
+
+#: Heartbeats that may be missing before a worker is silent, and the least time: machines' clocks differ by some seconds.
+_MISSED, _LEAST_SILENT_SECONDS = 3, 15.0
+#: A worker with jobs that delivers nothing for so long, or whose call lasts so long, is stuck unless the user knows better.
+STUCK_SECONDS = 60.0
+_ORDER: tuple[WorkerState, ...] = ("silent", "stuck", "works", "idle", "ended")
+
+
+def read_fleet(place: Place, *, stuck_seconds: float = STUCK_SECONDS, now: float | None = None) -> FleetDocument:
+    """Return all workers of the last day, those that need a look first.
+
+    Args:
+        place: Where the heartbeats are.
+        stuck_seconds: A worker is stuck that has jobs and delivers none for so long.
+        now: Unix seconds; None: this machine's clock.
+
+    Raises:
+        PlaceUnavailable: If it cannot be read.
+    """
+    now = time.time() if now is None else now
+    workers, unreadable = [], 0
+    for name, content in place.read_all():
+        beat = _decode(content)
+        if beat is None:
+            unreadable += 1
+        elif now - beat.at_unix_seconds <= KEPT_SECONDS:
+            workers.append(_judge(name, beat, now, stuck_seconds))
+    workers.sort(key=lambda worker: (_ORDER.index(worker.state), worker.name))
+    return _sum_up(workers, now, unreadable)
+
+
+def _decode(content: bytes) -> Heartbeat | None:
+    try:
+        beat = decode_document(content, Heartbeat)
+    except ValueError:
+        return None
+    return beat if beat.schema == SCHEMA and beat.every_seconds > 0 else None
+
+
+def _judge(name: str, beat: Heartbeat, now: float, stuck_seconds: float) -> FleetWorker:
+    age = now - beat.at_unix_seconds
+    state, says = _state(beat, age, stuck_seconds)
+    return FleetWorker(name=name, state=state, says=says, age_seconds=max(0.0, age), beat=beat)
+
+
+def _state(beat: Heartbeat, age: float, stuck_seconds: float) -> tuple[WorkerState, str]:
+    if beat.has_ended:
+        return "ended", ""
+    if age > max(_MISSED * beat.every_seconds, _LEAST_SILENT_SECONDS):
+        had = f", {pluralize(beat.in_flight, 'job')} in it" if beat.in_flight else ""
+        return (
+            "silent",
+            f"no heartbeat for {format_duration(age)}{had}: it was killed, or its machine is gone or cut off",
+        )
+    if beat.longest_call_seconds > stuck_seconds:
+        return "stuck", f"a call of a stage lasts {format_duration(beat.longest_call_seconds)} by now"
+    if beat.in_flight and beat.idle_seconds > stuck_seconds:
+        return (
+            "stuck",
+            f"{pluralize(beat.in_flight, 'job')} in it, and none ended for {format_duration(beat.idle_seconds)}",
+        )
+    notes = []
+    if beat.is_braked:
+        notes.append("nothing succeeds: it tries only a few jobs")
+    if beat.open_breakers:
+        notes.append(f"{pluralize(beat.open_breakers, 'server')} not called now")
+    if age < -_LEAST_SILENT_SECONDS:
+        notes.append(f"its clock is {format_duration(-age)} ahead")
+    return ("works" if beat.in_flight or beat.rate else "idle"), "; ".join(notes)
+
+
+def _sum_up(workers: list[FleetWorker], now: float, unreadable: int) -> FleetDocument:
+    there = [worker.beat for worker in workers if worker.state not in ("ended", "silent")]
+    states = Counter(worker.state for worker in workers)
+    plans, versions = _count(beat.plan_id for beat in there), _count(beat.headrace_version for beat in there)
+    rate = sum(beat.rate for beat in there)
+    in_flight, slots = sum(beat.in_flight for beat in there), sum(beat.slots for beat in there)
+    hosts = len({beat.host for beat in there})
+    says = [
+        f"{pluralize(len(there), 'worker')} on {pluralize(hosts, 'machine')}: {format_rate(rate)}, {in_flight:,} jobs in "
+        f"flight of {slots:,} that they may have."
+        if there
+        else "No worker is there.",
+        *(f"{pluralize(states[state], 'worker')} {state}." for state in ("silent", "stuck") if states[state]),
+        *_differ("Plans", plans),
+        *_differ("versions of headrace", versions),
+    ]
+    if unreadable:
+        says.append(f"{pluralize(unreadable, 'file')} or key could not be read as a heartbeat.")
+    return FleetDocument(
+        at_unix_seconds=now,
+        workers=tuple(workers),
+        rate=rate,
+        in_flight=in_flight,
+        slots=slots,
+        plans=plans,
+        versions=versions,
+        pipelines=_count(beat.pipeline for beat in there),
+        unreadable=unreadable,
+        says=tuple(says),
+    )
+
+
+def _count(values: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(values).most_common())
+
+
+def _differ(what: str, counted: Mapping[str, int]) -> list[str]:
+    if len(counted) < 2:
+        return []
+    listed = ", ".join(f"{name or 'none'} on {number}" for name, number in list(counted.items())[:5])
+    return [f"They run {len(counted)} {what}: {listed}."]

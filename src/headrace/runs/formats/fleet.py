@@ -1,0 +1,48 @@
+"""All workers of a fleet in one view: `headrace.fleet/1`. Version 1: 2026-11, first."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from headrace.runs.formats.heartbeat import Heartbeat
+
+SCHEMA = "headrace.fleet/1"
+
+WorkerState = Literal["works", "idle", "stuck", "silent", "ended"]
+
+
+class FleetWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker process."""
+
+    name: str
+    """Of its heartbeat: host, process and when it began."""
+    state: WorkerState
+    says: str
+    """Why it is stuck or silent, or what is odd about it; empty for nothing."""
+    age_seconds: float
+    """Of its newest heartbeat."""
+    beat: Heartbeat
+
+
+class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to: what do my machines do?"""
+
+    schema: str = SCHEMA
+    at_unix_seconds: float
+    workers: tuple[FleetWorker, ...]
+    """Those that need a look first."""
+    rate: float
+    """Jobs delivered per second, of those that are there."""
+    in_flight: int
+    slots: int
+    plans: dict[str, int]
+    """{plan_id: workers that are there}."""
+    versions: dict[str, int]
+    """{version of headrace: workers that are there}."""
+    pipelines: dict[str, int]
+    unreadable: int = 0
+    """Files or keys that are no heartbeats."""
+    says: tuple[str, ...]
+    """The result in words."""

@@ -1,0 +1,43 @@
+"""A worker's sign of life for whoever looks at many machines: `headrace.heartbeat/1`. Version 1: 2026-11, first."""
+
+from __future__ import annotations
+
+import msgspec
+
+SCHEMA = "headrace.heartbeat/1"
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """What one worker process says of itself every few seconds."""
+
+    schema: str = SCHEMA
+    host: str
+    process: int
+    slot: int = 0
+    """Of `--supervise`."""
+    pipeline: str
+    plan_id: str
+    headrace_version: str
+    started_unix_seconds: float
+    at_unix_seconds: float
+    every_seconds: float
+    """The next one is due after so long."""
+    has_ended: bool = False
+    """The last one: it ended orderly."""
+    received: int = 0
+    delivered: int = 0
+    failed: int = 0
+    """Rejected, dead-lettered or to be tried again."""
+    rate: float = 0.0
+    """Jobs delivered per second since the heartbeat before."""
+    in_flight: int = 0
+    slots: int = 0
+    """Jobs that it may have in flight."""
+    longest_call_seconds: float = 0.0
+    """Of a stage, by now."""
+    idle_seconds: float = 0.0
+    """Since a job last ended, or it began."""
+    open_breakers: int = 0
+    """Servers and addresses that it does not call now."""
+    is_braked: bool = False
+    """Nothing succeeds, and it tries only a few jobs."""

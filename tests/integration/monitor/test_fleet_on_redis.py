@@ -1,0 +1,54 @@
+"""Heartbeats at a real Redis server."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.monitor.fleet.place import RedisPlace
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Iterator[str]:
+    """Start a server and return its address, as a queue's with parameters."""
+    program = shutil.which("redis-server")
+    if program is None:
+        pytest.skip("redis-server is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = subprocess.Popen(
+        [program, "--port", str(port), "--save", "", "--dir", str(tmp_path)], stdout=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 30
+    try:
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.02)
+        yield f"redis://127.0.0.1:{port}/0?queue=jobs"
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+@pytest.mark.full
+def test_heartbeats_are_kept_and_replaced(address: str) -> None:
+    """The newest of each worker, sorted; another client of the same server sees them, and other keys are left alone."""
+    one = RedisPlace(address)
+    one.put("b", b"old")
+    one.put("a", b"first")
+    one.put("b", b"new")
+    import redis
+
+    with redis.Redis.from_url(address.partition("?")[0]) as client:
+        client.set("headrace:other", b"x")
+        assert 0 < int(str(client.ttl("headrace:fleet:a"))) <= 86_400
+    assert list(RedisPlace(address).read_all()) == [("a", b"first"), ("b", b"new")]

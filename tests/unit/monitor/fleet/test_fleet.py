@@ -1,0 +1,227 @@
+"""Heartbeats of a fleet: what a run leaves, what is made of it, and that strangers and broken places harm nobody."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import headrace as hr
+from headrace.base.documents import encode_document
+from headrace.base.errors import SettingsError
+from headrace.cli import main
+from headrace.monitor.fleet.beating import FleetWatch
+from headrace.monitor.fleet.place import FolderPlace, PlaceUnavailable, RedisPlace, open_place
+from headrace.monitor.fleet.status import read_fleet
+from headrace.runs.formats.fleet import FleetDocument
+from headrace.runs.formats.heartbeat import Heartbeat
+
+NOW = 1_000_000.0
+
+
+def beat(**others: Any) -> Heartbeat:
+    """Return a heartbeat of a worker that does well."""
+    given = {
+        "host": "node-a", "process": 7, "pipeline": "app:pipeline", "plan_id": "abc", "headrace_version": "1.0",
+        "every_seconds": 5.0, "started_unix_seconds": NOW - 100, "at_unix_seconds": NOW - 2, "rate": 10.0, "in_flight": 3,
+        "slots": 8, "idle_seconds": 1.0,
+    }  # fmt: skip
+    return Heartbeat(**{**given, **others})
+
+
+class Kept:
+    """A place in memory."""
+
+    def __init__(self, **beats: Heartbeat | bytes) -> None:
+        self.contents = {name: one if isinstance(one, bytes) else encode_document(one) for name, one in beats.items()}
+
+    def put(self, worker: str, content: bytes) -> None:
+        """Keep it."""
+        self.contents[worker] = content
+
+    def read_all(self) -> Iterator[tuple[str, bytes]]:
+        """Give all."""
+        yield from self.contents.items()
+
+
+def status(**beats: Heartbeat | bytes) -> FleetDocument:
+    """Return the view of these at NOW."""
+    return read_fleet(Kept(**beats), now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("others", "state", "says"),
+    [
+        ({}, "works", ""),
+        ({"in_flight": 0, "rate": 0.0}, "idle", ""),
+        ({"in_flight": 0, "rate": 0.0, "idle_seconds": 9999.0}, "idle", ""),
+        ({"at_unix_seconds": NOW - 14}, "works", ""),
+        ({"at_unix_seconds": NOW - 16}, "silent", "no heartbeat for 16.0 s, 3 jobs in it"),
+        ({"at_unix_seconds": NOW - 50, "every_seconds": 20.0}, "works", ""),
+        ({"at_unix_seconds": NOW - 61, "every_seconds": 20.0}, "silent", "no heartbeat"),
+        ({"at_unix_seconds": NOW - 5000, "has_ended": True}, "ended", ""),
+        ({"longest_call_seconds": 61.0}, "stuck", "a call of a stage lasts 61.0 s"),
+        ({"idle_seconds": 61.0}, "stuck", "3 jobs in it, and none ended for 61.0 s"),
+        ({"is_braked": True}, "works", "nothing succeeds"),
+        ({"open_breakers": 2}, "works", "2 servers not called now"),
+        ({"at_unix_seconds": NOW + 40}, "works", "its clock is 40.0 s ahead"),
+    ],
+)
+def test_what_a_worker_is(others: dict[str, Any], state: str, says: str) -> None:
+    """By its newest heartbeat, and how old that is."""
+    (worker,) = status(a=beat(**others)).workers
+    assert worker.state == state
+    assert says in worker.says
+    assert bool(says) == bool(worker.says)
+
+
+def test_one_view_of_all() -> None:
+    """Sums are of those that are there; Plans and versions that differ are said; what needs a look comes first."""
+    document = status(
+        a=beat(),
+        b=beat(host="node-b", plan_id="xyz", rate=5.0),
+        c=beat(host="node-c", at_unix_seconds=NOW - 100, rate=99.0),
+        d=beat(host="node-d", has_ended=True, rate=99.0),
+    )
+    assert [worker.name for worker in document.workers] == ["c", "a", "b", "d"]
+    assert (document.rate, document.in_flight, document.slots) == (15.0, 6, 16)
+    assert document.plans == {"abc": 1, "xyz": 1}
+    assert document.says[0].startswith("2 workers on 2 machines: 15/s, 6 jobs in flight of 16")
+    assert "1 worker silent." in document.says
+    assert any(line.startswith("They run 2 Plans: abc on 1, xyz on 1") for line in document.says)
+    assert not any("versions" in line for line in document.says)
+    assert msgspec.json.decode(encode_document(document), type=FleetDocument) == document
+
+
+def test_what_is_no_heartbeat_is_counted() -> None:
+    """Damaged, cut, of another kind, from a later version, or with numbers that are none."""
+    whole = encode_document(beat())
+    document = status(
+        a=beat(), b=b"", c=b"{", d=whole[:-9], e=b"[1]", f=b"\xff\xfe", g=json.dumps({"schema": "other"}).encode(),
+        h=encode_document(beat(schema="headrace.heartbeat/9")), i=whole.replace(b'"rate":10.0', b'"rate":"x"'),
+        j=encode_document(beat(every_seconds=0.0)),
+    )  # fmt: skip
+    assert len(document.workers) == 1
+    assert document.unreadable == 9
+    assert "9 files or key could not be read" in document.says[-1]
+
+
+def test_workers_of_long_ago_are_forgotten() -> None:
+    """After a day nobody looks for them."""
+    assert status(a=beat(at_unix_seconds=NOW - 90_000)).workers == ()
+
+
+def run_with(place: Any, **options: Any) -> None:
+    """Run ten jobs beside a place."""
+    pipeline = hr.Pipeline(hr.items(range(10)), stages=[hr.stage("same", lambda value: value)], delivery=hr.collect())
+    hr.run(pipeline, watch=FleetWatch(place, **options))
+
+
+def test_a_run_leaves_a_last_heartbeat(tmp_path: Path) -> None:
+    """In a folder that is made for it, with what it did; nothing else is left there."""
+    run_with(FolderPlace(tmp_path / "new" / "fleet"), slot=3)
+    (path,) = (tmp_path / "new" / "fleet").iterdir()
+    left = msgspec.json.decode(path.read_bytes(), type=Heartbeat)
+    assert (left.process, left.slot, left.has_ended) == (os.getpid(), 3, True)
+    assert (left.received, left.delivered, left.failed, left.in_flight) == (10, 10, 0, 0)
+    assert left.slots > 0
+    assert left.plan_id
+    (worker,) = read_fleet(FolderPlace(tmp_path / "new" / "fleet")).workers
+    assert worker.state == "ended"
+
+
+class Broken:
+    """A place at which nothing can be left."""
+
+    def put(self, worker: str, content: bytes) -> None:
+        """Fail."""
+        raise PlaceUnavailable("no room")
+
+    def read_all(self) -> Iterator[tuple[str, bytes]]:
+        """Give nothing."""
+        return iter(())
+
+
+def test_a_place_that_fails_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """And the run goes on."""
+    with caplog.at_level(logging.WARNING, "headrace"):
+        run_with(Broken(), every_seconds=0.001)
+    assert sum("a heartbeat cannot be left" in record.message for record in caplog.records) == 1
+
+
+def test_old_files_are_removed(tmp_path: Path) -> None:
+    """Of heartbeats, and of nothing else."""
+    old, other = tmp_path / "a.heartbeat.json", tmp_path / "notes.txt"
+    for path in (old, other):
+        path.write_text("{}")
+        os.utime(path, (time.time() - 90_000,) * 2)
+    run_with(FolderPlace(tmp_path))
+    assert not old.exists()
+    assert other.exists()
+
+
+def test_what_strangers_put_into_the_folder(tmp_path: Path) -> None:
+    """Pipes, folders, links and large files are counted, and nobody waits for them."""
+    os.mkfifo(tmp_path / "a.heartbeat.json")
+    (tmp_path / "b.heartbeat.json").mkdir()
+    (tmp_path / "c.heartbeat.json").symlink_to("nowhere")
+    (tmp_path / "d.heartbeat.json").write_bytes(b" " * 1_000_000 + encode_document(beat()))
+    (tmp_path / "e.heartbeat.json").write_bytes(encode_document(beat(at_unix_seconds=time.time())))
+    document = read_fleet(FolderPlace(tmp_path))
+    assert [worker.state for worker in document.workers] == ["works"]
+    assert document.unreadable == 4
+
+
+def test_places() -> None:
+    """A folder, Redis, and what is neither."""
+    assert isinstance(open_place("/mnt/fleet"), FolderPlace)
+    assert isinstance(open_place("redis://cache/0"), RedisPlace)
+    with pytest.raises(SettingsError, match="sqs://"):
+        open_place("sqs://jobs")
+
+
+def test_a_redis_that_is_not_there() -> None:
+    """It is said without the password."""
+    with pytest.raises(PlaceUnavailable) as caught:
+        list(RedisPlace("redis://:hunter2@127.0.0.1:1/0?queue=x").read_all())
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """0 if all is well, 1 if somebody is silent or nobody is there, 3 if the folder is not, 2 without a place."""
+    monkeypatch.delenv("HEADRACE_FLEET", raising=False)
+    assert main(["fleet", "status"]) == 2
+    assert main(["fleet", "status", str(tmp_path / "nowhere")]) == 3
+    assert main(["fleet", "status", str(tmp_path)]) == 1
+    place = FolderPlace(tmp_path)
+    place.put("a", encode_document(beat(at_unix_seconds=time.time(), host="evil\x1b[31m\nhost")))
+    monkeypatch.setenv("HEADRACE_FLEET", str(tmp_path))
+    capsys.readouterr()
+    assert main(["fleet", "status"]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "works" in out
+    place.put("b", encode_document(beat(at_unix_seconds=time.time() - 60)))
+    assert main(["fleet", "status", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["schema"] == "headrace.fleet/1"
+
+
+def test_run_takes_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its own name and by the environment."""
+    (tmp_path / "fleet_app.py").write_text(
+        "import headrace as hr\n"
+        "pipeline = hr.Pipeline(hr.items([1, 2]), stages=[hr.stage('same', abs)], delivery=hr.collect())\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["-q", "run", "fleet_app:pipeline", "--fleet", "one"]) == 0
+    monkeypatch.setenv("HEADRACE_FLEET", "two")
+    assert main(["-q", "run", "fleet_app:pipeline"]) == 0
+    assert [len(list((tmp_path / name).iterdir())) for name in ("one", "two")] == [1, 1]
