@@ -63,6 +63,7 @@ def read_parquet(path: Path, wanted: Wanted) -> Rows:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    _has_no_tables(path, wanted)
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             columns = wanted.choose(types_of(file.schema_arrow))
@@ -89,6 +90,7 @@ def read_arrow(path: Path, wanted: Wanted) -> Rows:
     """Return the rows of an Arrow file or stream, such as Feather and the data sets of Hugging Face."""
     import pyarrow as pa
 
+    _has_no_tables(path, wanted)
     try:
         with pa.OSFile(str(path)) as source:  # not mapped: a file that is cut off meanwhile would end the process
             is_file = source.read(6) == b"ARROW1"
@@ -105,6 +107,11 @@ def read_arrow(path: Path, wanted: Wanted) -> Rows:
         raise DamagedFile(str(error)) from None
 
 
+def _has_no_tables(path: Path, wanted: Wanted) -> None:
+    if wanted.table is not None:
+        raise SourceError(f"{path} has no tables to choose from; leave table={wanted.table!r} out")
+
+
 def types_of(schema: Any) -> dict[str, str]:
     """Return {column: type} of a schema of Arrow; without names that come twice, as nothing tells which one is meant."""
     counts = Counter(schema.names)
@@ -113,6 +120,7 @@ def types_of(schema: Any) -> dict[str, str]:
 
 def read_tfrecord(path: Path, wanted: Wanted) -> Rows:
     """Return the features of the examples in a TFRecord file, which may be compressed with gzip."""
+    _has_no_tables(path, wanted)
     try:
         with path.open("rb") as file:
             is_zipped = file.read(2) == b"\x1f\x8b"

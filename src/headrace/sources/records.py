@@ -12,6 +12,7 @@ import json
 import math
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,9 +219,21 @@ def open_address(address: str, *, drain: bool = False) -> Records:
 
 
 def _part_of_file(file: Path) -> _Part:
-    status, read = file.stat(), FORMATS[file.suffix.lower()]
-    identity = {"bytes": status.st_size, "written_ns": status.st_mtime_ns}
+    """Return a file; one that is gone or no regular file, such as a pipe, which would be waited for, is a damaged one."""
+    try:
+        status = file.stat()
+    except OSError as error:
+        why = error.strerror or str(error)
+        return _Part(lambda wanted: _refuse(why), {}, file)
+    if not stat.S_ISREG(status.st_mode):
+        return _Part(lambda wanted: _refuse("it is no regular file"), {}, file)
+    read, identity = FORMATS[file.suffix.lower()], {"bytes": status.st_size, "written_ns": status.st_mtime_ns}
     return _Part(lambda wanted: read(file, wanted), identity, file)
+
+
+def _refuse(reason: str) -> Rows:
+    yield from ()  # a reader is a generator
+    raise DamagedFile(reason)
 
 
 def _part_of(data: Any) -> _Part:

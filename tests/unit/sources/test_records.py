@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sqlite3
 import struct
 from collections.abc import Callable, Mapping
@@ -435,3 +436,22 @@ def test_data_sets_by_their_own_package(tmp_path: Path) -> None:
     assert [entry.attributes["label"] for entry in Records(tmp_path / "saved").entries()] == [
         label for _, label in found
     ]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".tfrecord", ".lmdb", ".sqlite", ".h5"])
+def test_a_pipe_or_a_link_to_nothing_is_not_waited_for(tmp_path: Path, suffix: str) -> None:
+    """It is one rejected job, and the others are read."""
+    os.mkfifo(tmp_path / f"a{suffix}")
+    (tmp_path / f"b{suffix}").symlink_to("nowhere")
+    write_parquet(tmp_path / "c", ROWS[:2])
+    pipe, link, *others = Records(tmp_path).entries()
+    assert pipe.refused == "records.damaged: after 0 rows: it is no regular file"
+    assert link.refused == "records.damaged: after 0 rows: No such file or directory"
+    assert len(others) == 2
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_stream, write_tfrecord])
+def test_a_table_where_there_is_none(tmp_path: Path, write: Write) -> None:
+    """It is not passed over in silence."""
+    with pytest.raises(SourceError, match="leave table='x' out"):
+        list(Records(write(tmp_path / "a", ROWS[:2]), table="x").entries())
