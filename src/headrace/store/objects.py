@@ -37,6 +37,10 @@ _CREDENTIALS = re.compile(r"credential|token provider|metadata", re.IGNORECASE)
 _PAUSES = (0.2, 1.0, 3.0, 0.0)
 
 
+#: Of a body: what is taken from the library at once.
+_CHUNK = 4 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectAddress:
     """A bucket and what of it is meant."""
@@ -142,6 +146,8 @@ class Bucket:
         for pause in _PAUSES:
             try:
                 return list_them(prefix)
+            except SourceError:
+                raise
             except Exception as error:
                 problem = self._explain(error, f"{self.store}/{prefix}")
                 if isinstance(problem, FetchRejected):
@@ -151,7 +157,16 @@ class Bucket:
 
     def _list(self, prefix: str) -> list[Listed]:
         chunks = self._obstore.list(self._store, prefix or None, chunk_size=1_000)
-        found = [Listed(one["path"], one["size"], one.get("e_tag")) for chunk in chunks for one in chunk]
+        found: list[Listed] = []
+        seen: set[str] = set()
+        for chunk in chunks:
+            found += [Listed(one["path"], one["size"], one.get("e_tag")) for one in chunk]
+            seen.update(one["path"] for one in chunk)
+            if len(found) > 2 * len(seen):  # two may be called the same but for a slash in front
+                raise SourceError(
+                    f"object.failed: the store of {self.store}/{prefix} lists the same names again and again; is it behind a "
+                    "proxy that does not hand on what the pages of a list are called?"
+                )
         return sorted(found, key=lambda one: one.path)
 
     def _list_one(self, path: str) -> list[Listed]:
@@ -184,7 +199,7 @@ class Bucket:
         try:
             answer = self._obstore.get(self._store, path, options=options)
             first = time.monotonic()
-            data = bytes(answer.bytes())
+            data = _join(answer, end - start)
         except Exception as error:
             raise self._explain(error, f"{self.store}/{path}") from None
         ended = time.monotonic()
@@ -238,6 +253,17 @@ def _check_endpoint(url: str) -> None:
         is_right = False
     if not is_right:
         raise SourceError("AWS_ENDPOINT_URL is no address of a server; expected one such as http://127.0.0.1:9000")
+
+
+def _join(answer: Any, length: int) -> bytes:
+    """Return the body of an answer; little more than was asked for, whatever comes."""
+    parts, num_bytes = [], 0
+    for part in answer.stream(min_chunk_size=_CHUNK):
+        parts.append(bytes(part))
+        num_bytes += len(parts[-1])
+        if num_bytes > length:
+            break
+    return b"".join(parts)
 
 
 def _changed(where: str) -> FetchRejected:
