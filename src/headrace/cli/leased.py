@@ -33,6 +33,8 @@ def main() -> int:
     import headrace.pipeline.execute  # noqa: F401 - now, while there is nothing to do
     from headrace.ray.leases import decode_lease, encode
 
+    with contextlib.suppress(OSError):  # the worker is dead
+        Path(sys.argv[2]).with_name("warm").touch()
     data = sys.stdin.buffer.read()
     if not data:  # nobody needs it
         return 0

@@ -35,7 +35,7 @@ def map_batches(
     result: str = "result",
     error: str = "error",
 ) -> type[PipelineStep]:
-    """Return what a Dataset takes: `dataset.map_batches(headrace.ray.map_batches("jobs.py:pipeline"), concurrency=2)`.
+    """Return what a Dataset takes: `dataset.map_batches(headrace.ray.map_batches("jobs.py:pipeline"), compute=pool)`.
 
     Each row comes out as one row, with its other columns, the pipeline's result and, if it had none, why. Only what keeps the
     whole pipeline from running, such as a model that cannot be opened, is raised.

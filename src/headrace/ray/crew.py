@@ -134,6 +134,7 @@ class Crew:
         self._num_heeded = 0
         self._news_at = self._progress_at = 0.0
         self._total = 0
+        self._were_all_there = False
         self.result = Crewed()
 
     @property
@@ -225,6 +226,7 @@ class Crew:
                 self._take_report(post, answer)
             else:
                 post.is_there = True
+                self._tell_all_there()
 
     def _take_report(self, post: _Post, report: Report) -> None:
         lease, post.lease = post.lease, None
@@ -300,6 +302,11 @@ class Crew:
         for line in [*lines, *([rest] if is_end else [])]:
             if line.strip():
                 self._tell(f"{lease.name}| {line}")
+
+    def _tell_all_there(self) -> None:
+        if not self._were_all_there and all(post.is_there for post in self._posts):
+            self._were_all_there = True
+            self._progress(f"all {len(self._posts)} workers are there")
 
     def _tell_progress(self) -> None:
         now = self._now()

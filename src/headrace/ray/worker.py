@@ -58,7 +58,10 @@ class Worker:
         self._next: _Process | None = self._start()
 
     def ready(self) -> str:
-        """Return the name of the machine once the process can begin."""
+        """Return the name of the machine once the process has loaded headrace, or ended: then its lease will tell why."""
+        process = self._next
+        while process is not None and not process.is_warm and process.poll() is None:
+            time.sleep(_POLL_SECONDS)
         return socket.gethostname()
 
     def work(self, lease: Lease) -> Report:
@@ -159,6 +162,11 @@ class _Process:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(encode_lease(lease, self._grace_seconds))
             self._process.stdin.close()
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether it has loaded what it needs."""
+        return (self._folder / "warm").exists()
 
     def poll(self) -> int | None:
         """Return its exit status; None: it runs."""

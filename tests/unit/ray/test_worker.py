@@ -22,6 +22,7 @@ from headrace.base.parent_death import die_with_parent
 from headrace.ray.leases import Outcome, decode_lease, encode
 
 die_with_parent(int(sys.argv[1]), signal.SIGTERM)
+Path(sys.argv[2]).with_name("warm").touch()
 stopped = []
 signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
 data = sys.stdin.buffer.read()
@@ -59,6 +60,19 @@ def test_a_lease_is_done_by_a_process_that_is_there_already(worker: Worker) -> N
     assert (first.status, first.document, first.interrupted) == (0, b"{}", False)
     assert first.said == "end begins\n"
     assert first.pid != second.pid
+
+
+def test_a_worker_is_ready_once_its_process_is_warm(worker: Worker) -> None:
+    """Or has ended: then its lease will tell why."""
+    assert worker.ready()
+    process = worker._next
+    assert process is not None
+    assert process.is_warm
+    process.kill()
+    while process.poll() is None:
+        time.sleep(0.01)
+    assert worker.ready()
+    assert worker.work(lease("end")).status == -9
 
 
 def test_a_process_that_dies_leaves_the_worker(worker: Worker) -> None:

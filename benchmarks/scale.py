@@ -1,0 +1,285 @@
+"""Workers on a local Ray cluster: beside `--supervise`, beside Ray Data's own program, and while actors and nodes are killed.
+
+    python -m benchmarks.scale --json [--quick] [--only rates|kills|dataset]
+
+Rates are those from the first result to the last. All designs run the same function on the same files and cores; Ray Data's
+program is the fused one, an actor for each core. Killed are actors, processes of leases and, with their nodes, raylets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from headrace.samples import catalogue
+
+_APP = Path(__file__).with_name("scale_app.py")
+#: {part of the issue's document: what measures it instead, or why nothing does}.
+NOT_HERE = {
+    "fleet": "not measured: there is no fleet status yet",
+    "prediction": "python -m benchmarks.scale_prediction",
+    "autoscaling": "not measured",
+}
+
+
+class Bench:
+    """A working folder with photographs, and the commands that are run there."""
+
+    def __init__(self, folder: Path, num_items: int, *, are_empty: bool = False) -> None:
+        self.folder = folder
+        self.num_items = num_items
+        shutil.copy(_APP, folder / "scale_app.py")
+        photographs = sorted((Path(catalogue.__file__).parent / "photographs").glob("*.jpg"))
+        (folder / "photos").mkdir()
+        for number in range(num_items):
+            target = folder / "photos" / f"{number:05}.jpg"
+            if are_empty:
+                target.touch()
+            else:
+                shutil.copy(photographs[number % len(photographs)], target)
+
+    def headrace(self, *words: str) -> subprocess.Popen[str]:
+        """Begin a command."""
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        return subprocess.Popen(
+            [sys.executable, "-m", "headrace", *words], cwd=self.folder, env=environment, text=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def fill(self) -> None:
+        """Put all photographs into the queue."""
+        (self.folder / "queued.jsonl").unlink(missing_ok=True)
+        self.headrace("submit", "sqlite:///jobs.db", "--inline", "photos").communicate()
+
+    def times(self, pattern: str) -> list[float]:
+        """Return when each result was there, in order."""
+        return sorted(json.loads(line)["result"]["at"] for line in self.lines(pattern))
+
+    def ids(self, pattern: str) -> Counter[str]:
+        """Return how many results each item has."""
+        return Counter(json.loads(line)["id"] for line in self.lines(pattern))
+
+    def lines(self, pattern: str) -> Iterator[bytes]:
+        """Return whole lines of files."""
+        for file in self.folder.glob(pattern):
+            yield from (line for line in file.read_bytes().splitlines() if line.endswith(b"}"))
+
+
+def rate(times: list[float]) -> float:
+    """Return results a second."""
+    return (len(times) - 1) / (times[-1] - times[0])
+
+
+def supervised(bench: Bench) -> float:
+    """Return the rate of two supervised workers."""
+    bench.fill()
+    bench.headrace("run", "scale_app.py:queued", "--supervise", "2").communicate()
+    return rate(bench.times("queued.jsonl"))
+
+
+def on_ray(bench: Bench) -> tuple[float, float]:
+    """Return the rate of two workers on Ray, and the seconds from the last one's being there to the first result."""
+    bench.fill()
+    process = bench.headrace("run", "scale_app.py:queued", "--on", "ray", "--workers", "2")
+    assert process.stderr is not None
+    there = 0.0
+    for line in process.stderr:
+        there = time.time() if "workers are there" in line and not there else there
+    process.wait()
+    times = bench.times("queued.jsonl")
+    return rate(times), times[0] - there
+
+
+def on_ray_from_files(bench: Bench) -> float:
+    """Return the rate of two workers on Ray over the folder, a portion for each."""
+    words = ["--results", "r.jsonl", "--on", "ray", "--workers", "2", "--portions", "2"]
+    bench.headrace("run", "scale_app.py:listed", *words).communicate()
+    return rate(bench.times("r.jsonl"))
+
+
+def ray_data(bench: Bench, batch_size: int) -> float:
+    """Return the rate of Ray Data's own program with two actors."""
+    import ray
+
+    class Shrink:
+        def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+            from scale_app import shrink
+
+            return {"at": [shrink(Path(path))["at"] for path in batch["path"]]}
+
+    paths = [{"path": str(path)} for path in sorted((bench.folder / "photos").iterdir())]
+    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(bench.folder), *sys.path])}}
+    with _local_ray(runtime_env=environment):
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        blocks = max(4, len(paths) // batch_size)
+        rows = ray.data.from_items(paths, override_num_blocks=blocks).map_batches(
+            Shrink, batch_size=batch_size, compute=ray.data.ActorPoolStrategy(size=2)
+        )
+        return rate(sorted(row["at"] for row in rows.take_all()))
+
+
+@contextlib.contextmanager
+def _local_ray(**options: Any) -> Iterator[None]:
+    import ray
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(
+        "local", num_cpus=2, include_dashboard=False, object_store_memory=200 << 20, log_to_driver=False,
+        logging_level="ERROR", **options,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def poisoned(num_rows: int) -> dict[str, Any]:
+    """Return what becomes of a Dataset's rows of which every twentieth is poisoned."""
+    import ray
+
+    import headrace as hr
+
+    def make() -> hr.Pipeline:
+        def work(value: int) -> int:
+            if value % 20 == 0:
+                raise ValueError("poisoned")
+            return value + 1
+
+        return hr.Pipeline(hr.items([0]), stages=[hr.stage("work", work)])
+
+    with _local_ray(runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}):
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        pool = ray.data.ActorPoolStrategy(size=2)
+        rows = ray.data.from_items([{"item": number, "id": number} for number in range(num_rows)])
+        found = rows.map_batches(hr.ray.map_batches(make), batch_size=100, compute=pool).take_all()
+    missing = {row["id"] for row in found if row["error"]}
+    return {
+        "rows": num_rows,
+        "rows_out": len(found),
+        "poisoned": num_rows // 20,
+        "missing": len(missing),
+        "exactly_those": missing == set(range(0, num_rows, 20)),
+        "right": all(row["result"] == row["id"] + 1 for row in found if not row["error"]),
+    }
+
+
+def kill_workers(bench: Bench, num_kills: int, num_nodes: int) -> dict[str, int]:
+    """Return what is lost and repeated while workers are killed again and again, and some with their nodes."""
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    node = {"num_cpus": 2, "object_store_memory": 80 << 20}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "num_cpus": 0, "include_dashboard": False})
+    nodes = [cluster.add_node(**node), cluster.add_node(**node)]
+    cluster.wait_for_nodes()
+    words = [
+        "--results",
+        "r.jsonl",
+        "--on",
+        cluster.address,
+        "--workers",
+        "2",
+        "--worker-cores",
+        "1",
+        "--portions",
+        "4",
+    ]
+    process = bench.headrace("run", "scale_app.py:waiting", *words)
+    chance, done, raylets = random.Random(1), 0, 0
+    try:
+        while process.poll() is None:
+            time.sleep(1.0)
+            victims = _workers()
+            if done + raylets >= num_kills or not victims or not list(bench.lines("r-*.jsonl")):
+                continue
+            if raylets < num_nodes and (done + raylets) % max(1, num_kills // max(1, num_nodes)) == 1:
+                cluster.remove_node(nodes.pop(0), allow_graceful=False)
+                nodes.append(cluster.add_node(**node))
+                raylets += 1
+            else:
+                with contextlib.suppress(psutil.Error):
+                    chance.choice(victims).kill()
+                    done += 1
+        said = process.stderr.read() if process.stderr else ""
+    finally:
+        cluster.shutdown()
+    if process.returncode:
+        sys.stderr.write(said)
+    found = bench.ids("r.jsonl")
+    return {
+        "status": process.returncode,
+        "kills": done,
+        "raylets": raylets,
+        "lost": bench.num_items - len(found),
+        "repeated": sum(found.values()) - len(found),
+    }
+
+
+def _workers() -> list[psutil.Process]:
+    """Return actors, and processes of leases that are at work."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            if words and (words[0] == "ray::Worker.work" or "headrace.cli.leased" in words):
+                found.append(process)
+    return found
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the document."""
+    found: dict[str, Any] = {
+        "ray": {"share_of_supervise": None, "ratio_ray_data": None, "kills": None, "lost": None, "repeated": None},
+        "shards": None, "fleet": None, "prediction": None, "autoscaling": None, "not_here": NOT_HERE,
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="headrace-scale-") as name:
+        if args.only in (None, "rates"):
+            bench = Bench(Path(name), 600 if args.quick else 3000)
+            rates = {"supervise": supervised(bench)}
+            rates["on_ray"], first = on_ray(bench)
+            rates["on_ray_from_files"] = on_ray_from_files(bench)
+            sizes = {size: ray_data(bench, size) for size in ((32,) if args.quick else (32, 128))}
+            rates["ray_data"] = max(sizes.values())
+            found["ray"] |= {
+                "share_of_supervise": rates["on_ray"] / rates["supervise"],
+                "ratio_ray_data": rates["on_ray_from_files"] / rates["ray_data"],
+                "first_result_seconds": first,
+                "rates": rates,
+            }
+        if args.only in (None, "dataset"):
+            found["ray"]["dataset"] = poisoned(1000)
+    with tempfile.TemporaryDirectory(prefix="headrace-scale-") as name:
+        if args.only in (None, "kills"):
+            bench = Bench(Path(name), 600 if args.quick else 6000, are_empty=True)
+            found["ray"] |= kill_workers(bench, 3 if args.quick else args.kills, 1 if args.quick else args.kills // 8)
+    return found
+
+
+def main() -> int:
+    """Measure, and print the document."""
+    parser = argparse.ArgumentParser(prog="benchmarks.scale", description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    parser.add_argument("--quick", action="store_true", help="less of everything")
+    parser.add_argument("--only", choices=("rates", "kills", "dataset"), help="one part")
+    parser.add_argument("--kills", type=int, default=32, metavar="N", help="how many workers and nodes are killed")
+    args = parser.parse_args()
+    sys.stdout.write(json.dumps(measure(args), indent=None if args.json else 2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
