@@ -63,6 +63,15 @@ def add_ray_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def check_no_cluster(args: argparse.Namespace) -> None:
+    """Raise SettingsError for options of a cluster without one."""
+    from headrace.base.errors import SettingsError
+
+    for option in ("workers", "worker_cores", "worker_gpus", "portions"):
+        if getattr(args, option):
+            raise SettingsError(f"--{option.replace('_', '-')} is for workers on a cluster: say where, with --on ray")
+
+
 def run_on_ray(args: argparse.Namespace) -> int:
     """Run the workers, put their results together, and return the exit status."""
     from headrace.cli import EXIT_DONE, EXIT_NEGATIVE

@@ -51,7 +51,7 @@ from headrace.cli.budget_steps import record_budget_steps
 from headrace.cli.canary_place import add_canary_argument, make_canary_place
 from headrace.cli.companions import add_companion_arguments, companion_options
 from headrace.cli.following_argument import add_follow_argument, make_following, read_followed
-from headrace.cli.on_ray import add_ray_arguments, run_on_ray
+from headrace.cli.on_ray import add_ray_arguments, check_no_cluster, run_on_ray
 from headrace.cli.pipeline_arguments import (
     add_pipeline_arguments,
     live_view,
@@ -118,8 +118,9 @@ def run(args: argparse.Namespace) -> int:
     """Run the pipeline and print its table of stages."""
     from headrace.cli.supervising import supervise
 
-    if args.on:
+    if args.on is not None:
         return run_on_ray(args)
+    check_no_cluster(args)
     if (portion := portion_of(args)) is not None:
         give_portion_its_own(args, portion)
     if args.dry_run:
