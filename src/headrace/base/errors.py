@@ -10,6 +10,7 @@ HeadraceError
 ├── RunFolderError            a run folder cannot be written or read
 ├── LedgerError               the ledger cannot be used, or refuses an entry that would not be honest
 ├── EngineError               a model cannot be opened on this machine
+├── DoesNotFit                a run needs more memory than its Plan's `[budget]` has
 ├── JobsFail                  too many jobs fail to measure how fast they are
 ├── StageStalled              a stage hangs, and the run cannot go on without the thread that does
 ├── ResultsRefused            a flush made results durable, but for some that never will be

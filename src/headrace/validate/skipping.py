@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from headrace import __version__
+from headrace.base.documents import decode_document
 from headrace.base.errors import ItemRejected, SettingsError
 from headrace.base.given_files import read_given_file
 from headrace.base.settings import check
@@ -177,11 +178,11 @@ def _read_clips(path: str, truth: Mapping[str, tuple[Stretch, ...]]) -> list[Cli
         if not line.strip():
             continue
         try:
-            row = msgspec.json.decode(line)
+            row: Any = decode_document(line, object)
             attributes = row["attributes"]
             stream, frame, seconds = attributes["stream"], attributes["frame"], attributes["seconds"]
             answer = row["result"]
-        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             raise SettingsError(
                 f"--frames {path}, line {number}: expected a result of a run over hr.video, with the attributes stream, frame "
                 "and seconds"
