@@ -236,6 +236,7 @@ def read_hdf5(path: Path, wanted: Wanted) -> Rows:
             columns = [name for name in columns if len(found[name]) == number]
             step = min(_rows_at_once(found[name]) for name in columns)
             for start in range(0, number, step):
+                _check_written(found[columns[0]], start, min(start + step, number))
                 parts = [found[name][start : start + step] for name in columns]
                 for row in zip(*parts, strict=True):
                     yield {name: _value_of(value, kinds[name]) for name, value in zip(columns, row, strict=True)}
@@ -278,6 +279,18 @@ def _rows_at_once(one: Any) -> int:
     if max(row, chunk) > _MOST_BYTES:
         raise ValueError(f"{one.name}: a row or chunk takes {max(row, chunk):,} bytes, more than {_MOST_BYTES:,}")
     return max(1, min(_ROWS_AT_ONCE, int(_BYTES_AT_ONCE // max(1, row))))
+
+
+def _check_written(one: Any, start: int, end: int) -> None:
+    """Raise ValueError if rows were never written: the library would make up values for them, as many as the file says."""
+    if not one.dtype.itemsize or not all(one.shape):
+        return
+    rows = one.chunks[0] if one.chunks else end
+    for row in range(start // rows * rows, end, rows) if one.chunks else ():
+        if one.id.get_chunk_info_by_coord((row, *[0] * (one.ndim - 1))).byte_offset is None:
+            raise ValueError(f"{one.name}: nothing was ever written at row {row:,}")
+    if not one.chunks and not one.id.get_storage_size():
+        raise ValueError(f"{one.name}: nothing was ever written")
 
 
 def _kind_of_array(kind: Any, axes: int, h5py: Any) -> str:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -205,3 +206,39 @@ def test_half_a_transaction_in_a_read_only_folder(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     (one,) = Records(tmp_path / "copy" / "a.sqlite").entries()
     assert one.refused.startswith("records.damaged: after 0 rows: ")
+
+
+def test_rows_of_hdf5_that_were_never_written(tmp_path: Path) -> None:
+    """A writer that was killed leaves zeros behind, and 1,400 bytes may say that there are 2**50 of them."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        images = file.create_dataset("image", (2**50, 8), chunks=(64, 8), dtype="u1")
+        images[:100] = 1
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file.create_dataset("image", (2**50, 8), dtype="u1")
+    *given, last = Records(tmp_path / "a.h5", column="image").entries()
+    assert len(given) == 128
+    assert last.refused == "records.damaged: after 128 rows: /image: nothing was ever written at row 128"
+    (one,) = Records(tmp_path / "b.h5", column="image").entries()
+    assert one.refused == "records.damaged: after 0 rows: /image: nothing was ever written"
+
+
+def test_rows_of_hdf5_of_all_layouts(tmp_path: Path) -> None:
+    """Compact, contiguous, chunked in other axes, and empty ones."""
+    h5py = pytest.importorskip("h5py")
+    values = np.arange(130 * 6, dtype="<i4").reshape(130, 2, 3)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["contiguous"] = values
+        file.create_dataset("chunked", data=values, chunks=(7, 1, 2))
+        file.create_dataset("packed", data=values, chunks=(200, 2, 3), maxshape=(None, 2, 3), compression="gzip")
+        file.create_dataset("empty", (130, 0, 3), dtype="<i4")
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_layout(h5py.h5d.COMPACT)
+        space = h5py.h5s.create_simple(values.shape)
+        h5py.h5d.create(file.id, b"compact", h5py.h5t.STD_I32LE, space, properties).write(
+            h5py.h5s.ALL, h5py.h5s.ALL, values
+        )
+    for name in ("contiguous", "chunked", "packed", "compact"):
+        found = list(Records(tmp_path / "a.h5", column=name).entries())
+        assert np.array_equal(np.stack([np.asarray(entry.payload) for entry in found]), values)
+    assert len(list(Records(tmp_path / "a.h5", column="empty").entries())) == 130
