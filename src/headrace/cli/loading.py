@@ -10,7 +10,7 @@ from headrace.base.registry import SCHEME_OR_SUFFIX, Registry
 from headrace.pipeline.definition import check_delivery, check_source
 from headrace.pipeline.loading import load_attribute as load_attribute
 from headrace.pipeline.loading import load_pipeline as load_pipeline
-from headrace.sources.addresses import QUEUES, SOURCES, hide_secrets, hide_secrets_in_errors, is_list_address
+from headrace.sources.addresses import QUEUES, SOURCES, hide_secrets, hide_secrets_in_errors, is_list_address, suffix_of
 
 _JSON_LINES = "headrace.delivery.jsonl:JsonLines"
 _OBJECTS = "headrace.delivery.objects:ObjectResults"
@@ -83,8 +83,8 @@ def parse_source(text: str, *, drain: bool) -> Source:
     elif is_address:
         with hide_secrets_in_errors(text):
             source = SOURCES.make(scheme.lower(), Source, text, drain=drain)
-    elif Path(text).suffix in SOURCES and (Path(text).is_file() or (Path(text) / "data.mdb").is_file()):
-        source = SOURCES.make(Path(text).suffix, Source, text)
+    elif suffix_of(text) in SOURCES and (Path(text).is_file() or (Path(text) / "data.mdb").is_file()):
+        source = SOURCES.make(suffix_of(text), Source, text)
     else:
         return _find_files(text)
     check_source(source)

@@ -70,6 +70,13 @@ SOURCES = Registry(
 )
 
 
+def suffix_of(path: str | Path) -> str:
+    """Return the suffix that says what a file holds, in small letters: `.tfrecord` of `a.tfrecord-00001-of-00010`, too."""
+    name = Path(path).name.lower()
+    shard = re.search(r"(\.tfrecords?)(?:-[0-9]+-of-[0-9]+)?(?:\.gz)?$", name)
+    return shard[1] if shard else Path(name).suffix
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueScheme:
     """What the addresses of one kind of queue mean."""

@@ -67,9 +67,10 @@ def read_parquet(path: Path, wanted: Wanted) -> Rows:
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             columns = wanted.choose(types_of(file.schema_arrow))
+            kinds = _kinds_of_lists(file.schema_arrow)
             for batch in file.iter_batches(_rows_of_parquet(file.metadata, columns), columns=columns):
                 for number in range(batch.num_rows):  # not all at once, which would be another copy of each
-                    yield {name: batch.column(name)[number].as_py() for name in columns}
+                    yield _typed({name: batch.column(name)[number].as_py() for name in columns}, kinds)
     except (pa.ArrowException, OSError) as error:
         raise DamagedFile(str(error)) from None
 
@@ -96,13 +97,13 @@ def read_arrow(path: Path, wanted: Wanted) -> Rows:
             is_file = source.read(6) == b"ARROW1"
             source.seek(0)
             with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source) as reader:
-                columns = wanted.choose(types_of(reader.schema))
+                columns, kinds = wanted.choose(types_of(reader.schema)), _kinds_of_lists(reader.schema)
                 batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else iter(reader)
                 for batch in batches:
                     chosen = batch.select(columns)
                     chosen.validate(full=True)  # offsets that lead out of their buffer would be followed
                     for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                        yield from chosen.slice(start, _ROWS_AT_ONCE).to_pylist()
+                        yield from (_typed(row, kinds) for row in chosen.slice(start, _ROWS_AT_ONCE).to_pylist())
     except (pa.ArrowException, OSError) as error:
         raise DamagedFile(str(error)) from None
 
@@ -110,6 +111,30 @@ def read_arrow(path: Path, wanted: Wanted) -> Rows:
 def _has_no_tables(path: Path, wanted: Wanted) -> None:
     if wanted.table is not None:
         raise SourceError(f"{path} has no tables to choose from; leave table={wanted.table!r} out")
+
+
+def _kinds_of_lists(schema: Any) -> dict[str, np.dtype[Any]]:
+    """Return {column: type of the numbers} of the columns that are lists of numbers, or lists of such lists."""
+    import pyarrow as pa
+
+    found = {}
+    for field in schema:
+        inner = getattr(field.type, "storage_type", field.type)
+        while hasattr(inner, "value_type") and not pa.types.is_dictionary(inner):
+            inner = inner.value_type
+        if pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner):
+            found[field.name] = np.dtype(inner.to_pandas_dtype())
+    return found
+
+
+def _typed(row: dict[str, Any], kinds: Mapping[str, np.dtype[Any]]) -> dict[str, Any]:
+    """Return a row whose lists of numbers are arrays of the type that they have in the file, not of Python's own."""
+    for name, value in row.items():
+        if isinstance(value, list) and name in kinds:
+            with contextlib.suppress(ValueError):  # lists of several lengths
+                array = np.asarray(value)
+                row[name] = array.astype(kinds[name]) if array.dtype.kind in "biuf" else value
+    return row
 
 
 def types_of(schema: Any) -> dict[str, str]:
@@ -230,6 +255,10 @@ def read_hdf5(path: Path, wanted: Wanted) -> Rows:
         with h5py.File(path, "r") as file:
             group = _group(path, file, wanted.table)
             found = dict(_inside(group, h5py))
+            if not found:
+                raise SourceError(
+                    f"{path} has no data set in {group.name}; the groups there are {_groups(group)}: name one with table="
+                )
             kinds = {name: _kind_of_array(one.dtype, one.ndim, h5py) for name, one in found.items()}
             columns = wanted.choose(kinds)
             number = len(found[columns[0]])
@@ -250,9 +279,13 @@ def _group(path: Path, file: Any, name: str | None) -> Any:
         if _is_hard(group, part) and hasattr(group[part], "keys"):
             group = group[part]
             continue
-        groups = [one for one in group if _is_hard(group, one) and hasattr(group[one], "keys")]
-        raise SourceError(f"{path} has no group {name!r}; {group.name} has {', '.join(groups) or 'none'}")
+        raise SourceError(f"{path} has no group {name!r}; {group.name} has {_groups(group)}")
     return group
+
+
+def _groups(group: Any) -> str:
+    """Return the names of the groups in a group, to be shown."""
+    return ", ".join(one for one in group if _is_hard(group, one) and hasattr(group[one], "keys")) or "none"
 
 
 def _is_hard(group: Any, name: str) -> bool:
@@ -322,7 +355,8 @@ def read_data_set(data: Any, wanted: Wanted) -> Rows:
     try:
         for table in _tables(data.with_format("arrow")):
             columns = columns or wanted.choose(types_of(table.schema))
-            yield from table.select(columns).to_pylist()
+            kinds = _kinds_of_lists(table.schema)
+            yield from (_typed(row, kinds) for row in table.select(columns).to_pylist())
     except (pa.ArrowException, OSError) as error:
         raise DamagedFile(str(error)) from None
 

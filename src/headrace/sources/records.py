@@ -24,15 +24,19 @@ import numpy as np
 from headrace.base.errors import HeadraceError, SettingsError, SourceError
 from headrace.base.formatting import encodable
 from headrace.base.settings import check
+from headrace.sources.addresses import suffix_of
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.sources.folder import find_files
 from headrace.sources.record_formats import FORMATS, DamagedFile, DamagedRow, Rows, Wanted, read_data_set
 
 #: In a folder: of LMDB the file beside its lock, and no `.db`, which may be a queue.
-_PATTERNS = ("data.mdb", *(f"*{suffix}" for suffix in FORMATS if suffix not in (".mdb", ".db")))
+_PATTERNS = ("data.mdb", *(f"*{suffix}" for suffix in FORMATS if suffix not in (".mdb", ".db")),
+             "*.tfrecord-*-of-*", "*.tfrecords-*-of-*", "*.tfrecord.gz", "*.tfrecords.gz")  # fmt: skip
 #: Of columns without a choice: whose name says that it is the item.
 _USUAL = ("image", "data", "bytes", "jpg", "png", "image/encoded", "audio", "text", "value")
 _QUERY = re.compile(r"\?(?:(?:column|table)=[^?&]*&?)+$")
+#: What was meant as such, and is no pattern of a file's name.
+_MEANT = re.compile(r"\?[A-Za-z_]+=[^?/]*$")
 _ID = re.compile(r"(?P<file>.*)#(?:0|[1-9][0-9]{0,17})?", re.DOTALL)
 #: Of a text that becomes an attribute.
 _MOST_CHARACTERS = 1_000
@@ -138,13 +142,14 @@ class Records(FiniteSource):
     def _parts(self) -> dict[str, _Part]:
         """Return {name: file or data set}, in order."""
         if self._data is not None:
+            check(self._table is None, "table", self._table, "None: a data set in memory has no tables")
             splits = (
                 self._data if isinstance(self._data, Mapping) else {str(getattr(self._data, "split", None)): self._data}
             )
             return {name.replace("None", "rows"): _part_of(one) for name, one in splits.items()}
         found, root = find_files(self._path, patterns=_PATTERNS)
         for file in found:
-            if file.suffix.lower() not in FORMATS:
+            if suffix_of(file) not in FORMATS:
                 raise SourceError(f"{file} has no rows that can be read; expected one of {', '.join(FORMATS)}")
         listed = _listed({file.parent for file in found}) if self._path.is_dir() else {}
         taken = [
@@ -211,6 +216,8 @@ def open_address(address: str, *, drain: bool = False) -> Records:
     named = address.partition("://")[2]
     path, _, query = named.rpartition("?") if _QUERY.search(named) else (named, "", "")
     given = dict(parse_qsl(query, keep_blank_values=True))
+    if not query and _MEANT.search(named) and not Path(named).exists():
+        raise SettingsError(f"{address}: expected column=NAME and table=NAME alone behind the ?, joined by &")
     if not path:
         raise SettingsError(
             f"{address} names no files; expected records://data/ or records://train.parquet?column=image"
@@ -227,7 +234,7 @@ def _part_of_file(file: Path) -> _Part:
         return _Part(lambda wanted: _refuse(why), {}, file)
     if not stat.S_ISREG(status.st_mode):
         return _Part(lambda wanted: _refuse("it is no regular file"), {}, file)
-    read, identity = FORMATS[file.suffix.lower()], {"bytes": status.st_size, "written_ns": status.st_mtime_ns}
+    read, identity = FORMATS[suffix_of(file)], {"bytes": status.st_size, "written_ns": status.st_mtime_ns}
     return _Part(lambda wanted: read(file, wanted), identity, file)
 
 
@@ -278,9 +285,22 @@ def _entry_of(item: str, row: Mapping[str, Any], column: str, *, may_name_files:
         array = np.asarray(value) if value is not None else None
     except ValueError:
         array = None
-    if array is None or array.dtype.kind not in "biuf":
+    if value is None:
         return Entry(item, b"", attributes, refused=f"records.empty: there is no value in the column {column!r}")
+    if array is None or array.dtype.kind not in "biuf":
+        why = f"the column {column!r} holds {_describe(value)}; expected bytes, text, numbers, or equally long lists of numbers"
+        return Entry(item, b"", attributes, refused=f"records.value: {encodable(why[:_MOST_CHARACTERS])}")
     return Entry(item, array, attributes)
+
+
+def _describe(value: Any) -> str:
+    """Return in words what stands in a column and cannot be a job."""
+    if isinstance(value, Mapping):
+        return f"the fields {', '.join(map(str, value))}"
+    if isinstance(value, list | tuple):
+        of = {type(one).__name__ for one in value}
+        return f"a list of {len(value):,} values ({', '.join(sorted(of))})"
+    return f"a value of the type {type(value).__name__}"
 
 
 def _is_simple(value: Any) -> bool:

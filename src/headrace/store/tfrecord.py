@@ -69,8 +69,14 @@ def read_example(data: bytes) -> dict[str, Any]:
         for _, entry in _fields(features):
             parts = dict(_fields(entry))
             values = [value for kind, one in _fields(parts.get(2, b"")) for value in _read_values(kind, one)]
-            row[_bytes(parts.get(1, b"")).decode()] = values[0] if len(values) == 1 else values
+            row[_bytes(parts.get(1, b"")).decode()] = values[0] if len(values) == 1 else _as_array(values)
     return row
+
+
+def _as_array(values: list[Any]) -> Any:
+    """Return numbers as an array of the type that they have in the file; bytes as they are."""
+    kinds = {float: np.float32, int: np.int64}
+    return np.array(values, kinds[type(values[0])]) if values and type(values[0]) in kinds else values
 
 
 def _read_values(kind: int, data: bytes) -> list[Any]:

@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 
 import headrace as hr
-from headrace.base.errors import SourceError
+from headrace.base.errors import SettingsError, SourceError
 from headrace.cli.loading import parse_source
 from headrace.sources.records import Records
 from headrace.store.crc32c import masked_crc32c
@@ -455,3 +455,98 @@ def test_a_table_where_there_is_none(tmp_path: Path, write: Write) -> None:
     """It is not passed over in silence."""
     with pytest.raises(SourceError, match="leave table='x' out"):
         list(Records(write(tmp_path / "a", ROWS[:2]), table="x").entries())
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_feather, write_stream])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.list_(pa.float32()), [0.5, 2.0]),
+        (pa.list_(pa.uint8(), 2), [1, 255]),
+        (pa.list_(pa.list_(pa.int16())), [[1, 2], [3, 4]]),
+        (pa.large_list(pa.bool_()), [True, False]),
+        (pa.list_(pa.float16()), []),
+    ],
+)
+def test_numbers_keep_their_type(tmp_path: Path, write: Write, kind: Any, value: list[Any]) -> None:
+    """A model of float32 takes no float64, and pixels of int64 take eight times the memory."""
+    written = write(tmp_path / "a", [{"x": b""}])
+    schema = pa.schema([("x", kind)])
+    table = pa.table({"x": pa.array([value, None, value], kind)}, schema)
+    if written.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, written)
+    else:
+        with (pa.ipc.new_file if written.suffix == ".feather" else pa.ipc.new_stream)(written, schema) as writer:
+            writer.write_table(table)
+    first, none, _ = Records(written, column="x").entries()
+    inner = kind.value_type
+    while pa.types.is_list(inner):
+        inner = inner.value_type
+    assert isinstance(first.payload, np.ndarray)
+    assert (first.payload.dtype, first.payload.tolist()) == (np.dtype(inner.to_pandas_dtype()), value)
+    assert none.refused.startswith("records.empty: ")
+
+
+def test_numbers_of_tfrecords_keep_their_type(tmp_path: Path) -> None:
+    """They are float32 or int64 there."""
+    file = write_tfrecord(tmp_path / "a", [{"x": [0.5, 2.0]}])
+    (entry,) = Records(file, column="x").entries()
+    assert isinstance(entry.payload, np.ndarray)
+    assert (entry.payload.dtype, entry.payload.tolist()) == (np.dtype("float32"), [0.5, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([[1, 2], [3]], "a list of 2 values (list)"),
+        ([b"one", b"two"], "a list of 2 values (bytes)"),
+        ({"width": 3, "height": 4}, "the fields width, height"),
+    ],
+)
+def test_a_value_that_cannot_be_a_job_is_not_called_empty(tmp_path: Path, value: Any, said: str) -> None:
+    """The reason says what is there, and what could be."""
+    (entry,) = Records(write_parquet(tmp_path / "a", [{"x": value}]), column="x").entries()
+    assert entry.refused == (
+        f"records.value: the column 'x' holds {said}; expected bytes, text, numbers, or equally long lists of numbers"
+    )
+
+
+def test_a_table_of_a_data_set_in_memory_is_refused() -> None:
+    """Here, too."""
+    with pytest.raises(SettingsError, match="a data set in memory has no tables"):
+        list(Records({"train": DataSet(ROWS), "test": DataSet(ROWS)}, table="train").entries())
+
+
+@pytest.mark.parametrize("name", ["a.tfrecord-00000-of-00002", "a-train.TFRecords-00001-of-00002", "a.tfrecord.gz"])
+def test_shards_of_tfrecord_by_their_usual_names(tmp_path: Path, name: str) -> None:
+    """As TensorFlow Datasets names them: alone, in a folder, by a pattern and as a source of the command line."""
+    data = write_tfrecord(tmp_path / "plain", ROWS[:3]).read_bytes()
+    (tmp_path / "data").mkdir()
+    file = tmp_path / "data" / name
+    file.write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    sources = [Records(file), parse_source(str(file), drain=False), Records(tmp_path / "data" / "a*")]
+    if name == name.lower():
+        sources.append(Records(tmp_path / "data"))
+    for source in sources:
+        assert [(entry.id, entry.payload) for entry in source.entries()] == [  # type: ignore[attr-defined]
+            (f"{name}#{number}", ROWS[number]["image"]) for number in range(3)
+        ]
+
+
+@pytest.mark.parametrize("query", ["colum=image", "column=image&Table=x", "table=a&column"])
+def test_a_misspelt_address_of_records_is_named(tmp_path: Path, query: str) -> None:
+    """Not as a file that is not there."""
+    file = write_parquet(tmp_path / "a", ROWS)
+    with pytest.raises(SettingsError, match=r"expected column=NAME and table=NAME alone behind the \?"):
+        parse_source(f"records://{file}?{query}", drain=False)
+
+
+def test_groups_without_data_sets_name_those_below(tmp_path: Path) -> None:
+    """HDF5 files often keep their splits in groups."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["train/x/images"] = np.zeros((3, 2))
+        file.create_group("empty")
+    for table, groups in ((None, "empty, train"), ("train", "x"), ("empty", "none")):
+        with pytest.raises(SourceError, match=f"the groups there are {groups}: name one with table="):
+            list(Records(tmp_path / "a.h5", column="images", table=table).entries())
