@@ -148,7 +148,12 @@ def _one_machine(replay: Replay, wish: Wish) -> Estimate:
     metric = machine.predict(wish.change, TrackRecord(num=0)).throughput
     if metric.predicted is None:
         raise CannotReplay(metric.refused)
-    return machine.full_load(wish.change, metric.predicted)
+    full = machine.full_load(wish.change, metric.predicted)
+    if not full.mid > 0:
+        raise CannotReplay(
+            "one machine does nothing in simulation, and more of them do no more; profile a run that delivers"
+        )
+    return full
 
 
 def _is_new(seen: SharedLimit, limits: Sequence[SharedLimit]) -> bool:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Of which the run tells what a job uses.
 KNOWN = ("queue", "store", "network", "receiver")
+#: More calls or bytes of one job are a slip of the hand.
+_MOST_PER_JOB = 1e12
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
 _EXPECTED = "NAME=AMOUNT or NAME=AMOUNT:PER_JOB, such as receiver=500/s, store=1GB/s or database=2000/s:3"
 
@@ -93,7 +95,7 @@ def _parse_each(each: str, unit: str, text: str) -> float:
         value = float(parse_size(each)) if unit == "bytes" else float(each)
     except ValueError:
         value = 0.0
-    if not 0 < value < float("inf"):
+    if not 0 < value <= _MOST_PER_JOB:
         kind = "a size such as 50kB" if unit == "bytes" else "a number of calls such as 1 or 0.2"
         raise SettingsError(f"--limit {text}: expected {kind} for what one job uses")
     return value

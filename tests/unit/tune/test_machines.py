@@ -127,6 +127,7 @@ def test_limits(text: str, jobs_per_second: float) -> None:
     "text",
     ["receiver", "=5/s", "receiver=", "receiver=5", "receiver=0/s", "receiver=-5/s", "database=5/s",
      "database=5/s:", "network=5/s", "database=5/s:0", "database=5/s:-1", "database=5/s:nan", "database=5/s:inf",
+     "database=5/s:1e300",
      "disk=1MB/s:x",
      "a b=1/s", "ключ=1/s"],
 )  # fmt: skip
@@ -221,6 +222,24 @@ def test_a_machine_without_a_rate(ask: Callable[..., MachinesDocument], monkeypa
     ask(Wish(machines=(1,)))
     monkeypatch.setattr(machines, "_one_machine", refuse)
     with pytest.raises(CannotReplay):
+        machines_document(SimpleNamespace(replay=make_replay(), profile=make_replay().document), Wish(machines=(1,)))  # type: ignore[arg-type]
+
+
+def test_a_machine_that_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused, and not divided by."""
+
+    class Idle:
+        def __init__(self, replay: object, seed: int) -> None:
+            pass
+
+        def predict(self, change: Change, record: object) -> Any:
+            return SimpleNamespace(throughput=SimpleNamespace(predicted=Estimate(0.0, 0.0, 0.0)))
+
+        def full_load(self, change: Change, predicted: Estimate) -> Estimate:
+            return predicted
+
+    monkeypatch.setattr(machines, "UsableMachine", Idle)
+    with pytest.raises(CannotReplay, match="does nothing"):
         machines_document(SimpleNamespace(replay=make_replay(), profile=make_replay().document), Wish(machines=(1,)))  # type: ignore[arg-type]
 
 
