@@ -20,7 +20,7 @@ from headrace.base.settings import refuse_options
 from headrace.stages.inputs import TextInput
 from headrace.stages.stage import Stage, StageContext
 
-#: Names of the token that fills up, where the file does not say.
+#: Usual names of the token that fills up, where the file does not say.
 _PADS = ("[PAD]", "<pad>", "<|padding|>", "<|endoftext|>")
 
 
@@ -70,8 +70,7 @@ class TokeniseStage(Stage):
         key = f"tokenizer {self.file}"
         if key not in context.shared:
             context.shared[key] = _open(self.file, self.lengths[-1])
-        tokenizer = context.shared[key]
-        pad = _find_pad(tokenizer)
+        tokenizer, pad = context.shared[key]
 
         def tokenise(text: str) -> Tokens:
             try:
@@ -85,7 +84,8 @@ class TokeniseStage(Stage):
         return tokenise
 
 
-def _open(file: Path, longest: int) -> Any:
+def _open(file: Path, longest: int) -> tuple[Any, int]:
+    """Return a tokenizer that does not pad, and the id of the token that fills up."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -97,12 +97,15 @@ def _open(file: Path, longest: int) -> Any:
             f"the tokenizer {file} cannot be read: {error}; expected a tokenizer.json, as `save` of a tokenizer or "
             "`save_pretrained` of transformers writes it"
         ) from None
+    pad = _find_pad(tokenizer)
     tokenizer.no_padding()
-    tokenizer.enable_truncation(longest)
-    return tokenizer
+    side = (tokenizer.truncation or {}).get("direction", "right")
+    tokenizer.enable_truncation(longest, direction=side)
+    return tokenizer, pad
 
 
 def _find_pad(tokenizer: Any) -> int:
-    """Return the id of the token that fills up; 0 where there is none: it does not count anyway."""
-    found = (tokenizer.token_to_id(name) for name in _PADS)
-    return next((number for number in found if number is not None), 0)
+    """Return the id of the token that fills up: the file's, else one of a usual name, else 0, as it does not count anyway."""
+    named = tokenizer.padding or {}
+    found = (tokenizer.token_to_id(name) for name in (named.get("pad_token"), *_PADS) if name)
+    return int(next((number for number in found if number is not None), named.get("pad_id", 0)))

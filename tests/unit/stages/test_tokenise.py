@@ -55,6 +55,18 @@ def test_a_batch_is_padded_to_the_shortest_length_that_holds_it(file: Path) -> N
     assert context.counts == {"tokenise.cut": 1}
 
 
+def test_what_the_file_says_of_padding_and_cutting_counts(tmp_path: Path) -> None:
+    """Its own token fills up, and texts are cut on its side."""
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0, "a": 1, "b": 2, "FILL": 3}, unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.enable_padding(pad_id=3, pad_token="FILL")
+    made.enable_truncation(100, direction="left")
+    made.save(str(tmp_path / "own.json"))
+    tokenise, _ = opened(tmp_path / "own.json", lengths=(2,))
+    ids, mask = hr.stack_tokens([tokenise("a"), tokenise("a a b b")])
+    assert (ids.tolist(), mask.tolist()) == ([[1, 3], [2, 2]], [[1, 0], [1, 1]])
+
+
 def test_the_tokens_are_those_of_the_package(file: Path) -> None:
     """For each text, whatever is in it."""
     tokenise, _ = opened(file, (64,))
