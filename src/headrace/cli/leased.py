@@ -60,7 +60,7 @@ def _work(lease: dict[str, Any]) -> Outcome:
 
     def run() -> int:
         nonlocal outcome
-        if lease["attempt"] and lease["place"]:
+        if args.resume and lease["place"]:
             _wait_for_the_one_before(lease["place"], lease["grace_seconds"])
         outcome = _run(args)
         return outcome.status
