@@ -275,7 +275,7 @@ def read_hdf5(path: Path, wanted: Wanted) -> Rows:
 
 def _group(path: Path, file: Any, name: str | None) -> Any:
     group = file
-    for part in (name or "").strip("/").split("/") if name else ():
+    for part in filter(None, (name or "").split("/")):
         if _is_hard(group, part) and hasattr(group[part], "keys"):
             group = group[part]
             continue
@@ -297,7 +297,9 @@ def _inside(group: Any, h5py: Any) -> Iterator[tuple[str, Any]]:
     """Yield the data sets of a group whose content is in this file, and which have rows."""
     for name in group:
         one = group[name] if _is_hard(group, name) else None
-        if isinstance(one, h5py.Dataset) and one.ndim and not one.is_virtual and not one.external:
+        if not isinstance(one, h5py.Dataset) or one.dtype.names is not None:  # a structure is no value
+            continue
+        if one.ndim and not one.is_virtual and not one.external:
             yield name, one
 
 

@@ -550,3 +550,14 @@ def test_groups_without_data_sets_name_those_below(tmp_path: Path) -> None:
     for table, groups in ((None, "empty, train"), ("train", "x"), ("empty", "none")):
         with pytest.raises(SourceError, match=f"the groups there are {groups}: name one with table="):
             list(Records(tmp_path / "a.h5", column="images", table=table).entries())
+
+
+def test_structures_of_hdf5_are_no_column(tmp_path: Path) -> None:
+    """Their fields would become one array; and the root is a group like others."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["image"] = np.zeros(2, dtype=[("a", "i4"), ("b", "f4")])
+        file["own"] = np.array([b"x", b"y"])
+    assert [entry.payload for entry in Records(tmp_path / "a.h5", table="/").entries()] == [b"x", b"y"]
+    with pytest.raises(SourceError, match="no column 'image'; it has own"):
+        list(Records(tmp_path / "a.h5", column="image").entries())
