@@ -12,6 +12,7 @@ from pathlib import Path
 
 from headrace.base.errors import SourceError
 from headrace.base.formatting import encodable
+from headrace.sources.addresses import suffix_of
 from headrace.sources.finite import Entry, FiniteSource
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,10 @@ IMAGE_PATTERNS = (
 _OTHER_IMAGES = frozenset({
     ".heic", ".heif", ".avif", ".jxl", ".jp2", ".j2k", ".jpx", ".svg", ".psd", ".ico", ".tga", ".exr", ".hdr", ".dng", ".cr2",
     ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".pbm", ".pgm", ".ppm",
+})  # fmt: skip
+#: Suffixes of files that hold rows of images; see `records`.
+_ROWS = frozenset({
+    ".parquet", ".arrow", ".feather", ".tfrecord", ".tfrecords", ".lmdb", ".mdb", ".sqlite", ".sqlite3", ".h5", ".hdf5",
 })  # fmt: skip
 _WILD = frozenset("*?[")
 
@@ -96,8 +101,15 @@ def find_files(
             raise SourceError(f"{path} cannot be read: {error}") from error
         what = "no file"
     if not files:
-        raise SourceError(f"{path} has {what}")
+        raise SourceError(f"{path} has {what}{_find_rows(path) if tuple(patterns) == IMAGE_PATTERNS else ''}")
     return files, root
+
+
+def _find_rows(path: Path) -> str:
+    """Return what else to write for a folder that has no images, but files of rows; empty if it has none."""
+    names = (name for _, _, listed in os.walk(path) for name in listed)
+    found = next((name for name in names if suffix_of(name) in _ROWS), None)
+    return f"; {encodable(found)} holds rows, which records://{path} reads" if found else ""
 
 
 def _counts(file: Path, patterns: Sequence[str], left_out: collections.Counter[str]) -> bool:

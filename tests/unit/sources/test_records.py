@@ -561,3 +561,15 @@ def test_structures_of_hdf5_are_no_column(tmp_path: Path) -> None:
     assert [entry.payload for entry in Records(tmp_path / "a.h5", table="/").entries()] == [b"x", b"y"]
     with pytest.raises(SourceError, match="no column 'image'; it has own"):
         list(Records(tmp_path / "a.h5", column="image").entries())
+
+
+def test_a_folder_of_records_given_as_one_of_images_says_what_to_write(tmp_path: Path) -> None:
+    """As somebody does with what `save_to_disk` wrote."""
+    (tmp_path / "train").mkdir()
+    write_stream(tmp_path / "train" / "data-0", ROWS)
+    with pytest.raises(
+        SourceError, match=r"has no file named .*; data-0\.arrow holds rows, which records://.* reads"
+    ) as info:
+        list(parse_source(str(tmp_path), drain=False).entries())  # type: ignore[attr-defined]
+    address = str(info.value).rpartition("which ")[2].removesuffix(" reads")
+    assert len(list(parse_source(address, drain=False).entries())) == len(ROWS)  # type: ignore[attr-defined]
