@@ -71,6 +71,11 @@ class _Item:
     placement: Placement | None = None
 
     @property
+    def id(self) -> str:
+        """Of no job: what is drawn by it is the same for every image."""
+        return _NO_JOB.id
+
+    @property
     def job(self) -> Job:
         """None of a queue: it has no name."""
         return _NO_JOB
