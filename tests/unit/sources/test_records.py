@@ -424,9 +424,11 @@ def test_a_file_of_somebody_names_no_file(tmp_path: Path) -> None:
     assert entry.refused.startswith("records.empty: ")
 
 
+@pytest.mark.full
 def test_data_sets_by_their_own_package(tmp_path: Path) -> None:
     """Indices, splits and columns that are images, as `datasets` keeps them."""
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     made = datasets.Dataset.from_list(ROWS).shuffle(seed=3)
     found = [(entry.payload, entry.attributes["label"]) for entry in Records(made).entries()]
     assert found == [(row["image"], row["label"]) for row in made]
