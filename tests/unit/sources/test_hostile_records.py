@@ -208,9 +208,11 @@ def test_half_a_transaction_in_a_read_only_folder(tmp_path: Path, monkeypatch: p
     assert one.refused.startswith("records.damaged: after 0 rows: ")
 
 
+@pytest.mark.full
 def test_rows_of_hdf5_that_were_never_written(tmp_path: Path) -> None:
     """A writer that was killed leaves zeros behind, and 1,400 bytes may say that there are 2**50 of them."""
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     with h5py.File(tmp_path / "a.h5", "w") as file:
         images = file.create_dataset("image", (2**50, 8), chunks=(64, 8), dtype="u1")
         images[:100] = 1
@@ -223,9 +225,11 @@ def test_rows_of_hdf5_that_were_never_written(tmp_path: Path) -> None:
     assert one.refused == "records.damaged: after 0 rows: /image: nothing was ever written"
 
 
+@pytest.mark.full
 def test_rows_of_hdf5_of_all_layouts(tmp_path: Path) -> None:
     """Compact, contiguous, chunked in other axes, and empty ones."""
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     values = np.arange(130 * 6, dtype="<i4").reshape(130, 2, 3)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["contiguous"] = values

@@ -110,7 +110,8 @@ def write_lmdb(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 def write_hdf5(path: Path, rows: list[dict[str, Any]]) -> Path:
     """Write a data set for each column, and one that is of something else."""
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     with h5py.File(path.with_suffix(".h5"), "w") as file:
         images = file.create_dataset("image", (len(rows),), dtype=h5py.vlen_dtype(np.uint8))
         for number, row in enumerate(rows):
@@ -123,7 +124,13 @@ def write_hdf5(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 Write = Callable[[Path, list[dict[str, Any]]], Path]
 TABLES: list[Write] = [write_parquet, write_feather, write_stream]
-LABELLED: list[Write] = [*TABLES, write_tfrecord, write_zipped, write_sqlite, write_hdf5]
+LABELLED: list[Write] = [
+    *TABLES,
+    write_tfrecord,
+    write_zipped,
+    write_sqlite,
+    pytest.param(write_hdf5, marks=pytest.mark.full),
+]
 ALL: list[Write] = [*LABELLED, write_lmdb]
 
 
@@ -253,14 +260,15 @@ def write_two(path: Path, kind: str) -> Path:
                 )
         file.close()
         return path.with_suffix(".sqlite")
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     with h5py.File(path.with_suffix(".h5"), "w") as file:
         for name in ("left", "right"):
             file[f"{name}/image"] = np.array([f"{name} {number}".encode() for number in (0, 1)])
     return path.with_suffix(".h5")
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "hdf5"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("hdf5", marks=pytest.mark.full)])
 def test_one_of_several_tables(tmp_path: Path, kind: str) -> None:
     """It is named, in the program or in the address."""
     file = write_two(tmp_path / "a", kind)
@@ -282,9 +290,11 @@ def test_a_file_with_a_question_mark_in_its_name(tmp_path: Path) -> None:
     assert len(list(source.entries())) == 2
 
 
+@pytest.mark.full
 def test_hdf5_leads_to_no_other_file(tmp_path: Path) -> None:
     """Links, data kept in other files and data sets put together from them are left out."""
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     (tmp_path / "secret").write_bytes(b"secret!!")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["image"] = np.array([b"secret"])
@@ -302,9 +312,11 @@ def test_hdf5_leads_to_no_other_file(tmp_path: Path) -> None:
             list(Records(tmp_path / "a.h5", column=name).entries())
 
 
+@pytest.mark.full
 def test_a_bomb_in_hdf5_is_not_unpacked(tmp_path: Path) -> None:
     """A chunk of 1 GB, of which the file has a few kilobytes."""
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("image", (2**17, 2**13), "u1", chunks=(2**17, 2**13), compression="gzip")
     (entry,) = Records(tmp_path / "a.h5").entries()
@@ -543,9 +555,11 @@ def test_a_misspelt_address_of_records_is_named(tmp_path: Path, query: str) -> N
         parse_source(f"records://{file}?{query}", drain=False)
 
 
+@pytest.mark.full
 def test_groups_without_data_sets_name_those_below(tmp_path: Path) -> None:
     """HDF5 files often keep their splits in groups."""
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["train/x/images"] = np.zeros((3, 2))
         file.create_group("empty")
@@ -554,9 +568,11 @@ def test_groups_without_data_sets_name_those_below(tmp_path: Path) -> None:
             list(Records(tmp_path / "a.h5", column="images", table=table).entries())
 
 
+@pytest.mark.full
 def test_structures_of_hdf5_are_no_column(tmp_path: Path) -> None:
     """Their fields would become one array; and the root is a group like others."""
-    h5py = pytest.importorskip("h5py")
+    import h5py
+
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["image"] = np.zeros(2, dtype=[("a", "i4"), ("b", "f4")])
         file["own"] = np.array([b"x", b"y"])

@@ -91,9 +91,7 @@ def test_what_is_written_is_read(tmp_path: Path, number: int, key_bytes: int, va
 @pytest.mark.parametrize("number", [0, 1, 2, 7, 400])
 @pytest.mark.parametrize("key_bytes", [4, 511])
 @pytest.mark.parametrize("value_bytes", [3, 2100, 9000])
-def test_what_is_written_is_read_by_the_library(
-    tmp_path: Path, number: int, key_bytes: int, value_bytes: int
-) -> None:
+def test_what_is_written_is_read_by_the_library(tmp_path: Path, number: int, key_bytes: int, value_bytes: int) -> None:
     """Which also writes to it, and that is read."""
     import lmdb
 
