@@ -56,6 +56,7 @@ def test_images_that_no_crop_fits(size: tuple[int, int]) -> None:
     assert WANTED.cut(image, draw).shape == (24, 24, 3)
 
 
+@pytest.mark.full
 def test_the_worker_and_the_batch_draw_the_same() -> None:
     """Pixels differ by one grey level at most, whatever the sizes in a batch, and so do those that are normalised."""
     pytest.importorskip("torch")
@@ -81,6 +82,7 @@ def test_nothing_random_is_nothing_but_a_resize() -> None:
     assert np.allclose(plain.one(image, plain.draw("a", 30, 30)), expected, atol=1e-5)
 
 
+@pytest.mark.full
 def test_where_the_plan_says(tmp_path: Path) -> None:
     """In the worker and in batches the same comes out; an emulated device gives zeros, and the run folder says so."""
     pytest.importorskip("torch")
@@ -104,6 +106,7 @@ def test_the_order_of_the_items_is_nothing_to_it() -> None:
     assert all((few[key] == many[key]).all() for key in few)
 
 
+@pytest.mark.full
 def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the reason, before the first job."""
     torch = pytest.importorskip("torch")
