@@ -438,7 +438,7 @@ class RedisQueue:
                 self._redis = _connect_cluster(self._redis, url)
                 self._run(_OPEN, [round(visibility_seconds * 1000)])
         except BaseException:
-            self._redis.close()
+            _close(self._redis)
             raise
 
     def _connect(self, url: str) -> Any:
@@ -566,7 +566,7 @@ class RedisQueue:
     def close(self) -> None:
         """Release connections; messages in flight come back after their visibility timeout."""
         self._closed = True
-        self._redis.close()
+        _close(self._redis)
 
     def _each(self, script: str, arguments: list[Any], receipts: Sequence[str]) -> dict[str, str]:
         wanted = list(dict.fromkeys(receipts))
@@ -646,6 +646,16 @@ def _connect_cluster(client: redis.Redis, url: str) -> Any:
         return client
     client.close()
     return redis.RedisCluster.from_url(url, **_timeouts())
+
+
+def _close(client: Any) -> None:
+    """Close all connections of a client; that of a cluster leaves those to its nodes open."""
+    is_cluster = isinstance(client, redis.RedisCluster)
+    nodes = client.get_nodes() if is_cluster else ()
+    client.close()
+    for node in nodes:
+        if node.redis_connection is not None:
+            node.redis_connection.connection_pool.disconnect()
 
 
 def _ms(seconds: float) -> int:

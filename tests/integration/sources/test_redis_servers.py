@@ -1,6 +1,7 @@
 """The Redis queue on servers that are full, that change their roles, and that are three."""
 
 import contextlib
+import gc
 import os
 import signal
 import threading
@@ -268,8 +269,13 @@ class TestRedisCluster(QueueConformance):
     @pytest.fixture
     def put_malformed(self, cluster: list[int], name: str) -> Iterator[Sequence[Callable[[], object]]]:
         """Add an entry that no sender of ours would."""
-        with contextlib.closing(redis.RedisCluster(port=cluster[1], host="127.0.0.1")) as client:
-            yield [lambda: client.xadd(f"headrace:{{{name}}}", {"id": b"\xff", "body": "bar"})]
+        client = redis.RedisCluster(port=cluster[1], host="127.0.0.1")
+        yield [lambda: client.xadd(f"headrace:{{{name}}}", {"id": b"\xff", "body": "bar"})]
+        nodes = client.get_nodes()
+        client.close()
+        for node in nodes:  # which the client leaves open
+            if node.redis_connection is not None:
+                node.redis_connection.connection_pool.disconnect()
 
 
 def test_each_node_of_a_cluster_leads_to_the_queue(cluster: list[int]) -> None:
@@ -284,6 +290,26 @@ def test_each_node_of_a_cluster_leads_to_the_queue(cluster: list[int]) -> None:
             queue.send([b"x"])
             (message,) = other.receive(1, wait_seconds=5.0)
             assert queue.ack([message.receipt]) == {}
+
+
+def test_no_connection_to_a_cluster_is_left_open(cluster: list[int]) -> None:
+    """Neither of the client nor of what it knows of the nodes."""
+    before = count_sockets()
+    queue = RedisQueue(f"redis://127.0.0.1:{cluster[0]}/0", queue=os.urandom(8).hex())
+    queue.send([b"x"])
+    assert count_sockets() > before
+    queue.close()
+    assert count_sockets() == before
+
+
+def count_sockets() -> int:
+    """Return how many sockets this process has open, none of which the garbage collector would close."""
+    gc.collect()
+    found = 0
+    for one in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found += os.readlink(f"/proc/self/fd/{one}").startswith("socket:")
+    return found
 
 
 # --- many workers
