@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import signal
 import sys
 import time
@@ -73,12 +74,13 @@ def _work(lease: dict[str, Any]) -> Outcome:
 
 def _run(args: argparse.Namespace) -> Outcome:
     from headrace.cli.run import run_once, say_how_it_ended
+    from headrace.cli.terminal import say
     from headrace.ray.leases import Outcome
 
     result = run_once(args)
     ended = say_how_it_ended(result, args.queue or "")
     if result.ended_early:
-        sys.stderr.write(f"headrace run: ended early: {result.ended_early}\n")
+        say(f"headrace run: ended early: {result.ended_early}", level=logging.WARNING)
     return Outcome(
         status=1 if result.ended_early else 0,
         document=ended.document,

@@ -170,7 +170,7 @@ def test_what_is_no_delivery_is_refused(headrace: Headrace, results: str, said: 
             3,
             "brings it as brought:UNOPENED, which failed: TypeError: 'NoneType' object",
         ),
-        ("unread://me:ge%20heim@one/a", 2, "unread://...@one/a is unread://me:...@one/a (installed/brought.py:"),
+        ("unread://me:ge%20heim@one/a", 2, "unread://...@one/a is unread://...@one/a (installed/brought.py:"),
     ],
 )
 def test_the_text_of_a_package_shows_no_password(headrace: Headrace, source: str, status: int, said: str) -> None:
