@@ -58,7 +58,7 @@ demo: $(DEMO) ## show headrace at work on this machine; needs only Python 3.11
 # $(call pytest,WHICH,OPTIONS): no run stands still. A test that hangs where no exception reaches it ends its process, with the
 # stacks of all threads; a process that ends so, or crashes, ends the run with the test's name; and the run has a limit of its own.
 # Status 5: nothing was chosen, as happens with ARGS="-k ...".
-pytest = { timeout --foreground --signal INT --kill-after 60 2400 $(BIN)/python -m pytest -m "$(1) and not slow and not gpu and not network" \
+pytest = { timeout --foreground --signal INT --kill-after 60 3000 $(BIN)/python -m pytest -m "$(1) and not slow and not gpu and not network" \
 	-o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true --durations 25 $(2) $(ARGS) || [ $$? -eq 5 ]; }
 AT_ONCE := -n auto --dist worksteal --max-worker-restart 0
 
