@@ -13,7 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -23,6 +23,7 @@ from headrace.base.errors import HeadraceError, SettingsError
 from headrace.monitor.board.finding import Finder, Found
 from headrace.monitor.board.page import render_board
 from headrace.monitor.board.records import Advice, Record
+from headrace.monitor.local_page import LocalPageHandler
 from headrace.report.frame import make_page
 from headrace.report.markup import raw, tag
 
@@ -146,13 +147,11 @@ class BoardServer(ThreadingHTTPServer):
         """Say nothing of a client that went away."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LocalPageHandler):
     server: BoardServer
     timeout = _IDLE_SECONDS
-    protocol_version = "HTTP/1.1"
-    server_version, sys_version = "headrace", ""
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the standard library's name
         """Answer."""
         if not self.server.is_asked_for(self.headers.get("Host") or ""):
             self._send_problem(403, "this page is for this machine alone: open it at the address that was printed")
@@ -205,21 +204,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_problem(self, status: int, why: str) -> None:
         overview = tag("header", tag("h1", why), tag("p", tag("a", "Back to the board", href="/")))
         self._send(status, make_page("Board", overview, [], "headrace board").encode(), "text/html; charset=utf-8")
-
-    def _send(self, status: int, content: bytes, kind: str) -> None:
-        self.send_response(status)
-        headers = {
-            "Content-Type": kind, "Content-Length": str(len(content)), "Cache-Control": "no-store",
-            "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY",
-            "Cross-Origin-Resource-Policy": "same-origin",
-        }  # fmt: skip
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
-        """Say nothing: whoever looks sees the page."""
 
 
 def _script() -> Any:

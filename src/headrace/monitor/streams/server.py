@@ -12,12 +12,13 @@ import hashlib
 import logging
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any
 
 from headrace.base.documents import encode_document
 from headrace.base.errors import SettingsError
+from headrace.monitor.local_page import LocalPageHandler
 from headrace.monitor.streams.watching import StreamsWatch
 from headrace.report.markup import Html, raw, tag
 
@@ -70,13 +71,11 @@ class StreamsServer(ThreadingHTTPServer):
         """Say nothing of a client that went away."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LocalPageHandler):
     server: StreamsServer
     timeout = _IDLE_SECONDS
-    protocol_version = "HTTP/1.1"
-    server_version, sys_version = "headrace", ""
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the standard library's name
         """Answer."""
         host = self.headers.get("Host") or ""
         if host.rpartition(":")[0] not in (_HOST, "localhost"):
@@ -89,21 +88,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, encode_document(self.server.watch.state()), "application/json")
         else:
             self._send(404, b"there is nothing here", "text/plain")
-
-    def _send(self, status: int, content: bytes, kind: str) -> None:
-        self.send_response(status)
-        headers = {
-            "Content-Type": kind, "Content-Length": str(len(content)), "Cache-Control": "no-store",
-            "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY",
-            "Cross-Origin-Resource-Policy": "same-origin",
-        }  # fmt: skip
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
-        """Say nothing: whoever looks sees the page."""
 
 
 def _page(name: str) -> bytes:
