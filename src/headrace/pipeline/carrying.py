@@ -26,22 +26,11 @@ from headrace.pipeline.bounded_queue import BoundedQueue
 from headrace.pipeline.carried_costs import Cost
 from headrace.pipeline.item import Item, StageTiming
 from headrace.pipeline.levers import Lever
+from headrace.pipeline.passing import Passing
 from headrace.pipeline.sizes import measure
 from headrace.pipeline.users_code import raise_if_of_the_run
+from headrace.pipeline.worker import Worker
 from headrace.stages.stage import Stage
-
-
-class Place(Protocol):
-    """A worker, as who carries its calls sees it; see `station.Worker`."""
-
-    name: str
-    busy_since: int
-    hand: tuple[int, list[Item]] | None
-    call: Call | None
-
-    def begin(self) -> None:
-        """Note that the thread that calls this is the worker's."""
-        ...
 
 
 class Carries(Protocol):
@@ -60,44 +49,12 @@ class Carries(Protocol):
         """Where items wait."""
         ...
 
-    def add_place(self) -> Place:
+    def add_place(self) -> Worker:
         """Return one place more."""
         ...
 
     def take_now(self, limit: int, over: Sequence[Call], bell: Bell) -> Sequence[tuple[Item, Call | None]]:
         """Return at most so many items, each with what it asks of others; see `LanedQueue.take_calls`."""
-        ...
-
-    def keep_wanted(self, items: Sequence[Item], now: int) -> list[Item]:
-        """Return the items that are still wanted; the others have ended."""
-        ...
-
-    def begin_tries(self, items: Sequence[Item], now: int) -> list[tuple[Item, int, int]]:
-        """Note that items begin; return each, when the queue took it (ns), and how many were in the queue then."""
-        ...
-
-    def find_room(self, items: Sequence[Item], bell: Bell) -> list[Item]:
-        """Return the items that can be handed on now; the bell is rung once there is room for more."""
-        ...
-
-    def hand_on(self, items: Sequence[Item], *, has_room: bool) -> tuple[list[list[StageTiming]], list[int]]:
-        """Send items on their way, without waiting if room was found; return the passages of each, and when it left (ns)."""
-        ...
-
-    def drop(self, items: Sequence[Item]) -> None:
-        """Note that nothing more is done with items, whose jobs others have ended."""
-        ...
-
-    def note(
-        self,
-        worker: str,
-        process_id: int,
-        dequeued: int,
-        arrivals: list[tuple[Item, int, int]],
-        timings: list[list[StageTiming]],
-        left: list[int],
-    ) -> None:
-        """Leave a note of which spans are made; see `WorkNote`."""
         ...
 
 
@@ -111,7 +68,7 @@ class _Passage:
     __slots__ = ("arrival", "began", "carrying", "item", "place")
 
     def __init__(
-        self, carrying: Carrying, place: Place, item: Item, arrival: tuple[Item, int, int], began: int
+        self, carrying: Carrying, place: Worker, item: Item, arrival: tuple[Item, int, int], began: int
     ) -> None:
         self.carrying = carrying
         self.place = place
@@ -125,6 +82,7 @@ class Carrying:
 
     Args:
         station: Whose calls.
+        passing: What happens to the items before and after.
         carried: What its stage offers.
         clock: Of the run.
 
@@ -133,15 +91,16 @@ class Carrying:
         cost: What its calls cost.
     """
 
-    def __init__(self, station: Carries, carried: Carried, clock: Clock) -> None:
+    def __init__(self, station: Carries, passing: Passing, carried: Carried, clock: Clock) -> None:
         self.is_due = True
         self.cost = Cost()
         self._station = station
+        self._passing = passing
         self._carried = carried
         self._clock = clock
         self._process = os.getpid()
         self._num_places = 0
-        self._free: list[Place] = []
+        self._free: list[Worker] = []
         self._under_way: set[_Passage] = set()
         self._done: list[_Passage] = []
         self._ready: list[_Passage] = []
@@ -203,7 +162,7 @@ class Carrying:
         if not self._done:
             return
         items = [passage.item for passage in self._done]
-        free = self._station.find_room(items, self._bell)
+        free = self._passing.find_room(items, self._bell)
         if len(free) == len(items):
             self._ready, self._done = self._done, []
         else:
@@ -222,8 +181,8 @@ class Carrying:
         """Hand on what left its places; leave once no more can come."""
         ready, self._ready = self._ready, []
         if ready:
-            note, process = self._station.note, self._process
-            timings, stamps = self._station.hand_on([passage.item for passage in ready], has_room=True)
+            note, process = self._passing.note, self._process
+            timings, stamps = self._passing.hand_on([passage.item for passage in ready], has_room=True)
             for passage, own, left in zip(ready, timings, stamps, strict=True):
                 note(passage.place.name, process, passage.began, [passage.arrival], [own], [left])
         if not (self._under_way or self._done) and self._station.queue.is_over:
@@ -240,14 +199,14 @@ class Carrying:
         if not taken:
             return False
         now = self._clock.now_ns()
-        wanted = station.keep_wanted([item for item, _ in taken], now)
+        wanted = self._passing.keep_wanted([item for item, _ in taken], now)
         num_unwanted = len(taken) - len(wanted)
         if num_unwanted:
             kept = set(map(id, wanted))
             self._over.extend(call for item, call in taken if call is not None and id(item) not in kept)
             taken = [pair for pair in taken if id(pair[0]) in kept]
         free, under_way, cost = self._free, self._under_way, self.cost
-        for (item, call), arrival in zip(taken, station.begin_tries(wanted, now), strict=True):
+        for (item, call), arrival in zip(taken, self._passing.begin_tries(wanted, now), strict=True):
             place = free.pop()
             in_hand = [item]
             place.busy_since = now
@@ -315,12 +274,12 @@ class Carrying:
             if self._is_given_up or id(passage.place.hand) in hung:
                 self._under_way.remove(passage)
                 carrier.cancel(passage)
-                self._station.drop([passage.item])
+                self._passing.drop([passage.item])
                 passage.place.busy_since = 0
                 passage.place.hand = None
                 self._free_place(passage.place)
 
-    def _free_place(self, place: Place) -> None:
+    def _free_place(self, place: Worker) -> None:
         if place.call is not None:
             self._over.append(place.call)
             place.call = None

@@ -19,8 +19,9 @@ from headrace.pipeline.rest import Rest
 from headrace.pipeline.router import Router
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.settling import Settling
-from headrace.pipeline.station import RECEIVER, Station, Worker
+from headrace.pipeline.station import Station
 from headrace.pipeline.task_shares import TaskShares
+from headrace.pipeline.worker import RECEIVER, Worker
 
 _STOPPED = "the run was stopped"
 _OVER_LIMIT = Outcome(OutcomeKind.RETURNED, "more than the limit of this run")

@@ -49,12 +49,12 @@ class Router:
         self._retry_lock = threading.Lock()
         self._join_lock = threading.Lock()
 
-    def hand_on(self, items: Sequence[Item], station: Station, has_room: bool) -> list[int]:
+    def hand_on(self, station: Station, items: Sequence[Item], has_room: bool) -> list[int]:
         """Send items that went through a station on their way, and return when each left it (ns), in order.
 
         Args:
-            items: That went through the station.
-            station: Which they leave.
+            station: Which the items leave.
+            items: That went through it.
             has_room: Do not wait for room: `find_room` has found it.
         """
         now = self._clock.now_ns()
@@ -79,12 +79,12 @@ class Router:
                 stamps[index] = stamp
         return stamps
 
-    def find_room(self, items: Sequence[Item], station: Station, bell: Bell) -> list[Item]:
+    def find_room(self, station: Station, items: Sequence[Item], bell: Bell) -> list[Item]:
         """Return the items that `hand_on` need not wait with.
 
         Args:
-            items: That went through a station whose last stage maps or delivers.
-            station: Which they leave.
+            station: Which the items leave; its last stage maps or delivers.
+            items: That went through it.
             bell: Rung once there is room for more; with a lock held, so it is to be short.
         """
         if station.last_role == "deliver":

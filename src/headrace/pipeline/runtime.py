@@ -22,6 +22,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from headrace.base.errors import HeadraceError
@@ -31,6 +32,7 @@ from headrace.base.records import Outcome, OutcomeKind, Receiving, StageStatisti
 from headrace.pipeline.admission import Admission
 from headrace.pipeline.bookkeeping import Bookkeeper
 from headrace.pipeline.building import Equipment, Routes, build_stations
+from headrace.pipeline.connections import Connections
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.end_signals import EndSignals
 from headrace.pipeline.failing import Failing
@@ -48,9 +50,10 @@ from headrace.pipeline.run_limit import RunLimit
 from headrace.pipeline.run_state import RunState
 from headrace.pipeline.settling import Settling
 from headrace.pipeline.stall_watch import StallWatch
-from headrace.pipeline.station import Connections, Leaves, Station, WorkerThread
+from headrace.pipeline.station import Leaves, Station
 from headrace.pipeline.task_shares import TaskShares
 from headrace.pipeline.threads import start_thread
+from headrace.pipeline.worker import WorkerThread
 from headrace.pipeline.workers import Workers
 from headrace.stages.stage import StageContext
 
@@ -168,18 +171,19 @@ class Runtime:
         self._bookkeeper = Bookkeeper(context)
         self._stalls = StallWatch(stations, plan.run.stall_seconds, source, settling, self._guard.broke)
         self._prefetch = Prefetch(context, source, stations, admission, settling)
-        connections = Connections(
-            hand_on=self._router.hand_on,
-            find_room=self._router.find_room,
-            fail=settling.fail,
-            drop_lost=settling.drop_lost,
-            is_draining=admission.is_draining,
-            note=self._bookkeeper.note,
-            start_worker=self._workers.start_one,
-            broke=self._guard.broke,
-        )
         for station in stations:
-            station.connect(connections)
+            station.connect(
+                Connections(
+                    hand_on=partial(self._router.hand_on, station),
+                    find_room=partial(self._router.find_room, station),
+                    fail=settling.fail,
+                    drop_lost=settling.drop_lost,
+                    is_draining=admission.is_draining,
+                    note=self._bookkeeper.note,
+                    start_worker=partial(self._workers.start_one, station),
+                    broke=self._guard.broke,
+                )
+            )
 
     # --- from outside
 

@@ -21,7 +21,8 @@ from headrace.base.protocols import Source
 from headrace.pipeline.carrying import Carrying
 from headrace.pipeline.item import Item
 from headrace.pipeline.settling import Settling
-from headrace.pipeline.station import Station, Worker
+from headrace.pipeline.station import Station
+from headrace.pipeline.worker import Worker
 from headrace.sources.finite import FiniteSource
 
 logger = logging.getLogger("headrace")

@@ -15,109 +15,33 @@ import dataclasses
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headrace.base.deadline import late
-from headrace.base.errors import ClientGone, ItemError, ItemFailed
-from headrace.base.handoff import handoff_cost
+from headrace.base.errors import ItemFailed
 from headrace.base.parking import Bell
-from headrace.base.passage import Passage
 from headrace.base.plan import Plan
 from headrace.base.policies.batching import BatchingPolicy, ReleaseReason
 from headrace.base.policies.retry import RetryPolicy
 from headrace.base.policies.shares import Call
-from headrace.base.records import BatchFormed, StageStatistics
+from headrace.base.records import StageStatistics
 from headrace.pipeline.bounded_queue import BoundedQueue
 from headrace.pipeline.bulkheads import Bulkheads
 from headrace.pipeline.carrying import Carrying
+from headrace.pipeline.connections import Connections
 from headrace.pipeline.finisher import Finisher
-from headrace.pipeline.group import Group, Unpack
-from headrace.pipeline.item import Item, Orders, StageTiming
+from headrace.pipeline.group import Unpack
+from headrace.pipeline.item import Item, Orders
 from headrace.pipeline.levers import Adjustable, Lever
 from headrace.pipeline.opening import GroupSpec, open_group
+from headrace.pipeline.passing import Arrivals, Passing
 from headrace.pipeline.remote import RemoteGroup
 from headrace.pipeline.resources import Claim
 from headrace.pipeline.run_context import RunContext
-from headrace.pipeline.warm_up import CostCurve
-from headrace.pipeline.work_notes import WorkNote
-
-#: Names the threads that take jobs from the source, and with them the workers that run in those threads.
-RECEIVER = "receiver"
-
-#: Work handed to a worker at once is to take at most about this long, so that chunks cost no visible latency.
-_CHUNK_SECONDS = 0.001
-_MAX_CHUNK = 64
-
-#: Work is worth a thread of its own if it takes this many times as long as waking one: most of it holds the GIL, so that a
-#: second thread makes little of it faster.
-_CALLS_WORTH = 8
-
-
-#: Each item, when the queue took it (ns), and how many were in the queue then.
-Arrivals = list[tuple[Item, int, int]]
-
-
-class RunsItems(Protocol):
-    """A `Group`, here or in another process."""
-
-    process_id: int
-    """Where it runs; changes when a process is replaced."""
-
-    def run(self, items: Sequence[Item], reason: ReleaseReason | None) -> Unpack | None:
-        """Run items through the stages; see `Group.run`."""
-        ...
-
-    def warm_up(self, item: Item) -> CostCurve | None:
-        """Measure the batch sizes."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerThread:
-    """The thread in which a worker's stages run."""
-
-    process: int
-    thread_id: int
-    """The kernel's."""
-    name: str
-    """As in the spans."""
-
-
-class Worker:
-    """One worker's opened group and its name for spans."""
-
-    def __init__(self, group: RunsItems, name: str, number: int = 0, claim: Claim | None = None) -> None:
-        self.group = group
-        self.claim = claim
-        """To what its stages need of the run's resources; None: nothing."""
-        self.name = name
-        self.number = number
-        self.busy_since = 0
-        self.hand: tuple[int, list[Item]] | None = None
-        """Since when (ns) and what is in the stages now, where nobody else watches how long; replaced as one."""
-        self.is_left_behind = False
-        self.call: Call | None = None
-        """What it asks of others, where its station's workers are shared out among those."""
-        self._thread_id: int | None = None
-
-    def begin(self) -> None:
-        """Note that the thread that calls this is the worker's."""
-        self._thread_id = threading.get_native_id()
-
-    def place(self) -> WorkerThread | None:
-        """Return where the worker's stages run; None before it has begun."""
-        if self._thread_id is None:
-            return None
-        if isinstance(self.group, RemoteGroup):
-            return WorkerThread(self.group.process_id, self.group.process_id, self.name)
-        return WorkerThread(self.group.process_id, self._thread_id, self.name)
-
-    def close(self) -> None:
-        """Let a process of its own end; called by the worker's thread, which alone talks to it."""
-        if isinstance(self.group, RemoteGroup):
-            self.group.close()
+from headrace.pipeline.taking import Taking
+from headrace.pipeline.warmth import Warmth
+from headrace.pipeline.worker import RECEIVER, RunsItems, Worker
 
 
 class Leaves(Protocol):
@@ -151,28 +75,6 @@ class Served:
     """Time in the stages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Connections:
-    """What a station asks of the run that it is part of; all may be called from any thread."""
-
-    hand_on: Callable[[Sequence[Item], Station, bool], list[int]]
-    """Sends items that went through the station on their way, and returns when each left it (ns); True: does not wait."""
-    find_room: Callable[[Sequence[Item], Station, Bell], list[Item]]
-    """Returns the items that `hand_on` need not wait with; the bell is rung once there is room for more."""
-    fail: Callable[[Item, ItemError, str], object]
-    """Ends an item's job with an error, which happened in the stage of this name."""
-    drop_lost: Callable[[Item], object]
-    """Leaves an item whose loan ran out to whoever has it now."""
-    is_draining: Callable[[], bool]
-    """Returns whether no more items can come, so that a batch need not wait for company."""
-    note: Callable[[WorkNote], object]
-    """Takes what a worker did, of which spans are made."""
-    start_worker: Callable[[Station, int], object]
-    """Starts a worker beside the others, or in the place of one that was left behind."""
-    broke: Callable[[BaseException], object]
-    """Ends the run with an error."""
-
-
 class Station:
     """One queue and its workers; `connect` it before it works.
 
@@ -184,6 +86,8 @@ class Station:
     """
 
     _links: Connections
+    _passing: Passing
+    _taking: Taking
 
     def __init__(self, context: RunContext, spec: GroupSpec, *, has_queue: bool, runs_in_place: bool = False) -> None:
         self._context = context
@@ -205,12 +109,6 @@ class Station:
         # Where there is no queue to come back to, or where coming back would break the order.
         self.retries_in_place = not has_queue or self._is_in_order
         device = next((stage for stage in spec.stages if stage.kind == "device"), None)
-        self._batching: BatchingPolicy | None = None
-        self._batching_stage = ""
-        if device is not None:
-            plan = spec.plan.stages[device.name]
-            self._batching_stage = device.name
-            self._batching = BatchingPolicy(max_size=plan.batch or 1, max_wait_ns=int(plan.max_wait_seconds * 1e9))
         self.device_name = device.name if device else None
         # Stages behind the call would hold up all calls, and so would a try in place.
         self._may_carry = self.settings.executor == "events" and len(spec.stages) == 1 and not self.retries_in_place
@@ -218,25 +116,21 @@ class Station:
         self.counts: list[dict[str, int]] = []
         self.queue, self._bulkheads = self._make_queue()
         self._takes_batches = device is spec.stages[0] and spec.max_batch > 1
-        if self._batching is not None:
-            self.queue.items_per_call = self._batching.max_size
         self.retry = RetryPolicy(
             max_attempts=self.settings.attempts or 1, budget_seconds=self.settings.retry_budget_seconds
         )
-        self._warm = threading.Lock()
-        self._is_warm = device is None or not spec.plan.run.warm_up
         self.workers: list[Worker] = []
         self.threads: list[threading.Thread] = []
-        self._seconds_per_item = _CHUNK_SECONDS
-        self._least_seconds = _CALLS_WORTH * handoff_cost().cpu_seconds
-        self._to_run_alone: set[str] = set()
         self._num_places = 0
         self.variants: list[list[dict[str, Any]]] = []
         self.lever: Lever = context.levers.add(self.name, self._look_at_lever)
+        self.warmth = Warmth(context, spec, self.lever)
 
     def connect(self, links: Connections) -> None:
         """Let the station know the run that it is part of."""
         self._links = links
+        self._passing = Passing(self.stages, self.lever, self._context, links)
+        self._taking = Taking(self, self._context, links, self._passing, self._make_policy())
 
     def _make_queue(self) -> tuple[BoundedQueue, Bulkheads | None]:
         # In order, one that waits holds back those behind it whatever is done, and none may be turned away.
@@ -252,9 +146,15 @@ class Station:
             self._clock,
             counts,
             fail=lambda item, error, stage: self._links.fail(item, error, stage),
-            start_worker=lambda number: self._links.start_worker(self, number),
+            start_worker=lambda number: self._links.start_worker(number),
         )
         return bulkheads.queue, bulkheads
+
+    def _make_policy(self) -> BatchingPolicy | None:
+        if self.device_name is None:
+            return None
+        plan = self._spec.plan.stages[self.device_name]
+        return BatchingPolicy(max_size=plan.batch or 1, max_wait_ns=int(plan.max_wait_seconds * 1e9))
 
     def _look_at_lever(self) -> None:
         if self._carrying is not None:
@@ -269,7 +169,7 @@ class Station:
             lever=self.lever,
             stages=tuple(stage.name for stage in self.stages),
             num_workers=self.num_workers,
-            max_batch=self._batching.max_size if self._batching is not None and self._takes_batches else 1,
+            max_batch=(self.settings.batch or 1) if self._takes_batches else 1,
             has_workers=self.has_queue,
             may_delay=self.has_queue and self._carrying is None,
             is_last=self.last_role == "deliver",
@@ -281,7 +181,7 @@ class Station:
         self.lever.expect_spares(self.num_workers, count)
         if self._carrying is None:
             for number in range(self.num_workers, self.num_workers + count):
-                self._links.start_worker(self, number)
+                self._links.start_worker(number)
 
     @property
     def bulkheads(self) -> Bulkheads | None:
@@ -305,7 +205,7 @@ class Station:
         What waits on the outside may wait for long, and its stages have timeouts of their own; a process of its own may have
         to be started again within a call, and so may a model be warmed up.
         """
-        if not self._is_warm:
+        if not self.warmth.is_there:
             return None
         waits = any(stage.kind == "io" and not stage.is_instant for stage in self.stages)
         if waits and self.device_name is None:
@@ -366,7 +266,7 @@ class Station:
             opened = open_group(spec, self._clock, self._context.metering)
             group, counts, variants = opened.group, opened.counts, opened.variants
             if self._may_carry and opened.carried is not None:
-                self._carrying = Carrying(self, opened.carried, self._clock)
+                self._carrying = Carrying(self, self._passing, opened.carried, self._clock)
             self._may_carry = self._carrying is not None
         self.counts.append(counts)
         self.variants.append(variants)
@@ -386,19 +286,16 @@ class Station:
         finisher = Finisher(hand_on, worker.name, self._links.broke) if self._takes_batches else None
         with finisher or contextlib.nullcontext():
             while not worker.is_left_behind and self.lever.wait_turn(worker.number):
-                items, reason, waited_ns = self._take(worker)
+                items, reason, waited_ns = self._taking.take(worker)
                 if not items:
                     return
-                if self._to_run_alone:
-                    items = self._one_alone(items)
                 if self.retries_in_place:
                     self.serve(worker, items, reason, waited_ns)
                 elif finisher is None:
                     self._hand_on(worker, self._run(worker, items, reason, waited_ns))
                 else:
                     served = self._run(worker, items, reason, waited_ns)
-                    overlaps = served.ran_ns > self._least_seconds * 1e9 and self.queue.fill_ratio > 0
-                    finisher(served, in_place=not overlaps)
+                    finisher(served, in_place=not self._taking.is_worth_a_thread(served.ran_ns))
 
     def run_in_place(self, items: list[Item]) -> list[int]:
         """Run items in the thread that brings them, and return when each came (ns)."""
@@ -439,15 +336,15 @@ class Station:
     def _run_now(self, worker: Worker, items: list[Item], reason: ReleaseReason | None, waited_ns: int) -> Served:
         clock = self._clock
         dequeued = clock.now_ns()
-        items = self.keep_wanted(items, dequeued)
+        items = self._passing.keep_wanted(items, dequeued)
         if not items:
             return Served(items, [], dequeued, 0, None, reason, waited_ns)
         worker.busy_since = dequeued
-        arrivals = self.begin_tries(items, dequeued)
+        arrivals = self._passing.begin_tries(items, dequeued)
         began = dequeued
         worker.hand = None if self.settings.executor == "process" else (dequeued, items)
-        if not self._is_warm:
-            self._warm_up(worker, items[0])
+        if not self.warmth.is_there:
+            self.warmth.bring(worker, items[0])
             began = clock.now_ns()
         unpack = worker.group.run(items, reason)
         worker.hand = None
@@ -455,7 +352,7 @@ class Station:
         if worker.call is not None:
             worker.call.is_answered = items[0].error is None
             worker.call.ended = clock.now_ns() / 1e9
-        self._learn_pace(ran_ns / len(items))
+        self._taking.learn_pace(ran_ns / len(items))
         if self.lever.delay_seconds:
             self.lever.pause(len(items))
         worker.busy_since = 0
@@ -468,96 +365,10 @@ class Station:
             return
         if served.unpack is not None:
             served.unpack()
-        if self.device_name and self._context.observers.wants["batch_formed"]:
-            self._tell_batch(items, served.reason, served.waited_ns)
-        timings, stamps = self.hand_on(items)
-        self.note(worker.name, served.process_id, served.dequeued, served.arrivals, timings, stamps)
-
-    # --- for whoever runs the items: `work`, or `Carrying`
-
-    def keep_wanted(self, items: Sequence[Item], now: int) -> list[Item]:
-        """Return the items that are still wanted at a time (ns); the jobs of the others have ended."""
-        wanted = []
-        for item in items:
-            job = item.job
-            deadline = job.deadline_ns
-            if (item if item.parent is None else item.root).settled:
-                continue  # a sibling failed, or the run was abandoned
-            if job.lost and not self.only_delivers:
-                self._links.drop_lost(item)
-            elif job.cancelled:
-                self._links.fail(item, ClientGone("client.gone: nobody waits for the answer any more"), self.name)
-            elif deadline is not None and now > deadline:
-                self._links.fail(item, late(deadline, now), self.name)
-            else:
-                wanted.append(item)
-        return wanted
-
-    def begin_tries(self, items: Sequence[Item], now: int) -> Arrivals:
-        """Note that items begin at a time (ns)."""
-        if self._context.observers.wants["stage_started"]:
-            self._context.observers.notify("stage_started", self.name, [item.id for item in items])
-        arrivals = []
-        for item in items:
-            if item.job.on_work is not None:
-                item.job.on_work(1)
-            item.error = None
-            item.entry = (item.value, item.num_bytes, item.shape_key, item.flight)
-            if not item.tries:
-                item.first_try_ns = now
-            item.tries += 1
-            arrivals.append((item, item.arrived, item.queue_depth))
-        return arrivals
-
-    def find_room(self, items: Sequence[Item], bell: Bell) -> list[Item]:
-        """Return the items that can be handed on without waiting; the bell is rung once there is room for more."""
-        return self._links.find_room(items, self, bell)
-
-    def hand_on(self, items: Sequence[Item], *, has_room: bool = False) -> tuple[list[list[StageTiming]], list[int]]:
-        """Send items on their way; return the passages of each through the stages, and when it left (ns).
-
-        Args:
-            items: That went through the stages.
-            has_room: Do not wait: `find_room` has found room for them.
-        """
-        if (passed := self.lever.passed) is not None:
-            passed(items)
-        # Taken before the items move on: after that the next worker may already be changing them.
-        timings = []
-        ends = self.last_role == "deliver"
-        if not ends:
-            self.drop(items)
-        for item in items:
-            job = item.job
-            if job.passages is not None:
-                job.passages += self._passages(item)
-            timings.append(item.timings)
-            item.timings = []
-        left = self._links.hand_on(items, self, has_room)
-        if ends:  # what ends a job, such as making its answer, is work on it too
-            self.drop(items)
-        return timings, left
-
-    def _passages(self, item: Item) -> list[Passage]:
-        return [Passage(self.stages[one.stage].name, one.started, one.ended, one.batch_size) for one in item.timings]
-
-    def drop(self, items: Sequence[Item]) -> None:
-        """Note that no more is done with items here."""
-        for item in items:
-            if item.job.on_work is not None:
-                item.job.on_work(-1)
-
-    def note(
-        self,
-        worker: str,
-        process_id: int,
-        dequeued: int,
-        arrivals: Arrivals,
-        timings: list[list[StageTiming]],
-        left: list[int],
-    ) -> None:
-        """Leave a note of which spans are made; see `WorkNote`."""
-        self._links.note(WorkNote(self.stages, worker, process_id, dequeued, arrivals, timings, left))
+        if self.device_name:
+            self._passing.tell_batch(items, served.reason, served.waited_ns)
+        timings, stamps = self._passing.hand_on(items)
+        self._passing.note(worker.name, served.process_id, served.dequeued, served.arrivals, timings, stamps)
 
     # --- for `Carrying`
 
@@ -612,21 +423,11 @@ class Station:
         if self._bulkheads is not None and worker.call is not None:
             self._bulkheads.end(worker.call)
         self.workers.remove(worker)
-        self._links.start_worker(self, worker.number)
+        self._links.start_worker(worker.number)
 
     def run_alone(self, job_ids: Iterable[str]) -> None:
         """From now on run items of these jobs by themselves."""
-        self._to_run_alone = self._to_run_alone | set(job_ids)  # a new set: workers read it
-
-    def _one_alone(self, items: list[Item]) -> list[Item]:
-        """Return the items without suspects, or one suspect; the others go back into the queue."""
-        suspects = [item for item in items if item.root.job.id in self._to_run_alone]
-        if not suspects or len(items) == 1:
-            return items
-        others = [item for item in items if item not in suspects]
-        now, later = (others, suspects) if others else (suspects[:1], suspects[1:])
-        self.queue.put(later, force=True)
-        return now
+        self._taking.run_alone(job_ids)
 
     def give_up(self) -> None:
         """End the processes and the carried calls of this station at once."""
@@ -636,87 +437,12 @@ class Station:
             if isinstance(worker.group, RemoteGroup):
                 worker.group.kill()
 
-    def _take(self, worker: Worker) -> tuple[list[Item], ReleaseReason | None, int]:
-        if self._batching is not None:
-            return self._take_batch(self._batching_now(self._batching), worker)
-        limit = 1
-        # In order and in place, one that is tried again must not be overtaken by those taken with it.
-        if self.settings.executor != "process" and not self.retries_in_place:
-            limit = max(1, min(_MAX_CHUNK, int(_CHUNK_SECONDS / self._seconds_per_item)))
-            self.queue.items_per_call = max(1, min(limit, int(self._least_seconds / self._seconds_per_item)))
-        if self._bulkheads is not None:
-            items, worker.call = self._bulkheads.take_for(limit, worker.call)
-            return items, None, 0
-        return self.queue.take(limit, self.num_workers), None, 0
-
-    def _batching_now(self, policy: BatchingPolicy) -> BatchingPolicy:
-        most, cap = self.lever.most_items, self.lever.cap_items
-        if not self._is_warm and self._context.forecast is not None:
-            cap = 1  # until it is known how many fit
-        if most is None and cap is None:
-            return policy
-        return dataclasses.replace(
-            policy, max_size=min(most or policy.max_size, cap or policy.max_size, policy.max_size)
-        )
-
-    def _take_batch(self, policy: BatchingPolicy, worker: Worker) -> tuple[list[Item], ReleaseReason | None, int]:
-        """Return a batch of what is still wanted: it is as large as if the others had never come."""
-        while True:
-            taken, reason, waited_ns = self.queue.take_batch(
-                policy, self._links.is_draining, worker.claim, self._batching_stage
-            )
-            items = self.keep_wanted(taken, self._clock.now_ns())
-            while 0 < len(items) < len(taken):
-                more = self.queue.take_alike(items[0], len(taken) - len(items))
-                if not more:
-                    break
-                items += self.keep_wanted(more, self._clock.now_ns())
-            if items or not taken:
-                return items, reason, waited_ns
-
-    def _learn_pace(self, nanoseconds: float) -> None:
-        # Racing writers lose an update of an estimate, which costs nothing; a lock per item would.
-        seconds = nanoseconds / 1e9 + 1e-7
-        self._seconds_per_item += 0.2 * (seconds - self._seconds_per_item)
-
-    def _warm_up(self, worker: Worker, item: Item) -> None:
-        with self._warm:
-            if self._is_warm:
-                return
-            curve = self._measure_curve(worker, item)
-            if curve is not None and (curve.seconds or self.settings.executor == "process"):
-                self._context.cost_curves.append(curve)
-            self._is_warm = True
-
-    def _measure_curve(self, worker: Worker, item: Item) -> CostCurve | None:
-        """Warm up; with a budget no batch that is predicted not to fit is made, now or later."""
-        forecast = self._context.forecast
-        if forecast is None or not isinstance(worker.group, Group):
-            return worker.group.warm_up(item)
-        with forecast.warming:
-            curve = worker.group.warm_up(item, functools.partial(forecast.before_batch, self.name))
-            self.lever.cap("forecast", items=forecast.end_warm_up(self.name, self.max_batch))
-        return curve
-
     def hold_to(self, plan: Plan) -> None:
         """Make no larger batches, and let no more workers work, than a Plan says that asks for less than the run's own."""
         settings, own = plan.stages[self.name], self.settings
         batch = plan.stages[self.device_name].batch if self.device_name else None
         workers = settings.workers if settings.workers != own.workers else None
         self.lever.cap("budget", items=batch, workers=workers)
-
-    def _tell_batch(self, items: Sequence[Item], reason: ReleaseReason | None, waited_ns: int) -> None:
-        batched = (timing for item in items for timing in item.timings if timing.batch_id is not None)
-        timing = next(batched, None)  # the whole batch; parts of one that failed come after it
-        if timing is not None and timing.batch_id is not None and timing.batch_size is not None:
-            formed = BatchFormed(
-                self.stages[timing.stage].name,
-                timing.batch_id,
-                timing.batch_size,
-                str(reason or "idle"),
-                waited_ns / 1e9,
-            )
-            self._context.observers.notify("batch_formed", formed)
 
 
 def pause(seconds: float) -> None:

@@ -21,9 +21,9 @@ from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.levers import Adjustable, Levers
 from headrace.pipeline.run_state import RunState
 from headrace.pipeline.span_limit import SpanLimit
-from headrace.pipeline.station import WorkerThread
 from headrace.pipeline.summary import Summary
 from headrace.pipeline.warm_up import CostCurve
+from headrace.pipeline.worker import WorkerThread
 from headrace.runs.run_folder import RunFolder
 from headrace.runs.span_files import SpanWriter
 

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from headrace.base.metering import process_cpu_seconds, thread_cpu_seconds
-from headrace.pipeline.station import RECEIVER, WorkerThread
+from headrace.pipeline.worker import RECEIVER, WorkerThread
 
 WORKERS = "workers"
 PROCESSES = "worker processes"

@@ -16,8 +16,8 @@ import pytest
 import headrace as hr
 from headrace.base.errors import HeadraceError, MissingExtra, SettingsError
 from headrace.base.protocols import Source
-from headrace.pipeline.station import WorkerThread
 from headrace.pipeline.watching import RunInProgress
+from headrace.pipeline.worker import WorkerThread
 from headrace.profiler.hot_spots import CProfileInstrument, StageSampler, sample_stage
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.stages.stage import FunctionStage

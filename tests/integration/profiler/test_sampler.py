@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from headrace.pipeline.station import WorkerThread
+from headrace.pipeline.worker import WorkerThread
 from headrace.profiler.sampler import control
 from headrace.profiler.sampler.control import Sampler
 from headrace.runs.reader import Run, read_run

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headrace.pipeline.station import WorkerThread
+from headrace.pipeline.worker import WorkerThread
 from headrace.profiler.sampler.control import Sampler
 from headrace.runs.run_folder import RunFolder
 

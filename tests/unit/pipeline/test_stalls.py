@@ -16,7 +16,7 @@ from headrace.base.errors import StageStalled
 from headrace.base.policies.stalls import StallPolicy
 from headrace.base.records import OutcomeKind
 from headrace.pipeline.stall_watch import StallWatch
-from headrace.pipeline.station import Worker
+from headrace.pipeline.worker import Worker
 from headrace.sources.jobs import encode_job
 from headrace.testing import MemoryQueue
 

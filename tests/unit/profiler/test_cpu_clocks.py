@@ -11,7 +11,7 @@ import time
 import pytest
 
 from headrace.base.metering import process_cpu_seconds, thread_cpu_seconds
-from headrace.pipeline.station import WorkerThread
+from headrace.pipeline.worker import WorkerThread
 from headrace.profiler.cpu_clocks import (
     FINISHING,
     OTHER,

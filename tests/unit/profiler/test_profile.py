@@ -13,8 +13,8 @@ import pytest
 import headrace as hr
 from headrace.base.errors import SettingsError
 from headrace.pipeline.execute import run
-from headrace.pipeline.station import WorkerThread
 from headrace.pipeline.watching import RunInProgress
+from headrace.pipeline.worker import WorkerThread
 from headrace.profiler import profile as module
 from headrace.profiler.nvtx import CudaEvents, DeviceTimes, GpuInstruments
 from headrace.profiler.profile import Profiler, ProfileSettings, profile

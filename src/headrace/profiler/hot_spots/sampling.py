@@ -25,8 +25,8 @@ from headrace.base.documents import decode_document
 from headrace.base.errors import HeadraceError, MissingExtra, SettingsError
 from headrace.pipeline import group
 from headrace.pipeline.opening import groups
-from headrace.pipeline.station import WorkerThread
 from headrace.pipeline.watching import RunInProgress
+from headrace.pipeline.worker import WorkerThread
 from headrace.profiler.hot_spots.records import (
     Frame,
     HotSpot,

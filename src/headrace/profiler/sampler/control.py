@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from headrace.pipeline.station import WorkerThread
+from headrace.pipeline.worker import WorkerThread
 from headrace.profiler.sampler.gil import GilNotFound, find_gil
 from headrace.profiler.sampler.messages import GilPlace, Report, SamplerSettings
 

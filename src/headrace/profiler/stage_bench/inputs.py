@@ -22,7 +22,7 @@ from headrace.base.protocols import Source
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.pipeline.item import Item
 from headrace.pipeline.sizes import measure
-from headrace.pipeline.station import RunsItems
+from headrace.pipeline.worker import RunsItems
 from headrace.profiler.stage_bench.pipeline_parts import PipelineParts, close
 from headrace.profiler.stage_bench.values import copy_of, is_same
 from headrace.runs.hardware import find_hardware

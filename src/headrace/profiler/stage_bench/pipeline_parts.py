@@ -14,8 +14,8 @@ from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.opening import GroupSpec, groups, open_group
 from headrace.pipeline.remote import RemoteGroup
 from headrace.pipeline.stage_defaults import stage_defaults
-from headrace.pipeline.station import RunsItems
 from headrace.pipeline.thread_budget import ThreadBudget, budget, usable_cores
+from headrace.pipeline.worker import RunsItems
 from headrace.stages.emulated import EmulatedStage
 from headrace.stages.stage import Stage, StageContext
 

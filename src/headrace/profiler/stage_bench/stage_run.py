@@ -28,7 +28,7 @@ from headrace.base.records import Job
 from headrace.pipeline.definition import DELIVER, Pipeline
 from headrace.pipeline.item import Item
 from headrace.pipeline.remote import RemoteGroup
-from headrace.pipeline.station import RunsItems
+from headrace.pipeline.worker import RunsItems
 from headrace.profiler.stage_bench.background import BackgroundRun, Discard
 from headrace.profiler.stage_bench.inputs import Sample
 from headrace.profiler.stage_bench.pipeline_parts import PipelineParts, close
