@@ -6,7 +6,7 @@ import argparse
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,14 +60,20 @@ def add_change_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="STAGE=TIME",
-        help="a stage that runs on the device, and takes this long for an item there, such as 2ms",
+        help="a stage (of a training: a part of loading) that runs on the device, and takes this long for an item there",
     )
     parser.add_argument(
         "--curve",
         action="append",
         default=[],
         metavar="STAGE=FILE",
-        help="cost curve of a device stage, by batch size: a run folder of another engine, or JSON {size: seconds}",
+        help="cost curve of a device stage, by batch size: a run folder of another engine, or JSON {size: seconds}; of a "
+        "training step=FILE: JSON of `headrace train batch`, or a run with other batches",
+    )
+    parser.add_argument(
+        "--formats",
+        metavar="FILE",
+        help="of a training, with --set format=NAME: what an item costs in each format, JSON of `headrace pack --try`",
     )
     parser.add_argument("--cores", metavar="N", help="N cores instead of the run's")
     parser.add_argument("--devices", metavar="N", help="N devices side by side instead of 1")
@@ -102,6 +108,8 @@ def change_of(args: argparse.Namespace, plan: Plan, stages: Sequence[StageInfo])
 
     names = [stage.name for stage in stages]
     _refuse_contradictions(args)
+    if args.formats:
+        raise SettingsError("--formats is for the run of a training, and this run is that of a pipeline")
     return Change(
         settings=plan_settings(args.settings, plan, stages),
         speedups=_parse_by_stage("--speedup", args.speedup, [*names, _RECEIVING], _times),
@@ -126,6 +134,8 @@ def training_changes_of(args: argparse.Namespace) -> list[Change]:
     """
     import msgspec
 
+    from headrace.base.units import parse_duration
+    from headrace.cli.cost_files import format_costs, step_curves
     from headrace.diagnose.training.change_settings import NAMES
     from headrace.runs.formats.prediction import Change
 
@@ -134,15 +144,18 @@ def training_changes_of(args: argparse.Namespace) -> list[Change]:
         settings=tuple("=".join(part.strip() for part in text.split("=", 1)) for text in args.settings),
         speedups=_parse_by_stage("--speedup", args.speedup, NAMES, _times),
         drop=tuple(dict.fromkeys(_check_stage("--drop", name, NAMES) for name in args.drop)),
+        on_device=_parse_by_stage("--to-device", args.to_device, NAMES, parse_duration),
+        cost_curves=step_curves(args.curve),
+        format_costs=format_costs(args.formats) if args.formats else {},
         cores=_parse_optional("--cores", args.cores, _cores),
         quiet=args.quiet_machine,
     )
-    given = ("cache", "every", "to_device", "curve", "devices", "arrival_rate", "deadline")
+    given = ("cache", "every", "devices", "arrival_rate", "deadline")
     for option in (f"--{name.replace('_', '-')}" for name in given if getattr(args, name)):
         hint = "; --set cache=ram keeps the items of a data set in memory" if option == "--cache" else ""
         raise SettingsError(
-            f"{option} is for runs of pipelines, and this run is a training: it takes --set, --speedup, --drop, --cores and "
-            f"--quiet-machine{hint}"
+            f"{option} is for runs of pipelines, and this run is a training: it takes --set, --speedup, --drop, --to-device, "
+            f"--curve, --formats, --cores and --quiet-machine{hint}"
         )
     if not args.vary and change.is_nothing:
         raise SettingsError(
@@ -331,6 +344,8 @@ def _share(text: str) -> float:
 
 
 def _curves(given: Sequence[str], stages: Sequence[StageInfo]) -> dict[str, dict[int, float]]:
+    from headrace.cli.cost_files import curve_of_file
+
     found: dict[str, dict[int, float]] = {}
     for text in given:
         name, where = _stage_and_value("--curve", text, [stage.name for stage in stages])
@@ -341,7 +356,7 @@ def _curves(given: Sequence[str], stages: Sequence[StageInfo]) -> dict[str, dict
             )
         if name in found:
             raise SettingsError(f"--curve names {name} twice; give it one file")
-        found[name] = _curve_of_run(where, name) if Path(where).is_dir() else _curve_of_file(where)
+        found[name] = _curve_of_run(where, name) if Path(where).is_dir() else curve_of_file(where)
     return found
 
 
@@ -371,23 +386,3 @@ def _curve_of_run(where: str, name: str) -> dict[int, float]:
             f"{where} has no cost curve of {name}; {held}. A run with run.warm_up = true measures one for each device stage"
         )
     return curve
-
-
-def _curve_of_file(where: str) -> dict[int, float]:
-    """Return the cost curve in a JSON file: `{"1": 0.012, "8": 0.055}`."""
-    import json
-
-    expected = 'expected a run folder, or JSON with seconds per call by batch size such as {"1": 0.012, "8": 0.055}'
-    try:
-        table = json.loads(Path(where).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"--curve {where} cannot be read: {error.strerror}; {expected}") from None
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"--curve {where} is not JSON ({error}); {expected}") from None
-    if not isinstance(table, Mapping) or not table:
-        raise SettingsError(f"--curve {where}: {expected}")
-    for size, seconds in table.items():
-        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if not (size.isascii() and size.isdecimal() and int(size) >= 1 and is_number and 0 < seconds < math.inf):
-            raise SettingsError(f"--curve {where}: {size!r}: {seconds!r} is no batch size with its seconds; {expected}")
-    return {int(size): float(table[size]) for size in sorted(table, key=int)}

@@ -183,3 +183,69 @@ def test_one_rate_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     base = json.loads(capsys.readouterr().out)["throughput"]["base"]
     main(["diagnose", str(run), "--json"])
     assert json.loads(capsys.readouterr().out)["throughput"] == base
+
+
+def _predict(capsys: pytest.CaptureFixture[str], run: Path, *options: str) -> float:
+    assert main(["whatif", str(run), "--no-ledger", "--json", *options]) == 0
+    return float(json.loads(capsys.readouterr().out)["throughput"]["ratio"]["mid"])
+
+
+def test_batch_by_what_a_search_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`headrace train batch --json`, a plain table, and a run with other batches say what a step costs."""
+    before = _write_run(tmp_path / "before")
+    trials = [
+        {"batch_size": size, "outcome": "ran", "step_seconds": seconds}
+        for size, seconds in ((32, 0.024), (64, 0.044), (128, None))
+    ]
+    search, table = tmp_path / "search.json", tmp_path / "table.json"
+    search.write_text(json.dumps({"schema": "headrace.batch_search/1", "trials": trials}))
+    table.write_text(json.dumps({"32": 0.024, "64": 0.044}))
+    found = [_predict(capsys, before, "--set", "batch=64", "--curve", f"step={file}") for file in (search, table)]
+    # 30 ms of loading and 20 ms of computing for 32 samples, and 4 ms for the update.
+    assert found[0] == found[1] == pytest.approx(2 * 54 / 104, rel=0.02)
+    assert _predict(capsys, before, "--set", "batch=32", "--curve", f"step={before}") == 1.0
+
+
+def test_format_by_what_a_trial_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`headrace pack --try --json` says what an item of each format costs."""
+    before, trial = _write_run(tmp_path / "before"), tmp_path / "try.json"
+    figures = [
+        {"format": name, "order": "random", "cache": "cold", "us": us}
+        for name, us in (("folder", 600.0), ("tar", 100.0))
+    ]
+    trial.write_text(json.dumps({"schema": "headrace.pack.try/1", "items": 9, "figures": figures}))
+    found = _predict(capsys, before, "--set", "format=tar", "--formats", str(trial))
+    assert found == pytest.approx(54 / (54 - 32 * 0.5), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--set", "batch=64", "--curve", "step"], "expected step=RUN or step=FILE"),
+        (["--set", "batch=64", "--curve", "step=none.json"], "none.json cannot be read"),
+        (["--set", "batch=64", "--curve", "model=none.json"], "model"),
+        (["--set", "format=tar", "--formats", "none.json"], "none.json cannot be read"),
+        (["--to-device", "augment=quickly"], "--to-device augment"),
+        (["--to-device", "forward=1ms"], "forward"),
+    ],
+)
+def test_costs_that_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], why: str
+) -> None:
+    """Each is misuse, and says what was expected."""
+    before = _write_run(tmp_path / "before")
+    assert main(["whatif", str(before), "--no-ledger", *options]) == 2
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[1]", "{}", '{"schema": "headrace.pack.try/1", "figures": [1, {"us": 3}]}', '{"schema": 1, "figures": {}}'],
+)
+def test_files_that_are_no_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
+    """Whatever stands in the file, it is misuse and no traceback, for formats and for curves."""
+    before, file = _write_run(tmp_path / "before"), tmp_path / "file.json"
+    file.write_text(content)
+    assert main(["whatif", str(before), "--no-ledger", "--set", "format=tar", "--formats", str(file)]) == 2
+    assert main(["whatif", str(before), "--no-ledger", "--set", "batch=8", "--curve", f"step={file}"]) == 2
+    assert "Traceback" not in capsys.readouterr().err

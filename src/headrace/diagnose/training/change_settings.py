@@ -29,6 +29,7 @@ class TrainingChange:
     batch: int | None = None
     accumulate: int | None = None
     cache: str | None = None
+    format: str | None = None
     ranks: int | None = None
     bandwidth: float | None = None
     latency: float | None = None
@@ -64,6 +65,12 @@ def _in_memory(text: str) -> str:
     return text
 
 
+def _named(text: str) -> str:
+    if not text:
+        raise ValueError("expected a format such as tar")
+    return text
+
+
 def _half(text: str) -> str:
     if text not in ("bfloat16", "float16"):
         raise ValueError("expected bfloat16 or float16: gradients are exchanged in two bytes each")
@@ -88,6 +95,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "batch": ("batch", _whole(1, 10**7)),
     "accumulate": ("accumulate", _whole(1, 10**5)),
     "cache": ("cache", _in_memory),
+    "format": ("format", _named),
     "ranks": ("ranks", _whole(1, 65_536)),
     "link.bandwidth": ("bandwidth", parse_bandwidth),
     "link.latency": ("latency", parse_duration),

@@ -12,6 +12,8 @@ import numpy as np
 from headrace.diagnose.replay.demands import CannotReplay
 from headrace.diagnose.training.change_settings import TrainingChange, parse_change
 from headrace.diagnose.training.simulation import LoaderModel, Microbatch, StepModel, TrainingModel
+from headrace.diagnose.training.simulation_batch import STEP, change_batch, check_batch
+from headrace.diagnose.training.simulation_elsewhere import add_on_device, change_format, check_format
 from headrace.diagnose.training.simulation_machine import Need
 from headrace.diagnose.training.simulation_needs import CACHED, IN_THREADS, LOADING, PARTS, PER_BATCH, PER_STEP, Needs
 from headrace.diagnose.training.simulation_ranks import exchange_of, spread_places
@@ -24,8 +26,6 @@ from headrace.runs.training_phases import LoaderWork, Phase
 #: for both to pass a batch. Rounded from recorded runs of PyTorch 2.13 with `fork` and batches of 0.8 MB on two busy cores.
 WORKER_TURN, WORKER_WARM_UP = Need(0.008, 0.012), Need(0.0, 0.010)
 WORKER_SEND, WORKER_RECEIVE = Need(0.0, 0.0005), Need(0.0, 0.0008)
-#: Steps of another batch size that make a cost known.
-_LEAST_OF_SIZE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _build_rank(
     loads = {work: pace.without(needs) for work, needs in _change_loading(recorded, settings, change).items()}
     phases = {
         phase: pace.without(_scaled(needs, _factor(change, str(phase))))
-        for phase, needs in _change_batch(recorded, settings.batch).items()
+        for phase, needs in _change_phases(recorded, settings, change).items()
     }
     builder = _Builder(recorded, settings, phases, loads, threads or recorded.threads, exchanges=exchanges)
     return TrainingModel(
@@ -118,12 +118,6 @@ def _build_rank(
         epochs=tuple(builder.build_epochs(places)),
         cores=recorded.cores,
     )
-
-
-def batch_sizes(recorded: RecordedTraining) -> dict[int, int]:
-    """Return {samples of a micro-batch: steps that had it}."""
-    sizes, counts = np.unique(recorded.samples // recorded.microbatches, return_counts=True)
-    return {int(size): int(count) for size, count in zip(sizes, counts, strict=True) if size > 0}
 
 
 def _leave_out_same(recorded: RecordedTraining, settings: TrainingChange) -> TrainingChange:
@@ -138,8 +132,8 @@ def _leave_out_same(recorded: RecordedTraining, settings: TrainingChange) -> Tra
 
 def _refuse_unknown(recorded: RecordedTraining, settings: TrainingChange, change: Change) -> None:
     loader = (settings.workers, settings.prefetch, settings.in_order, settings.persistent, settings.cache)
-    faster = [name for name in (*change.speedups, *change.drop) if name in LOADING]
-    if not recorded.is_loading_known and (any(one is not None for one in loader) or faster):
+    faster = [name for name in (*change.speedups, *change.drop, *change.on_device) if name in LOADING]
+    if not recorded.is_loading_known and (any(one is not None for one in (*loader, settings.format)) or faster):
         raise CannotReplay(
             "what loading a batch cost in the workers of this run was not recorded, only how long the training thread waited "
             "(`not_measured` in its training/HOST-PID.json may say why). Record it again with a `torch.utils.data.DataLoader`, "
@@ -157,19 +151,10 @@ def _refuse_unknown(recorded: RecordedTraining, settings: TrainingChange, change
             "the run does not say what reading and decoding cost, so it is not known what a cache would save; record it again "
             "with loader workers"
         )
+    if settings.format is not None:
+        check_format(recorded, settings.format, change.format_costs)
     if settings.batch is not None:
-        _check_batch(recorded, settings.batch)
-
-
-def _check_batch(recorded: RecordedTraining, batch: int) -> None:
-    enough = [size for size, count in batch_sizes(recorded).items() if count >= _LEAST_OF_SIZE]
-    if len(enough) < 2 or not min(enough) <= batch <= max(enough):
-        sizes = ", ".join(str(size) for size in enough) or "none"
-        raise CannotReplay(
-            f"what a step costs with batches of {batch} is not known: of sizes with {_LEAST_OF_SIZE} steps or more this run "
-            f"has {sizes}. Record a run in which the batch size changes, with {_LEAST_OF_SIZE} steps of {batch} or of sizes "
-            "on both sides of it"
-        )
+        check_batch(recorded, settings.batch, change.cost_curves.get(STEP))
 
 
 def _factor(change: Change, name: str) -> float:
@@ -186,28 +171,16 @@ def _change_loading(recorded: RecordedTraining, settings: TrainingChange, change
         factor = _factor(change, str(work))
         if work in PARTS:
             factor *= _factor(change, LoaderWork.ITEMS)
-        if settings.cache and work in CACHED:
+        if (settings.cache and work in CACHED) or work in change.on_device:
             factor = 0.0
         found[work] = _scaled(needs, factor)
-    return found
+    return change_format(recorded, found, settings.format, change.format_costs)
 
 
-def _change_batch(recorded: RecordedTraining, batch: int | None) -> dict[Phase, Needs]:
-    """Return the phases of each step with micro-batches of another size: on the line through the recorded ones."""
-    if batch is None:
-        return recorded.phases
-    counts = recorded.microbatches
-    sizes = recorded.samples / counts
-    found = dict(recorded.phases)
-    for phase in found.keys() & set(PER_BATCH):
-        needs = found[phase]
-        found[phase] = Needs(*(_moved(part / counts, sizes, batch) * counts for part in (needs.blocked, needs.cpu)))
-    return found
-
-
-def _moved(values: Array, sizes: Array, batch: int) -> Array:
-    slope = max(0.0, float(np.polyfit(sizes, values, 1)[0]))
-    return np.asarray(np.maximum(values + slope * (batch - sizes), 0.0))
+def _change_phases(recorded: RecordedTraining, settings: TrainingChange, change: Change) -> dict[Phase, Needs]:
+    """Return what the training thread needs for each step: of batches of another size, with what was moved to the device."""
+    phases = change_batch(recorded, settings.batch, change.cost_curves.get(STEP))
+    return add_on_device(recorded, phases, change.on_device, settings.batch)
 
 
 def _change_loader(own: LoaderModel, settings: TrainingChange) -> LoaderModel:

@@ -81,6 +81,8 @@ class RecordedTraining:
     """Seconds: of the training thread and of loading together."""
     load_walls: Array
     """float64 seconds: of each micro-batch, waiting for cores included."""
+    trains_on_cpu: bool = True
+    """False: on a device of its own, for which the training thread waits."""
     distrust: tuple[str, ...] = ()
     """Which checks of the run failed, a sentence each."""
     exchange: RecordedExchange = UNKNOWN_EXCHANGE
@@ -212,6 +214,7 @@ def recorded_training(rank: RankSteps, process: TrainingProcess | None, hardware
         wait_share=wait_share,
         run_delay=_run_delay(rank, workers),
         load_walls=_load_walls(rank),
+        trains_on_cpu=process is None or process.device in ("", "cpu"),
     )
 
 

@@ -16,14 +16,18 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from headrace.base.errors import SettingsError
 from headrace.base.formatting import pluralize
-from headrace.base.units import format_size
+from headrace.base.settings import unknown_key
+from headrace.base.units import format_duration, format_size
 from headrace.diagnose.prediction_interval import interval, times_as_wide
 from headrace.diagnose.replay.demands import CannotReplay
 from headrace.diagnose.training.change_settings import TrainingChange, parse_change
 from headrace.diagnose.training.simulation import SimulatedTraining, TrainingModel, simulate_training
+from headrace.diagnose.training.simulation_batch import STEP
 from headrace.diagnose.training.simulation_bounds import bound_ratio, naive_ratio
 from headrace.diagnose.training.simulation_changes import ALONE, Pace, build_model
+from headrace.diagnose.training.simulation_elsewhere import FOLDER, MOVABLE, nearest_state
 from headrace.diagnose.training.simulation_ranks import needs_exchange, recorded_bandwidth
 from headrace.diagnose.training.simulation_recorded import RecordedTraining, read_training
 from headrace.diagnose.training.steps import Array
@@ -275,28 +279,41 @@ class TrainingReplay:
 
 
 def check_options(change: Change) -> None:
-    """Raise SettingsError if a change has what a training cannot: devices, arrivals, shares of a cache.
+    """Raise SettingsError if a change has what a training cannot: several devices, arrivals, shares of a cache.
 
     Raises:
-        SettingsError: Also for unknown keys and impossible values.
+        SettingsError: Also for unknown keys and impossible values, and for costs that nothing asks for.
     """
-    from headrace.base.errors import SettingsError
-
-    parse_change(change)
+    settings = parse_change(change)
     given = {
         "--cache": change.cache_hits,
         "--every": change.every,
-        "--to-device": change.on_device,
-        "--curve": change.cost_curves,
         "--devices": change.devices,
         "--arrival-rate": change.arrival_rate,
         "--deadline": change.deadline_seconds,
     }
     for option in (option for option, value in given.items() if value):
         raise SettingsError(
-            f"{option} is for pipelines; a training run takes --set, --speedup, --drop, --cores and --quiet-machine"
+            f"{option} is for pipelines; a training run takes --set, --speedup, --drop, --to-device, --curve, --cores and "
+            "--quiet-machine"
             + (" (--set cache=ram keeps the items of a data set in memory)" if option == "--cache" else "")
         )
+    for name in change.on_device:
+        if name not in MOVABLE:
+            raise unknown_key(name, "--to-device: parts of loading that a device can do", list(map(str, MOVABLE)))
+        if name in change.speedups or name in change.drop:
+            raise SettingsError(
+                f"--to-device {name} and another cost of {name} contradict one another; give one of them"
+            )
+    for name in change.cost_curves:
+        if name != STEP:
+            raise unknown_key(name, "--curve: of a training", [STEP])
+        if settings.batch is None:
+            raise SettingsError(
+                f"--curve {STEP} says what a step costs with other batches; say which with --set batch=N"
+            )
+    if change.format_costs and settings.format is None:
+        raise SettingsError("--formats says what an item costs in each format; say which with --set format=NAME")
 
 
 def find_others(recorded: RecordedTraining, *, by_group: bool = False) -> float:
@@ -388,9 +405,30 @@ def _settings_granted(recorded: RecordedTraining, change: Change) -> Iterator[_A
             "gradients are exchanged once for each update (`no_sync`), and what comes after the backward pass is done once, too"
         )
     yield from _ranks_granted(recorded, settings)
-    if settings.batch is not None:
+    yield from _costs_granted(recorded, settings, change)
+
+
+def _costs_granted(recorded: RecordedTraining, settings: TrainingChange, change: Change) -> Iterator[_Assumption]:
+    """Yield what costs that were measured elsewhere, or at other batch sizes, take for granted."""
+    if change.cost_curves:
+        yield _Assumption(
+            "a step grows with its batch as --curve says, on a line between two sizes, and an item costs the same to load"
+        )
+    elif settings.batch is not None:
         yield _Assumption(
             "between the recorded sizes the cost of a batch is on a line, and an item costs the same to load"
+        )
+    for part, seconds in change.on_device.items():
+        where = "the training thread computes it" if recorded.trains_on_cpu else "the training thread waits for it"
+        yield _Assumption(
+            f"{part} takes {format_duration(seconds)} an item on the device, and {where} before the model is called"
+        )
+    if settings.format is not None:
+        state = nearest_state(recorded, change.format_costs)
+        before, after = (format_duration(change.format_costs[state][name]) for name in (FOLDER, settings.format))
+        yield _Assumption(
+            f"the run read a folder of files ({state}: what it took comes nearest to that), an item of which takes {before}, "
+            f"and one in {settings.format} {after}, as `headrace pack --try` measured"
         )
 
 

@@ -35,6 +35,7 @@ _KIND_OF_KEY = {
     "bucket": "link",
     "gradients": "link",
     "cache": "cache",
+    "format": "cache",
     "max_wait_seconds": "batch",
     "queue_items": "queues",
     "max_in_flight": "queues",
@@ -51,7 +52,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     settings: tuple[str, ...] = ()
     """Settings of the Plan, each `KEY=VALUE` as `Plan.with_settings` takes them: workers, batch, queues, executor, ... Of a
-    training: `loader.workers`, `loader.prefetch`, `loader.in_order`, `loader.persistent`, `batch`, `accumulate`, `cache`."""
+    training: `loader.workers`, `loader.prefetch`, `loader.in_order`, `loader.persistent`, `batch`, `accumulate`, `cache`,
+    `format`."""
     speedups: dict[str, float] = {}
     """{stage: how many times as fast}; 0.5 makes it twice as slow."""
     drop: tuple[str, ...] = ()
@@ -62,9 +64,13 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """{stage: N}: it does every N-th item only, and gives the others its last answer, at no cost."""
     on_device: dict[str, float] = {}
     """{stage: seconds of an item on the device}: it runs there, one item after the other and after what the models have there,
-    and needs no core any more. The device is the run's; where it has none, one of its own."""
+    and needs no core any more. The device is the run's; where it has none, one of its own. Of a training, a part of loading:
+    the training thread waits for it before the model is called."""
     cost_curves: dict[str, dict[int, float]] = {}
-    """{device stage: {batch size: seconds per call}} of another engine, variant or device, as measured elsewhere."""
+    """{device stage: {batch size: seconds per call}} of another engine, variant or device, as measured elsewhere; of a training
+    {"step": {batch size: seconds of a step without loading}}."""
+    format_costs: dict[str, dict[str, float]] = {}
+    """Of a training: {"ORDER, CACHE": {format: seconds to read an item}}, as `headrace pack --try` measured."""
     cores: float | None = None
     """Cores instead of those of the run."""
     devices: int | None = None

@@ -21,6 +21,7 @@ from headrace.diagnose.training.simulation import (
     TrainingModel,
     simulate_training,
 )
+from headrace.diagnose.training.simulation_batch import step_curve
 from headrace.diagnose.training.simulation_changes import (
     WORKER_RECEIVE,
     WORKER_SEND,
@@ -373,7 +374,7 @@ def test_loading_that_was_not_recorded_is_not_guessed(run: Run) -> None:
 
 def test_batch_size_needs_recorded_sizes(run: Run) -> None:
     """One size alone does not say what another costs; the error says what to record."""
-    with pytest.raises(CannotReplay, match="Record a run in which the batch size changes"):
+    with pytest.raises(CannotReplay, match=r"--curve step=batch\.json or --curve step=RUN"):
         TrainingReplay(run, _record(_job())).predict(Change(settings=("batch=64",)))
 
 
@@ -427,3 +428,125 @@ def test_loader_of_the_steps_is_taken() -> None:
     assert recorded_training(rank, both, Hardware(num_cores=2)).loader.workers == 2
     neither = msgspec.structs.replace(process, loaders=(other,))
     assert recorded_training(rank, neither, Hardware(num_cores=2)).loader.workers == 7
+
+
+def _with_batch(job: TrainingModel, samples: int, fixed: float) -> TrainingModel:
+    """Return a training without workers whose batches have so many samples: a forward pass has a fixed part, too."""
+    steps = []
+    for step in job.steps:
+        (one,), times = step.microbatches, samples / SAMPLES
+        forward, backward = one.compute
+        compute = (Need(0.0, forward.cpu * times + fixed), backward.scaled(times))
+        load = tuple(need.scaled(times) for need in one.load)
+        steps.append(
+            StepModel(microbatches=(Microbatch(samples=samples, load=load, compute=compute),), update=step.update)
+        )
+    return job.replace(epochs=(tuple(steps),))
+
+
+@pytest.mark.parametrize("batch", [4, 32, 64])
+@pytest.mark.parametrize("slower", [1.0, 1.3])
+def test_batch_by_a_curve_that_was_measured_elsewhere(run: Run, batch: int, slower: float) -> None:
+    """A run with one size and a curve of steps give another size, also where the curve's machine was 1.3 times as slow."""
+    job = _job(workers=0)
+    curve = {size: slower * ((4 + 6) * size / SAMPLES + 5 + 3) / 1e3 for size in (4, 16, 64)}
+    replay = TrainingReplay(run, _record(_with_batch(job, SAMPLES, 0.005)))
+    document = replay.predict(Change(settings=(f"batch={batch}",), cost_curves={"step": curve}))
+    before, after = (simulate_training(_with_batch(job, size, 0.005)).rate for size in (SAMPLES, batch))
+    assert document.throughput.ratio is not None
+    assert document.throughput.ratio.mid == pytest.approx(after / before, rel=0.02)
+    assert any("--curve" in one for one in document.assumes)
+
+
+def test_curve_of_another_run_needs_no_size_of_this_one(run: Run) -> None:
+    """A run with batches of 64 knows what those cost, and this one its own."""
+    job = _job(workers=0)
+    other = step_curve(_record(_with_batch(job, 64, 0.005)))
+    assert list(other) == [64]
+    replay = TrainingReplay(run, _record(_with_batch(job, SAMPLES, 0.005)))
+    ratio = replay.predict(Change(settings=("batch=40",), cost_curves={"step": other})).throughput.ratio
+    before, after = (simulate_training(_with_batch(job, size, 0.005)).rate for size in (SAMPLES, 40))
+    assert ratio is not None
+    assert ratio.mid == pytest.approx(after / before, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("settings", "curve", "why"),
+    [
+        (("batch=128",), {16: 0.013, 64: 0.05}, "know batches of 16, 64"),
+        (("batch=32",), {16: 0.1, 64: 0.4}, "another model, machine"),
+    ],
+)
+def test_curve_that_does_not_fit_is_refused(
+    run: Run, settings: tuple[str, ...], curve: dict[int, float], why: str
+) -> None:
+    """Neither a size beyond the curve nor a curve of another model gives a figure."""
+    replay = TrainingReplay(run, _record(_job(workers=0)))
+    with pytest.raises(CannotReplay, match=why):
+        replay.predict(Change(settings=settings, cost_curves={"step": curve}))
+
+
+def test_augmentation_on_the_device_that_trains(run: Run) -> None:
+    """6 ms a batch in two workers become 16 times 0.1 ms in the training thread; loading is what limits."""
+    job = _job(workers=2, cores=8.0)
+    replay = TrainingReplay(run, _record(job))
+    document = replay.predict(Change(on_device={"augment": 0.0001}))
+    moved = []
+    for step in job.steps:
+        (one,) = step.microbatches
+        batch = dataclasses.replace(one, load=one.load[:2], compute=(Need(0.0, 0.0016), *one.compute))
+        moved.append(StepModel(microbatches=(batch,), update=step.update))
+    truth = simulate_training(job.replace(epochs=(tuple(moved),))).rate / simulate_training(job).rate
+    assert document.throughput.ratio is not None
+    assert document.throughput.ratio.mid == pytest.approx(truth, rel=0.02)
+    assert any("augment takes 100 us an item on the device" in one for one in document.assumes)
+
+
+def test_device_of_its_own_is_waited_for(run: Run) -> None:
+    """What a GPU does takes no core of the workers."""
+    recorded = _record(_job(workers=2, cores=1.0))
+    seconds = Change(on_device={"augment": 0.001})
+    on_cpu = TrainingReplay(run, recorded).predict(seconds).throughput.ratio
+    on_gpu = TrainingReplay(run, dataclasses.replace(recorded, trains_on_cpu=False)).predict(seconds).throughput.ratio
+    assert on_cpu is not None
+    assert on_gpu is not None
+    assert on_gpu.mid > 1.2 * on_cpu.mid
+
+
+def test_format_saves_what_it_was_measured_to_save(run: Run) -> None:
+    """Files took 0.5 ms an item, cold; in shards 0.1 ms. Of warm figures, which are far from what the run did, none is used."""
+    job = _job(workers=1, cores=8.0)
+    costs = {
+        "random, cold": {"folder": 0.0005, "tar": 0.0001, "parquet": 0.001},
+        "random, warm": {"folder": 0.00002, "tar": 0.000005},
+    }
+    replay = TrainingReplay(run, _record(job))
+    document = replay.predict(Change(settings=("format=tar",), format_costs=costs))
+    faster = replay.predict(Change(speedups={"read": 8.0 / (8.0 - 16 * 0.4)})).throughput.ratio
+    assert document.throughput.ratio is not None
+    assert faster is not None
+    assert document.throughput.ratio.mid == pytest.approx(faster.mid, rel=0.03)
+    assert any("random, cold" in one for one in document.assumes)
+    slower = replay.predict(Change(settings=("format=parquet",), format_costs=costs)).throughput.ratio
+    assert slower is not None
+    assert slower.mid < 0.85
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (Change(settings=("format=tar",)), "headrace pack FOLDER --try"),
+        (Change(settings=("format=",)), "expected a format"),
+        (Change(settings=("format=zip",), format_costs={"random, warm": {"folder": 1e-5, "tar": 1e-5}}), "zip"),
+        (Change(settings=("format=tar",), format_costs={"random, warm": {"tar": 1e-5}}), "no costs of 'folder'"),
+        (Change(format_costs={"random, warm": {"folder": 1e-5}}), "--set format=NAME"),
+        (Change(cost_curves={"step": {8: 0.1}}), "--set batch=N"),
+        (Change(settings=("batch=8",), cost_curves={"model": {8: 0.1}}), "model"),
+        (Change(on_device={"read": 0.1}), "read"),
+        (Change(on_device={"augment": 0.1}, drop=("augment",)), "contradict"),
+    ],
+)
+def test_costs_that_are_missing_or_ask_for_nothing(run: Run, change: Change, why: str) -> None:
+    """What is told must fit to what is asked."""
+    with pytest.raises(SettingsError, match=why):
+        TrainingReplay(run, _record(_job())).predict(change)
