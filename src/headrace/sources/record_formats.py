@@ -22,15 +22,16 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import MissingExtra, SourceError
+from headrace.store.arrow_messages import check_file, check_stream
+from headrace.store.expansion import MOST_BYTES, measure_values
 from headrace.store.lmdb_file import LmdbReader, NoTable, NotLmdb
+from headrace.store.parquet_pages import Chunk, measure_group
 from headrace.store.tfrecord import NoRecord, read_example, read_records
 
 #: Rows of a table that are in memory at once, and the bytes of them where that can be told.
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 64, 2**24
 #: Of values that come from a dictionary: the bytes that may come of it at once, where the rows are not many and small.
 _DICTIONARY_BYTES, _LARGE_ROW, _LEAST_ROWS = 2**28, 2**14, 8
-#: The largest value that is believed.
-_MOST_BYTES = 2**29
 
 
 class DamagedFile(Exception):
@@ -65,26 +66,29 @@ def read_parquet(path: Path, wanted: Wanted) -> Rows:
 
     _has_no_tables(path, wanted)
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with pa.OSFile(str(path)) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
             columns = wanted.choose(types_of(file.schema_arrow))
-            kinds = _kinds_of_lists(file.schema_arrow)
-            for batch in file.iter_batches(_rows_of_parquet(file.metadata, columns), columns=columns):
-                for number in range(batch.num_rows):  # not all at once, which would be another copy of each
-                    yield _typed({name: batch.column(name)[number].as_py() for name in columns}, kinds)
-    except (pa.ArrowException, OSError) as error:
+            kinds, metadata = _kinds_of_lists(file.schema_arrow), file.metadata
+            for group in range(metadata.num_row_groups):
+                chunks = measure_group(lambda at, size: source.read_at(size, at), metadata, group, columns)
+                shared = [one.path for one in chunks if one.is_repeated and one.most_bytes > MOST_BYTES]
+                reader = file
+                if shared:  # one value of a list may be all others, too: they are counted before they are copied
+                    reader = pq.ParquetFile(source, page_checksum_verification=True, read_dictionary=shared)
+                number = _rows_of_parquet(chunks, metadata.row_group(group).num_rows)
+                for batch in reader.iter_batches(number, row_groups=[group], columns=columns):
+                    for row in range(batch.num_rows):  # not all at once, which would be another copy of each
+                        yield from _rows_of_batch(batch.select(columns).slice(row, 1), kinds)
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise DamagedFile(str(error)) from None
 
 
-def _rows_of_parquet(metadata: Any, columns: Sequence[str]) -> int:
+def _rows_of_parquet(chunks: Sequence[Chunk], num_rows: int) -> int:
     """Return how many rows are read at once: a value that stands once in a dictionary may be that of all of them."""
-    largest, is_large = 0, False
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        parts = map(group.column, range(group.num_columns))
-        sizes = [one.total_uncompressed_size for one in parts if one.path_in_schema.split(".")[0] in columns]
-        largest = max(largest, sum(sizes))
-        is_large = is_large or sum(sizes) > group.num_rows * _LARGE_ROW
+    largest = sum(one.num_bytes for one in chunks)
     # Of small rows more are read at once, as each reading costs as much as some of them.
-    return max(1 if is_large else _LEAST_ROWS, min(_ROWS_AT_ONCE, _DICTIONARY_BYTES // max(1, largest)))
+    least = 1 if largest > num_rows * _LARGE_ROW else _LEAST_ROWS
+    return max(least, min(_ROWS_AT_ONCE, _DICTIONARY_BYTES // max(1, largest)))
 
 
 def read_arrow(path: Path, wanted: Wanted) -> Rows:
@@ -93,19 +97,33 @@ def read_arrow(path: Path, wanted: Wanted) -> Rows:
 
     _has_no_tables(path, wanted)
     try:
-        with pa.OSFile(str(path)) as source:  # not mapped: a file that is cut off meanwhile would end the process
-            is_file = source.read(6) == b"ARROW1"
-            source.seek(0)
+        # Not mapped: a file that is cut off meanwhile would end the process. Twice, as looking at a place moves the reader.
+        with pa.OSFile(str(path)) as source, pa.OSFile(str(path)) as looked_at:
+            is_file = looked_at.read(6) == b"ARROW1"
+            checks = check_file(looked_at) if is_file else check_stream(looked_at)
             with (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source) as reader:
                 columns, kinds = wanted.choose(types_of(reader.schema)), _kinds_of_lists(reader.schema)
                 batches = map(reader.get_batch, range(reader.num_record_batches)) if is_file else iter(reader)
-                for batch in batches:
+                for _, batch in zip(checks, batches, strict=True):  # the check before the batch
                     chosen = batch.select(columns)
                     chosen.validate(full=True)  # offsets that lead out of their buffer would be followed
                     for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                        yield from (_typed(row, kinds) for row in chosen.slice(start, _ROWS_AT_ONCE).to_pylist())
-    except (pa.ArrowException, OSError) as error:
+                        yield from _rows_of_batch(chosen.slice(start, _ROWS_AT_ONCE), kinds)
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise DamagedFile(str(error)) from None
+
+
+def _rows_of_batch(batch: Any, kinds: Mapping[str, np.dtype[Any]]) -> Rows:
+    """Return the rows of a batch; few at once where they are large, and in place of one that is too large a damaged one."""
+    num_bytes = sum(map(measure_values, batch.columns))
+    if num_bytes <= _BYTES_AT_ONCE or (batch.num_rows == 1 and num_bytes <= MOST_BYTES):
+        yield from (_typed(row, kinds) for row in batch.to_pylist())
+    elif batch.num_rows > 1:
+        half = batch.num_rows // 2
+        yield from _rows_of_batch(batch.slice(0, half), kinds)
+        yield from _rows_of_batch(batch.slice(half), kinds)
+    else:
+        yield DamagedRow(f"records.size: the row takes {num_bytes:,} bytes, more than {MOST_BYTES:,}")
 
 
 def _has_no_tables(path: Path, wanted: Wanted) -> None:
@@ -197,7 +215,7 @@ def read_sqlite(path: Path, wanted: Wanted) -> Rows:
         # Whoever receives jobs goes on with it, one thread after the other.
         connection = sqlite3.connect(address, uri=True, check_same_thread=False)
         with contextlib.closing(connection) as file:
-            file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
+            file.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
             file.execute("PRAGMA cell_size_check = ON")
             file.text_factory = _text_or_bytes
             tables = [
@@ -311,8 +329,8 @@ def _rows_at_once(one: Any) -> int:
     """
     row = one.dtype.itemsize * int(np.prod(one.shape[1:], dtype=float))
     chunk = one.dtype.itemsize * int(np.prod(one.chunks or (0,), dtype=float))
-    if max(row, chunk) > _MOST_BYTES:
-        raise ValueError(f"{one.name}: a row or chunk takes {max(row, chunk):,} bytes, more than {_MOST_BYTES:,}")
+    if max(row, chunk) > MOST_BYTES:
+        raise ValueError(f"{one.name}: a row or chunk takes {max(row, chunk):,} bytes, more than {MOST_BYTES:,}")
     return max(1, min(_ROWS_AT_ONCE, int(_BYTES_AT_ONCE // max(1, row))))
 
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-#: The largest value that is believed.
-MOST_BYTES = 2**29
+from headrace.store.expansion import MOST_BYTES
+
 #: The longest key that LMDB takes.
 MOST_KEY_BYTES = 511
 

@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ import pyarrow
 import pyarrow.parquet
 
 from headrace.base.errors import SourceError
+from headrace.store.expansion import TooLarge, measure_values
+from headrace.store.parquet_pages import measure_group
 from headrace.store.samples import Stored
 from headrace.store.tar_header import BLOCK
 
@@ -136,7 +139,7 @@ def read_rows(index: Path | pyarrow.BufferReader, size: int, shard: str) -> tupl
         file = pyarrow.parquet.ParquetFile(index)
         said = json.loads((file.metadata.metadata or {}).get(_KEY, b"{}"))
         _check(file.metadata, said, size)
-        table = file.read(columns=_SCHEMA.names)
+        table = _read_table(index, file)
         columns = [table[name].cast(_SCHEMA.field(name).type).to_pylist() for name in _SCHEMA.names]
         headers = str(said["headers"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, pyarrow.ArrowException) as error:
@@ -160,11 +163,36 @@ def _check(metadata: Any, said: dict[str, Any], size: int) -> None:
         raise ValueError(f"it has version {said.get('version')!r}; this headrace knows {VERSION}")
     if said["size"] != size:
         raise ValueError(f"it is of a file of {said['size']:,} bytes, and the shard has {size:,}")
-    num_bytes = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
-    if metadata.num_rows * BLOCK > size or num_bytes > (metadata.num_rows + 1) * _MOST_ROW_BYTES:
-        raise ValueError(
-            f"{metadata.num_rows:,} members in {num_bytes:,} bytes are more than a shard of {size:,} bytes can have"
-        )
+    if metadata.num_rows * BLOCK > size:
+        raise TooLarge(f"{metadata.num_rows:,} members are more than a shard of {size:,} bytes can have")
+
+
+def _check_bytes(num_rows: int, num_bytes: int) -> None:
+    if num_bytes > (num_rows + 1) * _MOST_ROW_BYTES:
+        raise TooLarge(f"{num_rows:,} members in {num_bytes:,} bytes are more than a shard can have")
+
+
+def _read_table(index: Path | pyarrow.BufferReader, file: pyarrow.parquet.ParquetFile) -> pyarrow.Table:
+    """Return the columns of an index, once it is known that they are not larger than an index can be."""
+    metadata = file.metadata
+    with pyarrow.OSFile(str(index)) if isinstance(index, Path) else nullcontext(index) as source:
+        chunks = [
+            chunk
+            for group in range(metadata.num_row_groups)
+            for chunk in measure_group(lambda at, size: source.read_at(size, at), metadata, group, _SCHEMA.names)
+        ]
+    _check_bytes(metadata.num_rows, sum(chunk.num_bytes for chunk in chunks))
+    if sum(chunk.most_bytes for chunk in chunks) <= (metadata.num_rows + 1) * _MOST_ROW_BYTES:
+        return file.read(columns=_SCHEMA.names)
+    # One text may stand for all rows: they are counted before each is a text of its own.
+    texts = [field.name for field in _SCHEMA if field.type == pyarrow.string()]
+    if not isinstance(index, Path):
+        index.seek(0)
+    table = pyarrow.parquet.ParquetFile(index, read_dictionary=texts).read(columns=_SCHEMA.names)
+    _check_bytes(
+        metadata.num_rows, sum(measure_values(part, enough=0) for name in texts for part in table[name].chunks)
+    )
+    return table
 
 
 def _hash_headers(handle: int, offsets: Sequence[int]) -> str:

@@ -15,9 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from headrace.store.crc32c import masked_crc32c
-
-#: The largest record that is believed.
-MOST_BYTES = 2**29
+from headrace.store.expansion import MOST_BYTES
 
 
 class NoRecord(ValueError):
