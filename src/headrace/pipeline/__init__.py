@@ -14,7 +14,7 @@ Setting up a run:
     workers.py          starts and replaces the workers' threads; threads.py: the system may have none left
     opening.py          opens the stages and models of one worker; model_slots.py: models that can be replaced
     caching.py          what goes around the calls of stages whose results the Plan keeps
-    warm_up.py          calls each batch size once and measures it
+    warm_up.py          calls each batch size once and measures it; warmth.py: which worker does it
 
 The way of one item:
 
@@ -25,7 +25,9 @@ The way of one item:
     bounded_queue.py    the queue before a station, with backpressure; sizes.py: bytes of a value
     laned_queue.py      the same with a lane for each server; bulkheads.py: which worker serves which lane
     two_lines.py        what waits where some are urgent
-    station.py          one queue and its workers: take, run, hand on; resources.py: what models share, such as a device
+    station.py          one queue and its workers: take, run, hand on; connections.py: what it asks of the run
+    worker.py           one of its workers; taking.py: what it takes at a time; resources.py: what models share, such as a device
+    passing.py          what happens to items before the stages and behind them
     carriage.py         one thread that carries the calls of all stations whose workers only wait; carrying.py: those of one;
                         carried_costs.py: what they cost
     group.py            runs the items through the stages that share a worker; users_code.py: what these may raise
