@@ -26,7 +26,8 @@ The way of one item:
     laned_queue.py      the same with a lane for each server; bulkheads.py: which worker serves which lane
     two_lines.py        what waits where some are urgent
     station.py          one queue and its workers: take, run, hand on; connections.py: what it asks of the run
-    worker.py           one of its workers; taking.py: what it takes at a time; resources.py: what models share, such as a device
+    worker.py           one of its workers; taking.py: what it takes at a time;
+                        resources.py: what models share, such as a device
     passing.py          what happens to items before the stages and behind them
     carriage.py         one thread that carries the calls of all stations whose workers only wait; carrying.py: those of one;
                         carried_costs.py: what they cost
