@@ -583,8 +583,10 @@ def test_events_and_threads_come_to_the_same(seed: int) -> None:
     check_random(seed)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("first", range(8, 72, 16))
+@pytest.mark.parametrize(
+    "first",
+    [pytest.param(8, marks=pytest.mark.full), *(pytest.param(one, marks=pytest.mark.slow) for one in (24, 40, 56))],
+)
 def test_more_events_and_threads_come_to_the_same(first: int) -> None:
     """The same for more of them."""
     for seed in range(first, first + 16):
