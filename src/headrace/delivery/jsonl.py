@@ -14,7 +14,7 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -55,6 +55,7 @@ class JsonLines:
         self.path = Path(path)
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
+        self._end = 0  # of the last line that this process wrote
 
     @property
     def checkpoint(self) -> Path | None:
@@ -79,7 +80,7 @@ class JsonLines:
         """
         offset = int(mark.get("offset", 0))
         found: set[str] = set()
-        with self.path.open("rb+") as file, _lock_file(file):
+        with self.path.open("rb+") as file, _FileLock(file):
             end = file.seek(0, os.SEEK_END)
             if end < offset:
                 raise SettingsError(f"{self.path} has {end:,} bytes; it had {offset:,} when the run began")
@@ -97,7 +98,7 @@ class JsonLines:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("ab+", buffering=0)
-            with _lock_file(self._file, complains=True):
+            with _FileLock(self._file, complains=True):
                 if _is_unfinished(self._file):
                     self._file.write(b"\n")
         except OSError as error:
@@ -109,8 +110,8 @@ class JsonLines:
         if self._file is None:
             raise RuntimeError("deliver() before open()")
         try:
-            with self._lock, _lock_file(self._file):
-                _append(self._file, line)
+            with self._lock, _FileLock(self._file):
+                self._end = _append(self._file, line, self._end)
         except OSError as error:
             raise DeliveryFailed(f"{self.path} cannot be written: {error.strerror or error}") from None
         return True
@@ -131,13 +132,15 @@ class JsonLines:
             self._file = None
 
 
-def _append(file: IO[bytes], line: bytes) -> None:
-    if _is_unfinished(file):
-        line = b"\n" + line
+def _append(file: IO[bytes], line: bytes, end_of_last: int) -> int:
+    """Write a line, and return where it ends; a file that ends with our last line is not read again to see how it ends."""
     end = os.fstat(file.fileno()).st_size
+    if end != end_of_last and _is_unfinished(file):
+        line = b"\n" + line
     if file.write(line) != len(line):
         file.truncate(end)
         raise OSError(errno.ENOSPC, "no space for the whole line")
+    return end + len(line)
 
 
 def _is_unfinished(file: IO[bytes]) -> bool:
@@ -148,17 +151,29 @@ def _is_unfinished(file: IO[bytes]) -> bool:
     )
 
 
-@contextlib.contextmanager
-def _lock_file(file: IO[bytes], *, complains: bool = False) -> Iterator[None]:
-    """Keep other processes from writing to a file; a pipe or a terminal is not locked."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError as error:  # some network file systems know no locks
-        if complains:
-            logger.warning("%s cannot be locked (%s): let one process alone write to it", file.name, error)
-        yield
-        return
-    try:
-        yield
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
+class _FileLock:
+    """Keeps other processes from writing to a file for the length of a `with` block; a pipe or a terminal is not locked.
+
+    Args:
+        file: Open.
+        complains: Log where the file cannot be locked: some network file systems know no locks.
+    """
+
+    __slots__ = ("_complains", "_file", "_is_locked")
+
+    def __init__(self, file: IO[bytes], *, complains: bool = False) -> None:
+        self._file = file
+        self._complains = complains
+        self._is_locked = False
+
+    def __enter__(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._is_locked = True
+        except OSError as error:
+            if self._complains:
+                logger.warning("%s cannot be locked (%s): let one process alone write to it", self._file.name, error)
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_locked:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
