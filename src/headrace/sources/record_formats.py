@@ -14,14 +14,15 @@ import sqlite3
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from headrace.base.errors import MissingExtra, SourceError
+from headrace.base.errors import SourceError
+from headrace.sources.hdf5_rows import read_hdf5
+from headrace.sources.rows import DamagedFile, DamagedRow, Rows, Wanted
 from headrace.store.arrow_messages import check_file, check_stream
 from headrace.store.expansion import MOST_BYTES, measure_values
 from headrace.store.lmdb_file import LmdbReader, NoTable, NotLmdb
@@ -32,31 +33,6 @@ from headrace.store.tfrecord import NoRecord, read_example, read_records
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 64, 2**24
 #: Of values that come from a dictionary: the bytes that may come of it at once, where the rows are not many and small.
 _DICTIONARY_BYTES, _LARGE_ROW, _LEAST_ROWS = 2**28, 2**14, 8
-
-
-class DamagedFile(Exception):
-    """A file cannot be read, or not to its end; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedRow:
-    """In place of a row that cannot be read."""
-
-    reason: str
-    """With a code in front."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is read of a file."""
-
-    choose: Callable[[Mapping[str, str]], list[str]]
-    """Returns the columns to read, given {column: type} in Arrow's words."""
-    table: str | None = None
-    """Of formats that have several: the table, group or named database; None: the only one."""
-
-
-Rows = Generator[Mapping[str, Any] | DamagedRow, None, None]
 
 
 def read_parquet(path: Path, wanted: Wanted) -> Rows:
@@ -261,110 +237,6 @@ def _only(path: Path, tables: Sequence[str], name: str | None) -> str:
         return tables[0]
     what = f"no table {name!r}" if name is not None else "several tables" if tables else "no table"
     raise SourceError(f"{path} has {what}; it has {', '.join(tables) or 'none'}: name one with table=")
-
-
-def read_hdf5(path: Path, wanted: Wanted) -> Rows:
-    """Return the rows of the data sets in a group of an HDF5 file: row N is item N of each that has as many."""
-    try:
-        import h5py
-    except ImportError:
-        raise MissingExtra(f"{path.name}: HDF5", "hdf5") from None
-    try:
-        with h5py.File(path, "r") as file:
-            group = _group(path, file, wanted.table)
-            found = dict(_inside(group, h5py))
-            if not found:
-                raise SourceError(
-                    f"{path} has no data set in {group.name}; the groups there are {_groups(group)}: name one with table="
-                )
-            kinds = {name: _kind_of_array(one.dtype, one.ndim, h5py) for name, one in found.items()}
-            columns = wanted.choose(kinds)
-            number = len(found[columns[0]])
-            columns = [name for name in columns if len(found[name]) == number]
-            step = min(_rows_at_once(found[name]) for name in columns)
-            for start in range(0, number, step):
-                _check_written(found[columns[0]], start, min(start + step, number))
-                parts = [found[name][start : start + step] for name in columns]
-                for row in zip(*parts, strict=True):
-                    yield {name: _value_of(value, kinds[name]) for name, value in zip(columns, row, strict=True)}
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
-        raise DamagedFile(str(error)) from None
-
-
-def _group(path: Path, file: Any, name: str | None) -> Any:
-    group = file
-    for part in filter(None, (name or "").split("/")):
-        if _is_hard(group, part) and hasattr(group[part], "keys"):
-            group = group[part]
-            continue
-        raise SourceError(f"{path} has no group {name!r}; {group.name} has {_groups(group)}")
-    return group
-
-
-def _groups(group: Any) -> str:
-    """Return the names of the groups in a group, to be shown."""
-    return ", ".join(one for one in group if _is_hard(group, one) and hasattr(group[one], "keys")) or "none"
-
-
-def _is_hard(group: Any, name: str) -> bool:
-    """Return whether a name is of something in the file itself: a link may lead to another file."""
-    return name in group and type(group.get(name, getlink=True)).__name__ == "HardLink"
-
-
-def _inside(group: Any, h5py: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the data sets of a group whose content is in this file, and which have rows."""
-    for name in group:
-        one = group[name] if _is_hard(group, name) else None
-        if not isinstance(one, h5py.Dataset) or one.dtype.names is not None:  # a structure is no value
-            continue
-        if one.ndim and not one.is_virtual and not one.external:
-            yield name, one
-
-
-def _rows_at_once(one: Any) -> int:
-    """Return how many rows of a data set are read at once.
-
-    Raises:
-        ValueError: If a row, or what has to be unpacked for it, is too large to be believed.
-    """
-    row = one.dtype.itemsize * int(np.prod(one.shape[1:], dtype=float))
-    chunk = one.dtype.itemsize * int(np.prod(one.chunks or (0,), dtype=float))
-    if max(row, chunk) > MOST_BYTES:
-        raise ValueError(f"{one.name}: a row or chunk takes {max(row, chunk):,} bytes, more than {MOST_BYTES:,}")
-    return max(1, min(_ROWS_AT_ONCE, int(_BYTES_AT_ONCE // max(1, row))))
-
-
-def _check_written(one: Any, start: int, end: int) -> None:
-    """Raise ValueError if rows were never written: the library would make up values for them, as many as the file says."""
-    if not one.dtype.itemsize or not all(one.shape):
-        return
-    rows = one.chunks[0] if one.chunks else end
-    for row in range(start // rows * rows, end, rows) if one.chunks else ():
-        if one.id.get_chunk_info_by_coord((row, *[0] * (one.ndim - 1))).byte_offset is None:
-            raise ValueError(f"{one.name}: nothing was ever written at row {row:,}")
-    if not one.chunks and not one.id.get_storage_size():
-        raise ValueError(f"{one.name}: nothing was ever written")
-
-
-def _kind_of_array(kind: Any, axes: int, h5py: Any) -> str:
-    """Return what the items of a data set are, in Arrow's words."""
-    inner = h5py.check_vlen_dtype(kind)
-    if h5py.check_string_dtype(kind) is not None:
-        return "string" if h5py.check_string_dtype(kind).encoding == "utf-8" else "binary"
-    if inner == np.uint8 or (kind.kind == "V" and kind.names is None):
-        return "binary"
-    if inner is not None or axes > 1:
-        return "list"
-    return {"i": "int64", "u": "uint64", "f": "double", "b": "bool"}.get(kind.kind, "other")
-
-
-def _value_of(value: Any, kind: str) -> Any:
-    """Return an item of a data set."""
-    if kind == "binary":
-        return bytes(value) if isinstance(value, bytes) else value.tobytes()
-    if kind == "string":
-        return _text_or_bytes(value) if isinstance(value, bytes) else value
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def read_data_set(data: Any, wanted: Wanted) -> Rows:

@@ -27,7 +27,8 @@ from headrace.base.settings import check
 from headrace.sources.addresses import suffix_of
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.sources.folder import find_files
-from headrace.sources.record_formats import FORMATS, DamagedFile, DamagedRow, Rows, Wanted, read_data_set
+from headrace.sources.record_formats import FORMATS, read_data_set
+from headrace.sources.rows import EVERY, DamagedFile, DamagedRow, Rows, Wanted
 
 #: In a folder: of LMDB the file beside its lock, and no `.db`, which may be a queue.
 _PATTERNS = ("data.mdb", *(f"*{suffix}" for suffix in FORMATS if suffix not in (".mdb", ".db")),
@@ -68,6 +69,7 @@ class Records(FiniteSource):
         path: A file, a folder of them, or a pattern such as `data/train-*.parquet`; or a `Dataset`, `DatasetDict` or
             `IterableDataset` of Hugging Face's package `datasets`.
         column: Which column is the payload; None: the only one of bytes, else one that is called `image`, `data`, `text`, ...
+            `*`: each data set of an HDF5 group is an item of its own; `name` is an attribute.
         table: Which table of a SQLite file, group of an HDF5 file (`train/images`) or named database of an LMDB file; None: the
             only one.
         max_receives: Tries of one job.
@@ -169,7 +171,7 @@ class Records(FiniteSource):
 
         number = 0
         try:
-            for number, row in enumerate(part.read(Wanted(choose, self._table)), 1):
+            for number, row in enumerate(part.read(Wanted(choose, self._table, self._column)), 1):
                 item = f"{name}#{number - 1}"
                 if isinstance(row, DamagedRow):
                     yield Entry(item, b"", refused=row.reason)
@@ -192,6 +194,8 @@ class Records(FiniteSource):
         Raises:
             SourceError: If it is not clear which.
         """
+        if self._column == EVERY and "value" in types:
+            return "value"
         if self._column in types:
             return str(self._column)
         of_bytes = [name for name, kind in types.items() if _holds_bytes(kind)]
