@@ -11,6 +11,7 @@ import numpy as np
 
 import headrace as hr
 from benchmarks.ours import PLANS, Classifier
+from benchmarks.serve import refusals
 from headrace.serve import service
 from headrace.serve.http.limits import Limits
 
@@ -55,6 +56,8 @@ def main() -> None:
     """Serve until SIGTERM."""
     order = json.loads(sys.argv[1])
     settings = []
+    if "refusals" in order:
+        refusals.watch(Path(order["refusals"]))
     if order["workload"] == "real":
         module: hr.Module = Classifier()
         settings.append(f"model.artifact={json.dumps(order['model'])}")

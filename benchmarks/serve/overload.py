@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.serve.contestants import OURS, Server
 from benchmarks.serve.ours import read_counts
+from benchmarks.serve.refusals import milliseconds, read_histograms
 from benchmarks.serve.workloads import ITEM_SECONDS, LAUNCH_SECONDS, Workload
 
 FACTORS = (2, 3)
@@ -48,7 +49,11 @@ def measure_overload(
     found = {}
     told = {"launch_seconds": device.launch_seconds, "item_seconds": device.item_seconds}
     workload = replace(workload, settings={**workload.settings, **told})
-    with Server(OURS, workload, {"settings": [f"serve.deadline_seconds={device.deadline_ms / 1e3}"]}, folder) as server:
+    knobs = {
+        "settings": [f"serve.deadline_seconds={device.deadline_ms / 1e3}"],
+        "refusals": str(_refusals_file(workload)),
+    }
+    with Server(OURS, workload, knobs, folder) as server:
         for factor in FACTORS:
             peak = server.offered(connections=64, seconds=min(5.0, seconds), warm_seconds=warm_seconds)["rate"]
             load = {
@@ -64,9 +69,10 @@ def measure_overload(
 
 def _overloaded(server: Server, workload: Workload, peak: float, settings: Mapping[str, float]) -> dict[str, Any]:
     counts = Path(f"{workload.settings['lock']}.counts")
-    before = read_counts(counts)[1]
+    before, refused_before = read_counts(counts)[1], read_histograms(_refusals_file(workload))
     load = server.offered(connections=_CONNECTIONS, waits_for_connection=False, **settings)
     computed = read_counts(counts)[1] - before
+    refused = milliseconds(refused_before, read_histograms(_refusals_file(workload)))
     answered = load["answered"]
     return {
         "peak": peak,
@@ -77,9 +83,14 @@ def _overloaded(server: Server, workload: Workload, peak: float, settings: Mappi
         "goodput_share": load["goodput"] / peak,
         "p99_ms": load["p99_ms"],
         "refused_p99_ms": load["refused"]["p99_ms"],
+        "refused_by_server": refused,
         "statuses": load["statuses"],
         "computed": computed,
         "computed_for_nobody": computed - answered,
         "client_late_p99_ms": load["client_late"]["p99_ms"],
         "server_cpu_us": load["server_cpu_us"],
     }
+
+
+def _refusals_file(workload: Workload) -> Path:
+    return Path(f"{workload.settings['lock']}.refusals")

@@ -11,7 +11,10 @@ _TITLES = {
 }
 
 
-_SENT = "Sent is what is offered while one of the client's 1,000 connections is free; what finds none is not sent."
+_SENT = (
+    "Sent is what is offered while one of the client's 1,000 connections is free; what finds none is not sent. Refusals are "
+    "timed three times: by the client from its send; by the server since its loop knew of them, and since their head was read."
+)
 
 
 def as_text(result: Mapping[str, Any]) -> str:
@@ -100,13 +103,15 @@ def _ratio(one: Mapping[str, Any]) -> str:
 def _overload(part: Mapping[str, Any]) -> list[str]:
     seconds = next(iter(part["rows"].values()))["seconds"]
     lines = [f"## Overload: {part['title']}, for {seconds:.0f} s each", ""]
+    refused = "refused after, p99 ms: sent | seen | head read"
     lines += [
-        "| | offered/s | sent/s | in time/s | of the peak | p99, ms | refused after, p99 ms | computed for nobody | statuses |",
-        "|---|---|---|---|---|---|---|---|---|",
+        f"| | offered/s | sent/s | in time/s | of the peak | p99, ms | {refused} | computed for nobody | statuses |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in part["rows"].items():
         numbers = [f"{row[rate]:.0f}" for rate in ("offered", "sent", "goodput")]
         numbers += [f"{row['goodput_share']:.1%}", _number(row["p99_ms"]), _number(row["refused_p99_ms"])]
+        numbers += [_number(row["refused_by_server"][since]["p99_ms"], 2) for since in ("seen", "read")]
         lines.append(
             f"| {name} | {' | '.join(numbers)} | {row['computed_for_nobody']} of {row['computed']} | {row['statuses']} |"
         )
@@ -156,5 +161,5 @@ def _mutated(part: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _number(value: float | None, digits: int = 1) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

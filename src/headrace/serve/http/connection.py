@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import fcntl
 import logging
+import os
 import random
 import socket
 import termios
@@ -60,6 +61,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_closes",
+        "_is_plain",
         "_is_timed",
         "_old_at_ns",
         "_reader",
@@ -79,6 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         self._request: Request | None = None
         self._rest = b""
         self._closes = False
+        self._is_plain = False
         self._is_timed = False
         self._old_at_ns: int | None = None
 
@@ -91,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         shared = self._shared
         if (own := transport.get_extra_info("socket")) is not None:
             self._reader.descriptor = own.fileno()
+            self._is_plain = transport.get_extra_info("sslcontext") is None
         shared.connections.add(self)
         now_ns = shared.clock.now_ns()
         shared.idle.put(self, now_ns)
@@ -110,6 +114,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             reader = self._reader
             used = reader.received(nbytes)
+            if reader.is_amid_body and not self._is_timed:
+                self._read_at_once()
             if reader.is_ready:
                 self._hand_over()
             if used < nbytes or reader.start_ns:  # more came, or the rest of a request is awaited
@@ -208,6 +214,14 @@ class Connection(asyncio.BufferedProtocol):
         if reader.wants_continue:
             reader.wants_continue = False
             self._transport.write(CONTINUE)
+
+    def _read_at_once(self) -> None:
+        """Take what of a body is here beside its beginning: in the loop's next turn others would be before it."""
+        if not self._is_plain:
+            return
+        with contextlib.suppress(OSError):  # nothing is, or the loop is about to hear what happened
+            if num_bytes := os.readv(self._reader.descriptor, [self._reader.room()]):
+                self._reader.received(num_bytes)
 
     def _keep(self, rest: bytes) -> None:
         """Keep what came too early, and read no more."""

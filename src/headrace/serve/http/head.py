@@ -1,17 +1,28 @@
 """The head of a request: request line and headers, read by llhttp (httptools) in its strict mode.
 
 What llhttp lets pass and other servers read in another way is refused here: two hosts, none, unknown versions and codings.
+
+A client sends the same head again and again, and only the digits of its length change. What such a head says is known: it is
+looked up by all its other bytes, and not read again.
 """
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 import httptools
+import msgspec
 
 from headrace.serve.http.refusal import BadRequest
 
+#: Heads that are known at a time, and bytes of the longest: who sends another one each time takes up no more.
+_MOST_KNOWN, _LONGEST_KNOWN = 256, 2_048
+_LENGTH_NAMES = (b"\r\nContent-Length: ", b"\r\ncontent-length: ")
+_ANY_LENGTH = re.compile(rb"content-length", re.IGNORECASE)
+_MOST_DIGITS = 12
+_LENGTH, _ZERO = "content-length", ord("0")
 _UNIQUE = {"host", "authorization", "content-type", "expect"}
 
 
@@ -23,6 +34,32 @@ def _lower_name(name: bytes) -> str:
 @lru_cache(maxsize=64)
 def _method(name: bytes) -> str:
     return name.decode("ascii")
+
+
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """What a head said that was read before; its connection goes on, and nobody waits for `100 Continue`."""
+
+    method: str
+    path: str
+    query: str
+    headers: dict[str, str]
+
+
+class KnownHeads:
+    """What is known of heads; belongs to the front's thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Known] = {}
+
+    def find(self, key: bytes) -> Known | None:
+        """Return what the head says."""
+        return self._known.get(key)
+
+    def keep(self, key: bytes, known: Known) -> None:
+        """Note what a head says."""
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()  # those that are in use are soon here again
+        self._known[key] = known
 
 
 class HeadReader:
@@ -39,11 +76,12 @@ class HeadReader:
         expects: The client waits for `100 Continue` before it sends the body.
     """
 
-    __slots__ = ("_num_lines", "_parser", "_target", "expects", "headers", "is_complete", "keeps_alive", "length",
-                 "max_lines", "method", "path", "query")  # fmt: skip
+    __slots__ = ("_key", "_known", "_num_lines", "_parser", "_target", "_was_fed", "expects", "headers", "is_complete",
+                 "keeps_alive", "length", "max_lines", "method", "path", "query")  # fmt: skip
 
-    def __init__(self, max_lines: int) -> None:
+    def __init__(self, max_lines: int, known: KnownHeads) -> None:
         self.max_lines = max_lines
+        self._known = known
         self.restart()
 
     def restart(self) -> None:
@@ -57,13 +95,29 @@ class HeadReader:
 
     def clear(self) -> None:
         """Get ready for the next head of the same connection."""
-        self.is_complete = False
-        self._target = b""
+        self.is_complete = self._was_fed = False
+        self._target = self._key = b""
         self.headers: dict[str, str] = {}
         self._num_lines = 0
 
+    def read_whole(self, data: bytes | bytearray, start: int, stop: int) -> None:
+        """Take a head of which `data[start:stop]` is all, and the first since `clear`; raises `BadRequest`."""
+        key, length = _split_length(data, start, stop)
+        known = self._known.find(key) if key else None
+        if known is None:
+            self._key = key
+            self.feed(memoryview(data)[start:stop])
+            return
+        self.method, self.path, self.query, self.headers = known.method, known.path, known.query, known.headers
+        if _LENGTH in self.headers:
+            self.headers = {**self.headers, _LENGTH: str(length)}
+        self.length = length
+        self.keeps_alive = self.is_complete = True
+        self.expects = False
+
     def feed(self, data: bytes | memoryview) -> None:
         """Take bytes of the head, at most up to its end; raises `BadRequest`."""
+        self._was_fed = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -76,7 +130,13 @@ class HeadReader:
 
     def pass_over(self, body: bytes | memoryview) -> None:
         """Let the parser pass over a body that was received elsewhere; it counts the bytes and looks at none."""
-        self._parser.feed_data(body)
+        if self._was_fed:
+            self._parser.feed_data(body)
+
+    def pass_over_unseen(self) -> None:
+        """Do the same with a body that is not here any more."""
+        if self._was_fed:
+            self.restart()
 
     # --- Called by the parser ---
 
@@ -110,10 +170,31 @@ class HeadReader:
         # Of HTTP/1.0 never: it has two ways to ask, and clients that ask in both.
         self.keeps_alive = version == "1.1" and parser.should_keep_alive() and not parser.should_upgrade()
         is_coded = "transfer-encoding" in headers
-        self.length = _coded_length(headers, version) if is_coded else int(headers.get("content-length", "0"))
+        self.length = _coded_length(headers, version) if is_coded else int(headers.get(_LENGTH, "0"))
         self.expects = "expect" in headers and _expects(headers, version)
         self.path, self.query = split_target(self._target)
         self.is_complete = True
+        if self._key and self.keeps_alive and not self.expects and not is_coded:
+            self._known.keep(self._key, Known(self.method, self.path, self.query, headers))
+
+
+def _split_length(data: bytes | bytearray, start: int, stop: int) -> tuple[bytes, int]:
+    """Return a head without the digits of its length, and the length; b"" for one that is not to be known by that.
+
+    Two heads that differ in these digits alone are read in the same way: a parser counts digits, and goes on where they end.
+    """
+    if stop - start > _LONGEST_KNOWN:
+        return b"", 0
+    for name in _LENGTH_NAMES:
+        if (place := data.find(name, start, stop)) >= 0:
+            begin = place + len(name)
+            end = data.find(b"\r", begin, stop)
+            digits = data[begin:end]
+            if not digits.isdigit() or len(digits) > _MOST_DIGITS or (digits[0] == _ZERO and len(digits) > 1):
+                return b"", 0
+            return bytes(data[start:begin]) + data[end:stop], int(digits)
+    # Without one there is no body, or its length is written in another way.
+    return (b"", 0) if _ANY_LENGTH.search(data, start, stop) else (bytes(data[start:stop]), 0)
 
 
 def _coded_length(headers: dict[str, str], version: str) -> int:

@@ -47,7 +47,7 @@ class RequestReader:
     def __init__(self, shared: Shared, sends: Sends) -> None:
         self._shared = shared
         self._sends = sends
-        self._head = HeadReader(shared.limits.header_lines)
+        self._head = HeadReader(shared.limits.header_lines, shared.known_heads)
         self._body: Body | None = None
         self._request = None
         self.closes = False
@@ -66,6 +66,11 @@ class RequestReader:
         self.start_ns = 0
         self.is_ready = False
         self.wants_continue = False
+
+    @property
+    def is_amid_body(self) -> bool:
+        """Whether more of a body is to come."""
+        return self._body is not None and not self.is_ready
 
     def room(self) -> memoryview:
         """Return where the next bytes belong."""
@@ -90,6 +95,7 @@ class RequestReader:
         request, body = self._request, self._body
         assert request is not None
         if body is not None:
+            self._shared.turn.begun.discard(self.descriptor)
             request.body = self._pass_over(body)
         self._head.clear()
         self._expect_head()
@@ -99,6 +105,8 @@ class RequestReader:
         """Let the body go to the next request."""
         request, self._request = self._request, None
         body, self._body = self._body, None
+        if body is not None:
+            self._shared.turn.begun.discard(self.descriptor)
         if request is not None and body is not None:
             request.body = b""
             body.release()
@@ -112,10 +120,14 @@ class RequestReader:
         if not end:
             found = data.find(_END_OF_HEAD, start, stop)
             end = found + 4 if found >= 0 else 0
+        is_whole = end and not self._head_bytes
         self._head_bytes += (end or stop) - start
         limit = self._shared.limits.header_bytes
         if self._head_bytes > limit:
             raise BadRequest(431, "http.header_bytes", f"request line and headers have more than {limit:,} bytes")
+        if is_whole:
+            self._head.read_whole(data, start, end)
+            return self._begin_request(data, end, stop) if self._head.is_complete else end
         view = memoryview(data)[start : end or stop]
         self._head.feed(view)
         if not end:
@@ -131,13 +143,13 @@ class RequestReader:
         return start + found + 4 - len(self._tail) if found >= 0 else 0
 
     def _begin_request(self, data: bytes | bytearray, start: int, stop: int) -> int:
-        head = self._head
+        head, shared = self._head, self._shared
         self.closes = not head.keeps_alive
         self._request = request = Request(
             self._sends, head.method, head.path, head.query, head.headers, b"", self.start_ns
         )
         length = head.length
-        self.found = self._admit(request, is_whole=0 <= length <= stop - start)
+        self.found = self._admit(request)
         if length == 0:
             self.is_ready = True
             return start
@@ -149,6 +161,8 @@ class RequestReader:
         if start < stop:
             start += body.take(memoryview(data)[start:stop])
             self.is_ready = body.is_complete
+        if not self.is_ready:
+            shared.turn.begun.add(self.descriptor)
         return start
 
     def _take_whole(self, body: memoryview) -> None:
@@ -159,11 +173,8 @@ class RequestReader:
             self._head.pass_over(body)
         self.is_ready = True
 
-    def _admit(self, request: Request, *, is_whole: bool) -> Found | Answer:
-        """Return what answers a request, or the answer that refuses it, before its body is read.
-
-        Of one that is there as a whole the gate is not asked: no reading is saved, and the handler would ask the same again.
-        """
+    def _admit(self, request: Request) -> Found | Answer:
+        """Return what answers a request, or the answer that refuses it, before its body is read."""
         shared, length = self._shared, self._head.length
         if length > shared.limits.body_bytes:
             limit = shared.limits.body_bytes
@@ -172,7 +183,7 @@ class RequestReader:
             reason = "the header Authorization: Bearer TOKEN is missing, or its token is not this server's"
             return error_answer(401, "http.token", reason, ("WWW-Authenticate", "Bearer"))
         found = shared.routes.find(request.method, request.path)
-        if isinstance(found, Answer) or found.gate is None or is_whole:
+        if isinstance(found, Answer) or found.gate is None:
             return found
         try:
             return found.gate(request) or found
@@ -199,7 +210,7 @@ class RequestReader:
         if not self.closes and isinstance(body, WholeBody | SizedBody):
             self._head.pass_over(view)
         elif not self.closes:
-            self._head.restart()
+            self._head.pass_over_unseen()
         return view
 
 

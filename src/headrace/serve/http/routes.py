@@ -11,8 +11,8 @@ from headrace.serve.http.request import Answer, Request, error_answer
 #: Answers at once, or returns None and answers later by `Request.answer`. Called in the front's thread: it must not block.
 #: What stands in the path's places comes by name.
 Handler = Callable[..., Answer | None]
-#: Called in the front's thread once the head is read and before the body is, where that has not come with the head: returns the
-#: answer that refuses the request, or None to let it in. The request has no body yet.
+#: Called in the front's thread once the head is read and before the body is: returns the answer that refuses the request, or
+#: None to let it in. The request has no body yet.
 Gate = Callable[[Request], Answer | None]
 
 _PLACE, _REST = re.compile(r"\\\{([a-z_]+)\\\}"), re.compile(r"\\\{([a-z_]+)\\\*\\\}$")

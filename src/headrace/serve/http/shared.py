@@ -12,6 +12,7 @@ from typing import Protocol
 from headrace.base.clock import Clock
 from headrace.serve.http.bodies import Bodies
 from headrace.serve.http.deadlines import Deadlines
+from headrace.serve.http.head import KnownHeads
 from headrace.serve.http.limits import Limits
 from headrace.serve.http.request import Answer, Request
 from headrace.serve.http.routes import Routes
@@ -77,6 +78,7 @@ class Shared:
         counts: How often what happened.
         date: The header `Date`.
         turn: Of the loop.
+        known_heads: What heads said that come again and again.
         is_draining: Each connection ends with its next answer.
     """
 
@@ -97,6 +99,7 @@ class Shared:
         self.counts: Counter[str] = Counter()
         self.date = ""
         self.turn = Turn(clock)
+        self.known_heads = KnownHeads()
         self.is_draining = False
         self._outbox: deque[tuple[Connected, Request, Answer]] = deque()
         self._wake = wake

@@ -1,5 +1,6 @@
 """The front over real sockets: what good clients get."""
 
+import asyncio
 import http.client
 import logging
 import os
@@ -14,11 +15,14 @@ from typing import Any
 import pytest
 import urllib3
 
+from headrace.base.clock import SystemClock
 from headrace.base.errors import SettingsError
+from headrace.serve.http.connection import Connection
 from headrace.serve.http.front import Front
 from headrace.serve.http.limits import Limits
 from headrace.serve.http.request import Answer, Request
 from headrace.serve.http.routes import Routes
+from headrace.serve.http.shared import Shared
 from headrace.testing import FakeClock
 
 
@@ -410,3 +414,38 @@ def test_what_comes_with_others_waits_until_all_are_read(serve: Any, connect: An
     may_go_on.set()
     assert [client.read().status for client in (first, *others)] == [200] * 4
     assert called[:3] == ["handled"] * 3
+
+
+def test_the_rest_of_a_body_that_is_here_is_read_in_the_same_turn() -> None:
+    """In the next one hundreds of others may be before it: what was refused by its head would be answered a second later."""
+
+    class Transport(asyncio.Transport):
+        """Writes into a list."""
+
+        def __init__(self, own: socket.socket) -> None:
+            super().__init__({"socket": own})
+            self.written: list[bytes] = []
+
+        def write(self, data: Any) -> None:
+            self.written.append(bytes(data))
+
+        def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+            """Do nothing."""
+
+        def get_write_buffer_size(self) -> int:
+            return 0
+
+        def is_closing(self) -> bool:
+            return False
+
+    routes = Routes()
+    routes.add("POST", "/", lambda request: Answer(200, b"%d" % len(request.body)))
+    mine, theirs = socket.socketpair()
+    with mine, theirs:
+        mine.setblocking(False)
+        transport, connection = Transport(mine), Connection(Shared(routes, Limits(), SystemClock(), None, lambda: None))
+        connection.connection_made(transport)
+        for size in (20_000, 100_000, 1):
+            theirs.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
+            connection.buffer_updated(mine.recv_into(connection.get_buffer(-1)))
+            assert b"".join(transport.written).endswith(b"\r\n\r\n%d" % size)

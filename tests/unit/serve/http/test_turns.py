@@ -8,7 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace.base.clock import SystemClock
 from headrace.serve.http import turns
+from headrace.serve.http.limits import Limits
+from headrace.serve.http.reading import RequestReader
+from headrace.serve.http.request import Answer, Request
+from headrace.serve.http.routes import Routes
+from headrace.serve.http.shared import Shared
 from headrace.serve.http.turns import Turn, TurnSelector
 from headrace.testing import FakeClock
 
@@ -133,3 +139,43 @@ def test_what_waits_costs_no_turn_anything(crowd: Bench) -> None:
     crowd.send(*range(40))
     crowd.read()
     assert crowd.selector._epoll.poll(0) == []
+
+
+def test_what_has_begun_goes_before_what_is_newer(crowd: Bench) -> None:
+    """The rest of a request is read in the next turn, be it that others come all the time; half of a turn is left to these."""
+    crowd.send(*range(40))
+    left = sorted(set(range(40)) - crowd.read().keys())
+    begun = left[10:22]
+    crowd.turn.begun.update(crowd.pairs[number][0].fileno() for number in begun)
+    crowd.turn.begun.add(-1)
+    second = crowd.read().keys()
+    assert len(second & set(begun)) == 4
+    assert len(second) == 8
+
+
+def test_a_connection_of_whose_body_a_part_is_here_has_begun() -> None:
+    """Until all of it is here, it is refused, or its client is gone."""
+    turn = (front := Shared(Routes(), Limits(), SystemClock(), None, lambda: None)).turn
+    front.routes.add("POST", "/", lambda request: None)
+    for ends in ("whole", "gone"):
+        reader = RequestReader(front, Nobody())
+        reader.descriptor = 7
+        for piece in (b"POST / HTTP/1.1\r\nHost: a\r\n", b"Content-Length: 3\r\n\r\na"):
+            assert turn.begun == set()
+            reader.room()[: len(piece)] = piece
+            reader.received(len(piece))
+        assert turn.begun == {7}
+        if ends == "whole":
+            reader.room()[:2] = b"bc"
+            reader.received(2)
+            assert bytes(reader.finish().body) == b"abc"
+        else:
+            reader.close()
+        assert turn.begun == set()
+
+
+class Nobody:
+    """Hears no answer."""
+
+    def answer(self, request: Request, answer: Answer) -> None:
+        """Do nothing."""
