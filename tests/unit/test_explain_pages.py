@@ -34,6 +34,7 @@ SEVERAL = {
     ("cores", "_CLASSES[view.work]"): set(cores._CLASSES.values()),
     ("device", "verdict"): {"DEVICE_COMPUTE", "DEVICE_MEMBW"},
     ("device_costs", "verdict"): {"CHECKPOINT", "LAUNCH", "LOADING", "SYNC"},
+    ("intake", "verdict"): {"DECODE", "SOURCE"},
     ("network", "verdict"): {"DOWNLOAD_LATENCY", "CALLBACK"},
     ("python", "verdict"): {"GIL", "SERIALIZATION"},
 }

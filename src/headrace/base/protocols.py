@@ -19,7 +19,7 @@ from headrace.base.calls import Call
 from headrace.base.current_job import Returned, Worked
 from headrace.base.plan import SourcePlan
 from headrace.base.policies.retry import PostponePolicy
-from headrace.base.records import Burial, DeadLetter, Job, Kept, Message, Postponed, QueueStatistics
+from headrace.base.records import Burial, DeadLetter, Job, Kept, Message, Postponed, QueueStatistics, SourceWork
 
 #: Why a batch call did not succeed for one receipt: the delivery is no longer ours.
 STALE = "stale"
@@ -280,6 +280,16 @@ class TellsBacklog(Protocol):
         Raises:
             HeadraceError: If this is not known now.
         """
+        ...
+
+
+@runtime_checkable
+class WorksForJobs(Protocol):
+    """A source that has all its jobs from the start, and works for each."""
+
+    @property
+    def work(self) -> SourceWork:
+        """What it does; so that a run which waits for it is not taken for one that waits for a sender."""
         ...
 
 

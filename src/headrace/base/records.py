@@ -380,6 +380,16 @@ class Counters:
     """Counters of stages: `decode.decoder.simplejpeg`, ..."""
 
 
+class SourceWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What a source that has all its jobs from the start does for each of them: who waits for it waits for no sender."""
+
+    does: str
+    """As the end of a sentence that begins with "it": `decodes video in one thread`."""
+    is_decoding: bool = False
+    cheaper: tuple[str, ...] = ()
+    """What would take less of it, each as an advice."""
+
+
 class Receiving(msgspec.Struct, frozen=True, kw_only=True):
     """What the receivers did, exact, summed over them, from the moment the first job came to that in which the last one did.
 

@@ -20,7 +20,7 @@ from headrace.base.budget import BudgetPlan
 from headrace.base.errors import RunFolderError, SettingsError
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, resolve
-from headrace.base.protocols import Instrument, TellsBacklog, Thins
+from headrace.base.protocols import Instrument, TellsBacklog, Thins, WorksForJobs
 from headrace.base.records import Counters
 from headrace.base.request_tally import TalliesRequests
 from headrace.base.settings import check
@@ -264,7 +264,9 @@ class _Record:
             force=force,
             resumed=resumed,
         )
-        folder.update(stages=_stage_infos(runtime, pipeline))
+        source = pipeline.source
+        work = source.work if isinstance(source, WorksForJobs) else None
+        folder.update(stages=_stage_infos(runtime, pipeline), source_work=work)
         spans = SpanWriter(folder.spans)
         limit = SpanLimit(runtime.context.metering, runtime.context.clock.now_ns())
         return cls(folder, spans, limit, [spans, ErrorLog(folder.path / "errors.jsonl")])

@@ -31,6 +31,7 @@ _ROLES = {
     "headrace-live-view": "progress view",
     "headrace-profiler": "profiling",
     "headrace-profiler-backlog": "profiling",
+    "video": "decoding frames",
 }
 _FINISHER = "-finisher"
 

@@ -26,7 +26,7 @@ from headrace.base.clock import Clock, SystemClock
 from headrace.base.documents import decode_document, encode_document
 from headrace.base.formatting import encodable
 from headrace.base.handoff import HandoffCost, handoff_cost
-from headrace.base.records import SCHEMA_VERSION, Counters, Receiving, Tending
+from headrace.base.records import SCHEMA_VERSION, Counters, Receiving, SourceWork, Tending
 from headrace.runs.earlier_run import discard, explain_unwritable, take_folder
 from headrace.runs.file_names import RUN_JSON, SPANS_FOLDER
 from headrace.runs.hardware import Hardware, find_hardware, find_versions
@@ -117,6 +117,9 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """Spans that could not be written; see `span_files`."""
     stages: list[StageInfo] = []
     """The stages, in the order an item meets them."""
+    source_work: SourceWork | None = None
+    """What the source does for each of its jobs, which are all there; None where it says nothing, and in runs of before
+    2026-11-29."""
     receiving: Receiving | None = None
     """None in runs of before 2026-11-21, or that did not live to write it."""
     tending: Tending | None = None

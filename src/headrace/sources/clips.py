@@ -69,10 +69,12 @@ class Clip:
         name: For messages.
         choice: Which frames are given out.
         counts: Counted in; `decoded` is the sum of `given` and all that begin with `skipped`.
+        threads: That decode it.
     """
 
-    def __init__(self, path: Path, name: str, choice: Choice, counts: Counter[str]) -> None:
+    def __init__(self, path: Path, name: str, choice: Choice, counts: Counter[str], threads: int = 1) -> None:
         self._path = path
+        self._threads = threads
         self._name = name
         self._choice = choice
         self._counts = counts
@@ -112,7 +114,7 @@ class Clip:
         if stream.codec_context is None:
             yield self._refuse("codec", "its video is of a codec that PyAV cannot decode")
             return
-        set_up_decoder(stream)
+        set_up_decoder(stream, self._threads)
         convert = Converter(self._choice)
         for frame in self._decode(av, container, stream):
             number = self._number

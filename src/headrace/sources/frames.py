@@ -64,6 +64,17 @@ class Choice:
         chosen += [f"at {self.size[0]} x {self.size[1]}"] if self.size else []
         return "".join(f", {one}" for one in chosen)
 
+    def cheaper(self) -> tuple[str, ...]:
+        """Return what would cost less than this choice, for people: the pixels first, then the frames."""
+        ways = []
+        if self.size is None:
+            ways.append("convert frames to the size that the model takes while they are decoded: size=(width, height)")
+        if self.every == 1 and self.fps is None and not self.keyframes:
+            ways.append("take fewer frames, which spares their conversion and all that follows: fps=5, or every=3")
+        if not self.keyframes:
+            ways.append("decode keyframes alone, where one every second or two is enough: keyframes=True")
+        return tuple(ways)
+
 
 def choose(
     *,
@@ -183,9 +194,11 @@ def pixel_limit() -> dict[str, str]:
     return {"max_pixels": str(MOST_PIXELS)}
 
 
-def set_up_decoder(stream: Any) -> None:
-    """Let a stream be decoded in the calling thread alone, because streams run side by side, and no picture be too large."""
-    stream.codec_context.thread_count = 1
+def set_up_decoder(stream: Any, threads: int = 1) -> None:
+    """Let a stream be decoded by so many threads, one where streams run side by side, and no picture be too large."""
+    stream.codec_context.thread_count = threads
+    if threads > 1:
+        stream.codec_context.thread_type = "AUTO"
     stream.codec_context.options = pixel_limit()
 
 

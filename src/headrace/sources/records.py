@@ -23,6 +23,7 @@ import numpy as np
 
 from headrace.base.errors import HeadraceError, SettingsError, SourceError
 from headrace.base.formatting import encodable
+from headrace.base.records import SourceWork
 from headrace.base.settings import check
 from headrace.sources.addresses import suffix_of
 from headrace.sources.finite import Entry, FiniteSource
@@ -102,6 +103,17 @@ class Records(FiniteSource):
     def lists_ahead(self) -> bool:
         """False: rows are known once they are read."""
         return False
+
+    @property
+    def work(self) -> SourceWork:
+        """Reading; see `protocols.WorksForJobs`."""
+        return SourceWork(
+            does="reads rows in one thread, one file after another",
+            cheaper=(
+                "keep the files on a faster disk, or on this machine",
+                "give each of several processes files of its own, such as --source 'data/train-0*.parquet'",
+            ),
+        )
 
     def parts(self) -> Iterator[Entry]:
         """Return the files, with what tells that one is another than before."""

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import SettingsError, SourceError
-from headrace.base.formatting import encodable
+from headrace.base.formatting import encodable, pluralize
 from headrace.base.plan import SourcePlan
+from headrace.base.records import SourceWork
 from headrace.base.settings import check, unknown_key
 from headrace.sources.addresses import hide_secrets
 from headrace.sources.clips import Clip, Frame
@@ -33,6 +34,8 @@ VIDEO_PATTERNS = (
 )  # fmt: skip
 #: Frames that are decoded ahead.
 _DEPTH = 4
+#: FFmpeg takes no more for most codecs.
+_MOST_THREADS = 16
 #: The most frames that wait to be tried again: each is an image in memory.
 _MOST_WAITING = 32
 #: The last # parts an id: there may be others in a clip's name.
@@ -56,6 +59,7 @@ class Video(FiniteSource):
         region: The part that is given: (left, top, right, bottom) as shares of the picture, such as (0, 0.5, 1, 1).
         motion: Give frames alone in which so large a share of the picture moves, such as 0.005, those of the second after, and
             one every two seconds.
+        threads: Threads that decode a clip. Its frames are the same, and come in the same order.
         max_receives: Tries of one job.
     """
 
@@ -69,6 +73,7 @@ class Video(FiniteSource):
         size: tuple[int, int] | int | None = None,
         region: Sequence[float] | None = None,
         motion: float | None = None,
+        threads: int = 1,
         max_receives: int = 3,
     ) -> None:
         super().__init__(max_receives=max_receives)
@@ -81,6 +86,9 @@ class Video(FiniteSource):
                 )
         self._paths = [Path(path) for path in given]
         self._choice = choose(every=every, fps=fps, keyframes=keyframes, size=size, region=region, motion=motion)
+        is_count = isinstance(threads, int) and not isinstance(threads, bool) and 1 <= threads <= _MOST_THREADS
+        check(is_count, "threads", threads, f"a whole number from 1 to {_MOST_THREADS}")
+        self._threads = threads
         self._found: dict[str, Path] | None = None
         """The clips of the run that is about to begin: found, and what is left out told, once."""
         self._reader: ReadAhead[_Counted] | None = None
@@ -96,6 +104,18 @@ class Video(FiniteSource):
     def lists_ahead(self) -> bool:
         """False: frames are known once they are decoded."""
         return False
+
+    @property
+    def work(self) -> SourceWork:
+        """Decoding and converting; see `protocols.WorksForJobs`."""
+        return SourceWork(
+            does=f"decodes frames with {pluralize(self._threads, 'thread')} and converts them, one clip after another",
+            is_decoding=True,
+            cheaper=(
+                *self._choice.cheaper(),
+                f"decode with more threads, where cores are free: threads={2 * self._threads}",
+            ),
+        )
 
     def parts(self) -> Iterator[Entry]:
         """Return the clips, with what tells that one is another file than before."""
@@ -204,7 +224,9 @@ class Video(FiniteSource):
 
     def _frames(self, name: str, path: Path, counts: Counter[str], is_wanted: Callable[[str], bool]) -> Iterator[Frame]:
         """Give the frames of a clip whose id is wanted."""
-        return Clip(path, name, self._choice, counts).frames(lambda number: is_wanted(f"{name}#{number}"))
+        return Clip(path, name, self._choice, counts, self._threads).frames(
+            lambda number: is_wanted(f"{name}#{number}")
+        )
 
     def _take_counted(self, reader: ReadAhead[_Counted]) -> Iterator[Entry | None]:
         for counted in reader:
@@ -242,7 +264,7 @@ def open_address(address: str, *, drain: bool = False) -> Video:
         except (ValueError, KeyError):
             raise SettingsError(
                 f"the address {address} has {key}={value}; expected every=5, fps=2.5, keyframes=yes, size=224x224, "
-                "region=0,0.5,1,1 or motion=0.005"
+                "region=0,0.5,1,1, motion=0.005 or threads=2"
             ) from None
     return Video(path, **options)
 
@@ -281,4 +303,5 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "size": parse_size,
     "region": parse_region,
     "motion": float,
+    "threads": int,
 }

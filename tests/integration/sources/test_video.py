@@ -571,7 +571,23 @@ def test_addresses(tmp_path: Path) -> None:
             parse_source(f"video://{tmp_path}?{wrong}", drain=False)
 
 
+@pytest.mark.parametrize("b_frames", [0, 3])
+def test_more_threads_decode_the_same(tmp_path: Path, b_frames: int) -> None:
+    """The same pixels under the same ids, in the same order; the run folder says at what the source works."""
+    make(tmp_path / "a.mp4", 40, size=(320, 180), b_frames=b_frames)
+    found = []
+    for threads in (1, 3):
+        source = parse_source(f"video://{tmp_path}?threads={threads}", drain=False)
+        _, results = run(source, lambda image: image.tobytes(), output=tmp_path / f"run{threads}")
+        found.append(results)
+        work = json.loads((tmp_path / f"run{threads}" / "run.json").read_text())["source_work"]
+        assert f"{threads} thread" in work["does"]
+    assert len(found[0]) == 40
+    assert list(found[0].items()) == list(found[1].items())
+
+
 @pytest.mark.parametrize(("paths", "options", "said"), [
+    ("a.mp4", {"threads": 0}, "threads = 0"), ("a.mp4", {"threads": True}, "threads = True"),
     ([], {}, "paths"), ("rtsp://camera/1", {}, "live streams are for hr.live_video"), ("a.mp4", {"every": 2, "fps": 3}, "fps"),
     ("a.mp4", {"fps": "5"}, "fps = '5'"), ("a.mp4", {"keyframes": "no"}, "keyframes = 'no'.*True or False"),
     ("a.mp4", {"size": True}, "size = True"), ("a.mp4", {"size": 1.5}, "size = 1.5"),

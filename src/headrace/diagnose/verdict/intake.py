@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.base.formatting import quote_arg
-from headrace.base.records import Receiving
+from headrace.base.records import Receiving, SourceWork
 from headrace.base.units import format_duration
 from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.proposal import Advice, Proposal, at_least, line
@@ -43,7 +43,10 @@ def rules(facts: Facts) -> Iterator[Proposal]:
     in_calls = call_share(receiving)
     if in_calls is None or in_calls < _IN_CALLS:
         return
-    if backlog is False or (backlog is None and receiving.empty_call_seconds >= 0.2 * receiving.call_seconds):
+    work = facts.info.source_work
+    if work is not None and not facts.do_jobs_come_again:
+        yield _working(facts, receiving, in_calls, work)
+    elif backlog is False or (backlog is None and receiving.empty_call_seconds >= 0.2 * receiving.call_seconds):
         if _is_idle(facts):
             yield arrivals(facts, receiving)
     elif backlog and _jobs_share(receiving) <= _FEW_JOBS:
@@ -301,6 +304,26 @@ def _source(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
             Advice(says="list, sort or open less per job in the source"),
         ),
         removal=Change(settings=settings),
+    )
+
+
+def _working(facts: Facts, receiving: Receiving, in_calls: float, work: SourceWork) -> Proposal:
+    """Return the proposal where a source that has all its jobs does not make them fast enough."""
+    verdict = VerdictClass.DECODE if work.is_decoding else VerdictClass.SOURCE
+    room = headroom(facts)
+    times = f"; the stages could do about x{room:.1f}" if room is not None and room > 1 else ""
+    return Proposal(
+        verdict=verdict,
+        stage=None,
+        says=f"{_describe_calls(receiving, in_calls)}: it {work.does}{times}",
+        rule=(
+            f"receivers spend at least {_IN_CALLS:.0%} of their time in calls of a source that has all its jobs and works for "
+            "each"
+        ),
+        resources=("receiving", "arrivals"),
+        share=in_calls,
+        evidence=(*_describe_receiving(facts, receiving), *idle_lines(facts)),
+        advice=tuple(Advice(says=way) for way in work.cheaper),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.base.records import Counters
+from headrace.base.records import Counters, SourceWork
 from headrace.cli.diagnosis_text import as_text
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.diagnosis import diagnosis_document
@@ -602,6 +602,27 @@ def test_a_source_that_is_slow(diagnose: Diagnose, made: Any, age: float | None,
     if verdict is VerdictClass.STARVED:
         assert not any(remedy.ratio or remedy.settings for remedy in found.first.remedies)
         assert any("--set source.receivers=2" in remedy.command for remedy in found.first.remedies)
+
+
+@pytest.mark.parametrize(("is_decoding", "verdict"), [(True, VerdictClass.DECODE), (False, VerdictClass.SOURCE)])
+def test_a_source_that_has_all_its_jobs_is_not_starved(
+    diagnose: Diagnose, made: Any, is_decoding: bool, verdict: VerdictClass
+) -> None:
+    """It brings one of ten jobs in 20 ms, and says at what it works: no broker, no sender; its own ways out are named."""
+    received = {
+        "calls": 400, "empty_calls": 200, "jobs": 400, "asked": 4000, "full_calls": 0, "call_seconds": 8.0,
+        "empty_call_seconds": 4.0, "blocked_seconds": 0.05,
+    }  # fmt: skip
+    work = SourceWork(
+        does="decodes frames with 1 thread", is_decoding=is_decoding, cheaper=("take fewer frames: fps=5",)
+    )
+    found = diagnose(
+        made(name="shrink", cpu=0.002), model(made), arrivals=np.arange(400) * 0.02, receiving=received,
+        changes={"source_work": work},
+    )  # fmt: skip
+    assert (found.first.verdict, found.first.stage) == (verdict, None)
+    assert "decodes frames with 1 thread" in found.first.says
+    assert [(remedy.says, remedy.settings) for remedy in found.first.remedies] == [("take fewer frames: fps=5", ())]
 
 
 @pytest.mark.parametrize(
