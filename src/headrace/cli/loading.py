@@ -29,6 +29,12 @@ DELIVERIES = Registry(
     SCHEME_OR_SUFFIX,
 )
 
+#: Ends of names of files: as `--results` they would become folders of this name.
+_FILES = frozenset({
+    ".csv", ".tsv", ".json", ".txt", ".xml", ".yaml", ".yml", ".html", ".xls", ".xlsx", ".db", ".sqlite", ".sqlite3", ".npy",
+    ".npz", ".pkl", ".h5", ".hdf5", ".arrow", ".feather", ".tar", ".zip", ".gz", ".tgz", ".zst", ".tfrecord", ".lmdb",
+})  # fmt: skip
+
 
 def choose_source(own: Source, text: str | None, *, drain: bool) -> Source:
     """Return where a pipeline's jobs come from: from what is named, else from its own source.
@@ -113,6 +119,12 @@ def parse_results(text: str) -> Delivery:
     if not is_address and name not in DELIVERIES:
         from headrace.delivery.parquet import Parquet
 
+        if name.lower() in _FILES and not text.endswith("/") and not Path(text).is_dir():
+            raise SettingsError(
+                f"--results: {text} is no kind of file that results are written into; name a file such as "
+                f"{Path(text).with_suffix('.jsonl')}, a folder for files of Parquet such as {Path(text).with_suffix('')}/, or "
+                "an address such as sqlite:///results.db?table=results"
+            )
         return Parquet(text)
     with hide_secrets_in_errors(text):
         delivery: Delivery = DELIVERIES.make(name, Delivery, text)

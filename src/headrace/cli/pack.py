@@ -159,6 +159,10 @@ def _check_output(args: argparse.Namespace, folder: Path) -> None:
     there = list_packed(folder) if folder.is_dir() else []
     if args.resume:
         return
+    if not folder.exists() and folder.suffix.lower() in (".tar", ".tgz", ".gz", ".zip", ".tfrecord"):
+        raise SettingsError(
+            f"-o {folder} names a file; expected a folder to pack into, such as {folder.with_suffix('')}"
+        )
     if there and not args.force:
         raise SettingsError(
             f"{folder} holds what was packed before ({there[-1].name}): go on with --resume, begin anew with --force, or name "
@@ -248,17 +252,14 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _index(args: argparse.Namespace) -> int:
-    from headrace.base.errors import SourceError
     from headrace.base.formatting import pluralize
     from headrace.cli import EXIT_DONE
     from headrace.store.indexing import index_shard
-    from headrace.store.shards import find_shards
+    from headrace.store.shards import find_shards, no_shards
 
     shards = find_shards(args.source)
     if not shards:
-        raise SourceError(
-            f"{args.source} names no tar shards; expected a .tar file, a folder of them, or a-{{000..009}}.tar"
-        )
+        raise no_shards(args.source)
     counts = [index_shard(shard) for shard in shards]
     if args.json:
         write_json({"schema": "headrace.pack.index/1", "shards": len(shards), "files": sum(counts)})

@@ -21,6 +21,7 @@ import msgspec
 
 from headrace.base.documents import encode_document
 from headrace.base.errors import DeliveryFailed, DeliveryRejected, SettingsError
+from headrace.base.lines import append_line
 from headrace.base.records import Job
 from headrace.store.formats import FORMATS, sync_folder
 from headrace.store.manifest import (
@@ -339,8 +340,7 @@ class Packed:
 
     def _note_reason(self, one: str, reason: str) -> None:
         self._reasons[one] = reason
-        with (self.folder / UNREADABLE).open("ab") as file:
-            file.write(encode_document(_Unreadable(one, reason)) + b"\n")
+        append_line(self.folder / UNREADABLE, encode_document(_Unreadable(one, reason)))
 
     def _read_reasons(self) -> dict[str, str]:
         path, found = self.folder / UNREADABLE, {}

@@ -17,14 +17,16 @@ class Items(FiniteSource):
     Args:
         values: A list, an array (one job per row), or an iterator, which is read during the run and serves one run only. The
             values are bytes of files, arrays, paths or URLs; a module with `ArrayInput` takes anything.
+        texts: Whether a value that is a `str` is the text itself, for a module with `TextInput`, and not an address.
         max_receives: Tries of one job.
     """
 
-    def __init__(self, values: Iterable[Any], *, max_receives: int = 3) -> None:
+    def __init__(self, values: Iterable[Any], *, texts: bool = False, max_receives: int = 3) -> None:
         super().__init__(max_receives=max_receives)
         is_one = isinstance(values, str | bytes | bytearray | Mapping) or not hasattr(values, "__iter__")
         check(not is_one, "values", type(values).__name__, "a list, an array or an iterator of values, such as [value]")
         self._values = values
+        self._texts = texts
         self._is_used_up = False
 
     @property
@@ -40,4 +42,7 @@ class Items(FiniteSource):
             )
         values = iter(self._values)
         self._is_used_up = values is self._values
-        return (Entry(str(number), value) for number, value in enumerate(values))
+        return (Entry(str(number), self._payload(value)) for number, value in enumerate(values))
+
+    def _payload(self, value: Any) -> Any:
+        return value.encode("utf-8", "surrogatepass") if self._texts and isinstance(value, str) else value

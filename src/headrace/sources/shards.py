@@ -12,7 +12,7 @@ from headrace.base.formatting import pluralize
 from headrace.base.pieces import Piece
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.store.samples import TEXT_PARTS, Sample
-from headrace.store.shards import Listed, find_shards, list_shard
+from headrace.store.shards import Listed, find_shards, list_shard, no_shards
 
 logger = logging.getLogger("headrace")
 
@@ -54,9 +54,7 @@ class Shards(FiniteSource):
         """
         shards = find_shards(self._path)
         if not shards:
-            raise SourceError(
-                f"{self._path} names no tar shards; expected a .tar file, a folder of them, or shard-{{000..009}}.tar"
-            )
+            raise no_shards(self._path)
         listed = [list_shard(shard) for shard in shards]
         if not any(one.samples for one in listed):
             reasons = [flaw.reason for one in listed for flaw in one.flaws]

@@ -162,7 +162,8 @@ class _Fetcher:
         if scheme in ("http", "https"):
             return (yield from self._servers.downloading(payload))
         shown = strip_secrets(payload)
-        raise FetchRejected(f"ssrf.scheme: address {shown!r} cannot be fetched; expected http, https or file")
+        hint = "; texts of a program come with hr.items(values, texts=True)" if ":" not in payload else ""
+        raise FetchRejected(f"ssrf.scheme: address {shown!r} cannot be fetched; expected http, https or file{hint}")
 
 
 class _Servers:

@@ -90,9 +90,12 @@ class TextInput:
     lengths: tuple[int, ...] = (32, 64, 128, 256, 512)
     """Tokens to which a batch may be padded: the shortest that holds its longest text is taken. Longer texts are cut to the
     last."""
+    padding: Literal["right", "left"] | None = None
+    """The side on which a batch is padded; models that go on with a text want the left. None: as the file says, else right."""
 
     def __post_init__(self) -> None:
-        """Check the encoding and the lengths."""
+        """Check the encoding, the lengths and the side."""
+        check(self.padding in ("right", "left", None), "padding", self.padding, "'right', 'left' or None")
         is_ascending = all(a < b for a, b in zip((0, *self.lengths), self.lengths, strict=False))
         check(
             bool(self.lengths) and is_ascending,

@@ -34,6 +34,8 @@ class Tokens:
     """To which a batch may be padded, ascending."""
     pad: int
     """Id of the token that fills up."""
+    pads_left: bool = False
+    """Whether a batch is padded in front of its texts."""
 
 
 def stack_tokens(batch: Sequence[Tokens]) -> tuple[np.ndarray, np.ndarray]:
@@ -46,8 +48,9 @@ def stack_tokens(batch: Sequence[Tokens]) -> tuple[np.ndarray, np.ndarray]:
     ids = np.full((len(batch), length), batch[0].pad, np.int64)
     mask = np.zeros_like(ids)
     for row, one in enumerate(batch):
-        ids[row, : len(one.ids)] = one.ids
-        mask[row, : len(one.ids)] = 1
+        place = slice(length - len(one.ids), None) if one.pads_left else slice(len(one.ids))
+        ids[row, place] = one.ids
+        mask[row, place] = 1
     return ids, mask
 
 
@@ -63,6 +66,7 @@ class TokeniseStage(Stage):
         assert wanted.tokenizer is not None
         self.file = folder / wanted.tokenizer
         self.lengths = wanted.lengths
+        self.padding = wanted.padding
 
     def open(self, context: StageContext) -> Callable[[Any], Tokens]:
         """Return what encodes a text; the workers share one tokenizer."""
@@ -70,7 +74,8 @@ class TokeniseStage(Stage):
         key = f"tokenizer {self.file}"
         if key not in context.shared:
             context.shared[key] = _open(self.file, self.lengths[-1])
-        tokenizer, pad = context.shared[key]
+        tokenizer, pad, side = context.shared[key]
+        pads_left = (self.padding or side) == "left"
 
         def tokenise(text: str) -> Tokens:
             try:
@@ -79,13 +84,13 @@ class TokeniseStage(Stage):
                 raise DecodeRejected(f"decode.text: this is no text that can be tokenised: {error}") from None
             if encoding.overflowing:
                 context.count(f"{self.name}.cut")
-            return Tokens(np.array(encoding.ids, np.int64), self.lengths, pad)
+            return Tokens(np.array(encoding.ids, np.int64), self.lengths, pad, pads_left)
 
         return tokenise
 
 
-def _open(file: Path, longest: int) -> tuple[Any, int]:
-    """Return a tokenizer that does not pad, and the id of the token that fills up."""
+def _open(file: Path, longest: int) -> tuple[Any, int, str]:
+    """Return a tokenizer that does not pad, the id of the token that fills up, and the side on which it does."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -97,11 +102,11 @@ def _open(file: Path, longest: int) -> tuple[Any, int]:
             f"the tokenizer {file} cannot be read: {error}; expected a tokenizer.json, as `save` of a tokenizer or "
             "`save_pretrained` of transformers writes it"
         ) from None
-    pad = _find_pad(tokenizer)
+    pad, padding_side = _find_pad(tokenizer), (tokenizer.padding or {}).get("direction", "right")
     tokenizer.no_padding()
     side = (tokenizer.truncation or {}).get("direction", "right")
     tokenizer.enable_truncation(longest, direction=side)
-    return tokenizer, pad
+    return tokenizer, pad, padding_side
 
 
 def _find_pad(tokenizer: Any) -> int:

@@ -14,7 +14,7 @@ from headrace.base.errors import FetchRejected, SourceError
 from headrace.base.formatting import pluralize
 from headrace.store.reading import changed, read_all, version_of
 from headrace.store.samples import Sample
-from headrace.store.shards import find_shards, list_shard
+from headrace.store.shards import find_shards, list_shard, no_shards
 
 logger = logging.getLogger("headrace")
 
@@ -34,9 +34,7 @@ class ShardReader:
     def __init__(self, path: str | Path, *, part: str | None = None, checks: bool = True) -> None:
         shards = find_shards(path)
         if not shards:
-            raise SourceError(
-                f"{path} names no tar shards; expected a .tar file, a folder of them, or shard-{{000..009}}.tar"
-            )
+            raise no_shards(path)
         self._arguments = (path, part, checks)
         self._checks = checks
         self._samples: list[Sample] = []

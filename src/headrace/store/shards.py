@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import re
+import shlex
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +39,7 @@ class Listed:
 
 
 def find_shards(text: str | Path) -> list[Path] | None:
-    """Return the tar shards that a path names: a file, a folder of them, `shard-{000..009}.tar`; None if it names none.
+    """Return the tar shards that a path names: a file, a folder of them, `shard-{000..009}.tar`, `shard-*.tar`; None: none.
 
     Raises:
         SourceError: If a pattern names shards that are not there.
@@ -51,6 +53,10 @@ def find_shards(text: str | Path) -> list[Path] | None:
                 f"{len(missing):,} of the {len(shards):,} shards of {text} do not exist, such as {missing[0]}"
             )
         return shards
+    if glob.has_magic(str(text)) and not path.exists():
+        files = sorted(Path(name) for name in glob.glob(str(text), recursive=True))
+        are_shards = all(file.is_file() and file.suffix == ".tar" for file in files)
+        return files if files and are_shards else None
     if path.is_file():
         return [path] if path.suffix == ".tar" else None
     if not path.is_dir():
@@ -59,6 +65,22 @@ def find_shards(text: str | Path) -> list[Path] | None:
     # A folder of photographs that holds an archive among others stays a folder of photographs.
     others = (file.name for file in path.iterdir() if not file.name.endswith((".tar", ".idx.parquet")))
     return shards if shards and not any(name not in _BESIDE_SHARDS and name[0] != "." for name in others) else None
+
+
+def no_shards(text: str | Path) -> SourceError:
+    """Return the error of a path that names no shards: what is there instead, and what to do."""
+    path = Path(text)
+    expected = "expected a .tar file, a folder of them, shard-{000..009}.tar or shard-*.tar"
+    if path.is_dir():
+        packed = f"{path.name or 'photos'}-packed"
+        return SourceError(
+            f"{path} names no tar shards: the folder holds none, or other files beside them; make some of its files with: "
+            f"headrace pack {shlex.quote(str(path))} -o {shlex.quote(packed)}"
+        )
+    if path.is_file():
+        return SourceError(f"{path} names no tar shards; {expected}")
+    seen_from = "" if path.is_absolute() else f", seen from {Path.cwd()}"
+    return SourceError(f"{path} names no tar shards: there is no such file or folder{seen_from}; {expected}")
 
 
 _BESIDE_SHARDS = frozenset({"manifest.json", "unreadable.jsonl", "README.md", "LICENSE"})

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import SettingsError
-from headrace.cli.loading import load_pipeline, parse_source
+from headrace.cli.loading import load_pipeline, parse_results, parse_source
+from headrace.delivery.parquet import Parquet
 from headrace.sources.folder import Folder
 from headrace.sources.queue_source import QueueSource
 from headrace.sources.urls import UrlList
@@ -126,3 +127,21 @@ def test_draining_a_queue_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="does not exist"):
         parse_source(f"sqlite:///{tmp_path}/typo.db", drain=True)
     assert not list(tmp_path.glob("typo*"))
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.CSV", "a/x.json", "x.db", "x.tar.gz"])
+def test_results_in_a_kind_of_file_that_is_none_are_refused(name: str, tmp_path: Path) -> None:
+    """They became a folder of that name; where there is one, or a slash says so, they still do."""
+    with pytest.raises(
+        SettingsError, match=r"no kind of file that results are written into; name a file such as .*x.*\.jsonl"
+    ):
+        parse_results(str(tmp_path / name))
+    assert isinstance(parse_results(f"{tmp_path / name}/"), Parquet)
+    (tmp_path / name).mkdir(parents=True)
+    assert isinstance(parse_results(str(tmp_path / name)), Parquet)
+
+
+@pytest.mark.parametrize("name", ["results", "results.v2", "2026.11", "all.parquet"])
+def test_other_names_are_folders(name: str, tmp_path: Path) -> None:
+    """Whatever is behind a dot."""
+    assert isinstance(parse_results(str(tmp_path / name)), Parquet)

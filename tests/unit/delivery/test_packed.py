@@ -319,3 +319,18 @@ def test_names_that_lmdb_does_not_take(tmp_path: Path) -> None:
     assert {row.payload for row in Records(tmp_path / "data").entries()} == {one.encode() for one in ids}
     again = Packed(tmp_path / "data", name_members(ids), Turns(ids), format="lmdb")
     assert again.recover({}) == set(ids)
+
+
+def test_a_line_that_was_cut_off_costs_no_other(tmp_path: Path) -> None:
+    """A full disk left half a reason; the next one stood on the same line, and both were lost to the start after that."""
+    packed = packer(tmp_path / "data")
+    packed.open(None)
+    packed.give_up("2/021.jpg", "file.unreadable: gone")
+    reasons = tmp_path / "data" / "unreadable.jsonl"
+    reasons.write_bytes(reasons.read_bytes() + b'{"id": "2/022.txt", "rea')
+    again = packer(tmp_path / "data")
+    again.recover({})
+    again.give_up("5/059.txt", "file.unreadable: gone, too")
+    third = packer(tmp_path / "data")
+    third.recover({})
+    assert third.manifest().unreadable == 2

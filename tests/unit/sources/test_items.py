@@ -86,3 +86,22 @@ def test_the_guide_of_notebooks_runs() -> None:
         exec(cell, names)
     images = names["images"]
     assert names["by_image"] == pytest.approx({number: image.mean() for number, image in enumerate(images)})
+
+
+class Shouts(hr.Module):
+    """Returns texts in capitals."""
+
+    input = hr.TextInput()
+
+    def process(self, batch: Any) -> list[str]:
+        """Return one text for each."""
+        return [one.upper() for one in batch]
+
+
+def test_texts_are_items() -> None:
+    """Where the program says so, whatever they look like."""
+    texts = ["one", "https://example.com/a b", "", "züri: ja"]
+    pipeline = hr.Pipeline(hr.items(texts, texts=True), module=Shouts(), delivery=hr.collect())
+    hr.run(pipeline)
+    assert isinstance(pipeline.delivery, hr.collect)
+    assert dict(pipeline.delivery.results) == {str(number): text.upper() for number, text in enumerate(texts)}

@@ -34,9 +34,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "tokenizer.json"
 
 
-def opened(file: Path, lengths: tuple[int, ...] = (4, 8)) -> tuple[Any, StageContext]:
+def opened(file: Path, lengths: tuple[int, ...] = (4, 8), padding: Any = None) -> tuple[Any, StageContext]:
     """Return what a worker calls, and its context."""
-    stage = TokeniseStage("tokenise", hr.TextInput(tokenizer=file.name, lengths=lengths), file.parent)
+    stage = TokeniseStage("tokenise", hr.TextInput(tokenizer=file.name, lengths=lengths, padding=padding), file.parent)
     plan = resolve(Plan(), [stage.defaults()], 2)
     context = StageContext("tokenise", 0, plan, {}, None, lambda path=None: None)  # type: ignore[arg-type,return-value]
     return stage.open(context), context
@@ -65,6 +65,19 @@ def test_what_the_file_says_of_padding_and_cutting_counts(tmp_path: Path) -> Non
     tokenise, _ = opened(tmp_path / "own.json", lengths=(2,))
     ids, mask = hr.stack_tokens([tokenise("a"), tokenise("a a b b")])
     assert (ids.tolist(), mask.tolist()) == ([[1, 3], [2, 2]], [[1, 0], [1, 1]])
+
+
+@pytest.mark.parametrize(("side", "padding"), [("left", None), ("right", "left"), ("left", "left")])
+def test_a_batch_is_padded_on_the_left(tmp_path: Path, side: str, padding: Any) -> None:
+    """Where the file says so, as of a model that goes on with a text, or the program does."""
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(WORDS, unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.enable_padding(direction=side, pad_id=7, pad_token="[PAD]")
+    made.save(str(tmp_path / "own.json"))
+    tokenise, _ = opened(tmp_path / "own.json", lengths=(3,), padding=padding)
+    ids, mask = hr.stack_tokens([tokenise("a"), tokenise("a b"), tokenise("")])
+    assert ids.tolist() == [[7, 7, 1], [7, 1, 2], [7, 7, 7]]
+    assert mask.tolist() == [[0, 0, 1], [0, 1, 1], [0, 0, 0]]
 
 
 def test_the_tokens_are_those_of_the_package(file: Path) -> None:

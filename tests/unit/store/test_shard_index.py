@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pyarrow
@@ -14,6 +15,7 @@ from headrace.store.formats import FORMATS
 from headrace.store.indexing import index_shard, verify_folder
 from headrace.store.manifest import MANIFEST, read_manifest
 from headrace.store.shard_index import index_path, read_index
+from headrace.store.shard_reader import ShardReader
 from headrace.store.shard_writer import ShardWriter
 from headrace.store.shards import expand_braces, find_shards, list_shard, open_shard
 
@@ -171,6 +173,32 @@ def test_shards_are_found_by_every_way_to_name_them(tmp_path: Path) -> None:
     assert find_shards(data) is None
     assert find_shards(data / "photo.jpg") is None
     assert find_shards(tmp_path / "nothing") is None
+
+
+def test_what_names_no_shards_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is wrong, or seen from another folder; a folder of photographs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_bytes(b"1")
+    for name, says in (
+        ("data", f"no such file or folder, seen from {tmp_path}; expected a .tar file"),
+        (tmp_path / "data", "no such file or folder; expected"),
+        ("photos/a.jpg", "names no tar shards; expected"),
+        ("photos", "headrace pack photos -o photos-packed"),
+        ("photos/*.tar", "no such file or folder"),
+    ):
+        with pytest.raises(SourceError, match=re.escape(says)):
+            ShardReader(name)
+
+
+def test_a_pattern_of_shards(tmp_path: Path) -> None:
+    """As a shell writes it, for all that takes shards; one that finds other files too names files, not shards."""
+    shards = [make_shard(tmp_path / f"x-{number}.tar", {f"{number}.jpg": b"1"}) for number in range(3)]
+    (tmp_path / "x-3.txt").write_text("no shard")
+    assert find_shards(tmp_path / "x-*.tar") == shards
+    assert len(ShardReader(str(tmp_path / "x-*.tar"))) == 3
+    assert find_shards(tmp_path / "x-*") is None
+    assert find_shards(tmp_path / "y-*.tar") is None
 
 
 def test_braces_are_numbers_of_one_width() -> None:

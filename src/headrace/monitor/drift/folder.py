@@ -30,6 +30,7 @@ import msgspec
 from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import SettingsError
 from headrace.base.in_flight import read_regular
+from headrace.base.lines import append_line
 from headrace.runs.formats.drift import (
     BASELINE_SCHEMA,
     WINDOW_SCHEMA,
@@ -148,8 +149,7 @@ class DriftFolder:
             file = self.path / WINDOWS_FOLDER / f"{number + 1:06d}.jsonl"
             for old in files[: max(0, len(files) + 1 - MOST_FILES)]:
                 old.unlink(missing_ok=True)
-        with file.open("ab") as lines:
-            lines.write(encode_document(window) + b"\n")
+        append_line(file, encode_document(window))
 
     def _window_files(self) -> list[Path]:
         return sorted(file for file in (self.path / WINDOWS_FOLDER).glob("*.jsonl") if _NUMBER.fullmatch(file.stem))
