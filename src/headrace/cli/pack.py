@@ -90,6 +90,8 @@ def _pack(args: argparse.Namespace) -> int:
     from headrace.pipeline.execute import run as run_pipeline
     from headrace.pipeline.thread_budget import usable_cores
     from headrace.sources.packing import PackedSource
+    from headrace.sources.packing_rows import PackedRows, list_rows
+    from headrace.sources.records import Records
     from headrace.sources.shards import ShardFiles
     from headrace.stages.fetch import FetchStage
     from headrace.store.naming import keep_names, name_members
@@ -98,17 +100,20 @@ def _pack(args: argparse.Namespace) -> int:
     folder = Path(args.output)
     source = _open_source(args.source, folder)
     _check_output(args, folder)
-    entries = list(source.entries())
-    ids = [entry.id for entry in entries]
-    turns = Turns(ids)
-    named = keep_names(ids) if isinstance(source, ShardFiles) else name_members(ids)
+    if isinstance(source, Records):
+        entries, named = list_rows(source)
+    else:
+        entries = list(source.entries())
+        ids = [entry.id for entry in entries]
+        named = keep_names(ids) if isinstance(source, ShardFiles) else name_members(ids)
+    turns = Turns([one.id for one in named])
     packed = Packed(folder, named, turns, format=args.format, shard_bytes=args.shard)
     fetch = FetchStage("fetch")
     if getattr(source, "gives_files", False):
         fetch.workers = max(2, usable_cores())  # more threads than cores only hand the GIL round
-    pipeline = Pipeline(
-        PackedSource(source, entries, turns, packed.give_up), stages=[fetch], delivery=packed, name="pack"
-    )
+    given = (entries, turns, packed.give_up)
+    kept = PackedRows(source, *given) if isinstance(source, Records) else PackedSource(source, *given)
+    pipeline = Pipeline(kept, stages=[fetch], delivery=packed, name="pack")
     with _taken(args, folder), stdout_kept(args.json):
         result = run_pipeline(
             pipeline,
@@ -135,6 +140,7 @@ def _open_source(text: str, folder: Path) -> FiniteSource:
     from headrace.cli.loading import parse_source
     from headrace.sources.finite import FiniteSource
     from headrace.sources.folder import Folder
+    from headrace.sources.records import Records
     from headrace.sources.shards import ShardFiles, Shards
 
     source: Any = parse_source(text, drain=False)
@@ -144,9 +150,11 @@ def _open_source(text: str, folder: Path) -> FiniteSource:
         if folder.resolve().is_relative_to(Path(text).resolve()):
             raise SettingsError(f"{folder} is inside of {text}, and would be packed itself; name a folder beside it")
         source = Folder(text, patterns=("*",))
+    if isinstance(source, Records):
+        return source
     if not isinstance(source, FiniteSource) or source.where is None or not source.lists_ahead:
         raise SettingsError(
-            f"{type(source).__name__} cannot be packed; name a folder, a glob, a .txt of URLs or paths, or shards"
+            f"{type(source).__name__} cannot be packed; name a folder, a glob, a .txt of URLs or paths, shards, or records://FILES"
         )
     return source
 

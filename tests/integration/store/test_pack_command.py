@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
@@ -12,12 +13,17 @@ import tarfile
 import time
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import headrace as hr
 from headrace.cli import main
 from headrace.runs.held_folder import HeldFolder
 from headrace.samples.generator import make
+from headrace.store.shard_reader import ShardReader
+from headrace.store.shards import list_shard
 
 
 @pytest.fixture
@@ -169,3 +175,34 @@ def test_a_full_disk_is_said_and_survived(tmp_path: Path) -> None:
     manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
     assert (manifest["files"], manifest["complete"]) == (40, True)
     assert main(["-q", "pack", str(tmp_path / "data"), "--verify"]) == 0
+
+
+def test_rows_of_files_are_packed(tmp_path: Path) -> None:
+    """Each is a sample with its label beside it; what cannot be read is listed; the same bytes each time."""
+    images = [b"\xff\xd8\xff%d" % number for number in range(20)]
+    images[7] = None  # type: ignore[call-overload]
+    table = pa.table({"image": images, "label": [f"cat {number}" for number in range(20)]})
+    pa.parquet.write_table(table, tmp_path / "train.parquet")
+    data = tmp_path / "data"
+    assert main(["-q", "pack", f"records://{tmp_path}/train.parquet?column=image", "-o", str(data)]) == 0
+    found = list_shard(data / "shard-000000.tar")
+    assert [one.key for one in found.samples] == [f"train_{number}" for number in range(20) if number != 7]
+    assert [found.samples[3].parts[part].name for part in ("jpg", "json")] == ["train_3.jpg", "train_3.json"]
+    assert found.samples[3].parts["json"].text == '{"label":"cat 3"}'
+    assert ShardReader(data).read(0) == images[0]
+    assert "records.empty" in (data / "unreadable.jsonl").read_text()
+    right = {file.name: file.read_bytes() for file in data.iterdir()}
+
+    again = tmp_path / "again"
+    assert main(["-q", "pack", f"{tmp_path}/train.parquet", "-o", str(again)]) == 0
+    assert {file.name: file.read_bytes() for file in again.iterdir()} == right
+
+
+def test_numbers_of_rows_are_packed_as_files_of_numpy(tmp_path: Path) -> None:
+    """As nothing else says what they are."""
+    rows = np.arange(12, dtype=np.float32).reshape(4, 3)
+    pa.parquet.write_table(pa.table({"data": list(rows)}), tmp_path / "a.b.parquet")
+    assert main(["-q", "pack", str(tmp_path / "a.b.parquet"), "-o", str(tmp_path / "data")]) == 0
+    reader = ShardReader(tmp_path / "data")
+    assert [reader.key(number) for number in range(4)] == ["a_0", "a_1", "a_2", "a_3"]
+    assert np.load(io.BytesIO(reader.read(2)), allow_pickle=False).tolist() == rows[2].tolist()

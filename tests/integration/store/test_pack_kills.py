@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 FILES = 240
@@ -109,6 +111,17 @@ def test_three_kills_change_no_byte(tmp_path: Path) -> None:
     """Shards, indexes, manifest and the list of what could not be read are those of a run without kills."""
     assert check_kills(tmp_path, 3, seed=1) == 3
     assert len(content(tmp_path / "right")["unreadable.jsonl"].splitlines()) == 4
+
+
+def test_kills_while_rows_are_packed_change_no_byte(tmp_path: Path) -> None:
+    """A resumed run reads the file from its beginning, and goes on where it was."""
+    draw = random.Random(5)
+    images = [draw.randbytes(draw.choice([10, 5_000, 20_000])) if number % 50 else None for number in range(300)]
+    table = pa.table({"image": images, "label": list(range(300))})
+    pa.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=50)
+    subprocess.run(command(tmp_path / "a.parquet", tmp_path / "right"), check=True, capture_output=True)
+    assert kill_until_done(tmp_path / "a.parquet", tmp_path / "killed", 2, draw) == 2
+    assert content(tmp_path / "killed") == content(tmp_path / "right")
 
 
 @pytest.mark.slow
