@@ -5,6 +5,8 @@
     python -m benchmarks.train.whatif --keep FOLDER --write              # to the end, and writes a dated result
     python -m benchmarks.train.whatif --only alone --most 2              # two changes, to try it
     python -m benchmarks.train.whatif --quick                            # two changes of each, in two minutes
+    python -m benchmarks.train.whatif --short --keep FOLDER --stage predict    # all changes, in short runs: record, predict,
+    python -m benchmarks.train.whatif --short --keep FOLDER --minutes 2       # and measure where the machine is quiet
 
 How this works: each job of `whatif_cases` is recorded once. From that run folder alone all of its changes are predicted, and
 the predictions are frozen to a ledger, which refuses measurements that are older. Then each change is made, and the changed
@@ -23,7 +25,7 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,13 +44,30 @@ from headrace.ledger.ledger import Ledger
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import read_run
 
-#: Seconds of the profile, and of each run of a pair; pairs of a change.
-PROFILE_SECONDS, BLOCK_SECONDS, PAIRS = 5.0, 2.0, 2
-#: The same where it has to be quick; no pair is added where two disagree.
-QUICK_PROFILE_SECONDS, QUICK_BLOCK_SECONDS, QUICK_CHANGES = 3.0, 0.8, 2
+QUICK_CHANGES = 2
+#: What is done of each change.
+STAGES = ("record", "predict", "measure")
 FROZEN, ROWS, LEDGER = "frozen.jsonl", "measured.jsonl", "ledger.sqlite"
 
 RunJob = Callable[..., float]
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How long is measured."""
+
+    profile: float = 5.0
+    """Seconds of the profile of a training."""
+    block: float = 2.0
+    """Seconds of each run of a pair."""
+    pairs: int = 2
+    """Of a change, at least."""
+    adds_pairs: bool = True
+    """More pairs are run where two disagree."""
+
+
+USUAL, QUICK = Amount(), Amount(3.0, 0.8, adds_pairs=False)
+SHORT = Amount(3.0, 0.8)
 
 
 @dataclass
@@ -60,15 +79,21 @@ class Runner:
     until: float
     """On the monotonic clock: no measurement begins after it."""
     rows: list[Row]
-    is_quick: bool = False
-    """Shorter runs, and no more pairs where two disagree."""
+    amount: Amount = USUAL
+    stage: str = STAGES[-1]
+    """The last of `STAGES` that is done."""
 
     def run(self, name: str, what_ifs: Sequence[WhatIf]) -> None:
         """Predict all changes of a job, unless that was done before, and measure those that are missing."""
         with Ledger.open(self.folder / LEDGER) as ledger:
             frozen = [row for row in read_rows(self.folder / FROZEN) if row.pipeline == name]
             if not frozen:
-                frozen = self._freeze(ledger, name, what_ifs)
+                self._record(name)
+            if self.stage == "record":
+                return
+            frozen = frozen or self._freeze(ledger, name, what_ifs)
+            if self.stage == "predict":
+                return
             done = {row.says for row in self.rows if row.pipeline == name}
             for what_if, row in zip(what_ifs, frozen, strict=False):
                 if row.says in done or time.monotonic() >= self.until:
@@ -78,17 +103,24 @@ class Runner:
                 append_row(self.folder / ROWS, found)
                 _say(line_of(found))
 
+    def _record(self, name: str) -> None:
+        """Record a training, unless that was done before; one that was killed half-way is recorded again."""
+        run, begun = self.folder / name, self.folder / f"{name}.begun"
+        if run.exists() and not begun.exists():
+            return
+        begun.touch()
+        self.run_job(JOBS[name], self.amount.profile, run)
+        begun.unlink()
+
     def _freeze(self, ledger: Ledger, name: str, what_ifs: Sequence[WhatIf]) -> list[Row]:
-        run = self.folder / name
-        self.run_job(JOBS[name], QUICK_PROFILE_SECONDS if self.is_quick else PROFILE_SECONDS, run)
-        rows = [predict_row(run, name, one, ledger) for one in what_ifs]
+        rows = [predict_row(self.folder / name, name, one, ledger) for one in what_ifs]
         for row in rows:
             append_row(self.folder / FROZEN, row)
         return rows
 
     def _measure(self, ledger: Ledger, job: Job, what_if: WhatIf, row: Row) -> Row:
         began, changed = time.time(), what_if.make(job)
-        seconds = QUICK_BLOCK_SECONDS if self.is_quick else BLOCK_SECONDS
+        seconds, pairs = self.amount.block, self.amount.pairs
 
         def run_pair(number: int) -> tuple[float, float]:
             rates = {}
@@ -98,10 +130,10 @@ class Runner:
 
         try:
             with measure.Window() as window:
-                if self.is_quick:
-                    before, after = zip(*map(run_pair, range(PAIRS)), strict=True)
+                if self.amount.adds_pairs:
+                    before, after = until_sure(run_pair, pairs)
                 else:
-                    before, after = until_sure(run_pair, PAIRS)
+                    before, after = zip(*map(run_pair, range(pairs)), strict=True)
         except RuntimeError as error:
             return msgspec.structs.replace(row, failed=str(error))
         ratio = ratio_of(before, after)
@@ -145,7 +177,13 @@ def append_row(file: Path, row: Row) -> None:
 
 
 def measure_all(
-    folder: Path, chosen: dict[str, Sequence[WhatIf]], minutes: float, run_job: RunJob, *, is_quick: bool = False
+    folder: Path,
+    chosen: Mapping[str, Sequence[WhatIf]],
+    minutes: float,
+    run_job: RunJob,
+    *,
+    amount: Amount = USUAL,
+    stage: str = STAGES[-1],
 ) -> dict[str, Any]:
     """Go on with the changes that are missing in a folder, and return the benchmark's object.
 
@@ -154,20 +192,21 @@ def measure_all(
         chosen: {job: its changes}.
         minutes: After which no measurement begins.
         run_job: Runs a training: job, seconds, run folder to record into.
-        is_quick: With shorter runs, and no more pairs where two disagree.
+        amount: How long is measured.
+        stage: The last of `STAGES` that is done.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    runner = Runner(folder, run_job, time.monotonic() + 60 * minutes, read_rows(folder / ROWS), is_quick)
+    runner = Runner(folder, run_job, time.monotonic() + 60 * minutes, read_rows(folder / ROWS), amount, stage)
     for name, what_ifs in chosen.items():
         if time.monotonic() < runner.until:
             runner.run(name, what_ifs)
     wanted = sum(map(len, chosen.values()))
-    seconds = (QUICK_PROFILE_SECONDS, QUICK_BLOCK_SECONDS) if is_quick else (PROFILE_SECONDS, BLOCK_SECONDS)
     return {
         **summarize(runner.rows),
         "wanted": wanted,
-        "seconds": seconds,
-        "quick": is_quick,
+        "seconds": (amount.profile, amount.block),
+        "pairs": amount.pairs,
+        "adds_pairs": amount.adds_pairs,
         "cases": [msgspec.to_builtins(row) for row in runner.rows],
     }
 
@@ -182,7 +221,7 @@ def run(*, quick: bool) -> dict[str, Any]:
 
     chosen = {name: what_ifs[: QUICK_CHANGES if quick else None] for name, what_ifs in WHAT_IFS.items()}
     with tempfile.TemporaryDirectory(prefix="train-whatif-") as scratch:
-        return measure_all(Path(scratch), chosen, 0.9 if quick else 60.0, run_job, is_quick=quick)
+        return measure_all(Path(scratch), chosen, 0.9 if quick else 60.0, run_job, amount=QUICK if quick else USUAL)
 
 
 def as_text(result: dict[str, Any]) -> str:
@@ -193,7 +232,7 @@ def as_text(result: dict[str, Any]) -> str:
     inside = "-" if result["coverage"] is None else f"{result['coverage']:.0%}"
     introduction = (
         f"{result['n']} of {result['wanted']} changes of {len(result['pipelines'])} trainings, each predicted from one profile "
-        f"of {profile:g} s and frozen to a ledger before it was made; {PAIRS}{'' if result['quick'] else ' or more'} "
+        f"of {profile:g} s and frozen to a ledger before it was made; {result['pairs']}{' or more' * result['adds_pairs']} "
         f"interleaved pairs of {block:g} s each; one PyTorch thread; {inside} were measured within the predicted interval."
     )
     lines += [introduction, "", "| by | changes | mean error | 90 % within | largest | sign right |", "|" + "---|" * 6]
@@ -255,6 +294,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="JOBS", help=f"some of {','.join(JOBS)}")
     parser.add_argument("--most", type=int, metavar="N", help="no more than N changes of each job")
     parser.add_argument("--quick", action="store_true", help="two changes of each job, in shorter runs")
+    parser.add_argument("--short", action="store_true", help="all changes, in shorter runs")
+    parser.add_argument(
+        "--stage", choices=STAGES, default=STAGES[-1], help="stop after recording, or after predicting (with --keep)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     parser.add_argument("--write", action="store_true", help="write a dated result to benchmarks/results")
     arguments = parser.parse_args()
@@ -270,11 +313,14 @@ def main() -> int:
 
     arguments = _arguments()
     most = arguments.most or (QUICK_CHANGES if arguments.quick else None)
+    amount = QUICK if arguments.quick else SHORT if arguments.short else USUAL
     chosen = {name: WHAT_IFS[name][:most] for name in arguments.only or WHAT_IFS}
     with tempfile.TemporaryDirectory(prefix="train-whatif-") as scratch:
         result = measure_all(
-            arguments.keep or Path(scratch), chosen, arguments.minutes, run_job, is_quick=arguments.quick
+            arguments.keep or Path(scratch), chosen, arguments.minutes, run_job, amount=amount, stage=arguments.stage
         )
+    if arguments.stage != STAGES[-1]:
+        return 0
     print(json.dumps(result) if arguments.json else as_text(result))
     if arguments.write:
         _say(f"written: {measure.write_result('train_whatif', as_text(result), result)}")

@@ -68,7 +68,7 @@ def _faster(fields: dict[str, Any], **times: float) -> WhatIf:
 
 
 JOBS: dict[str, Job] = {
-    "alone": Job(read_seconds=0.001, augments=2, items=1600),
+    "alone": Job(read_seconds=0.001, augments=2, items=8 * 48),
     "decoding": Job(workers=1, decodes=2),
     "storage": Job(workers=2, read_seconds=0.004),
     "model": Job(workers=2, width=1024, layers=8, after=40),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import io
+import itertools
+import math
 import multiprocessing
 import os
 import time
@@ -23,8 +26,13 @@ from benchmarks.train.whatif_cases import Job
 _SIDE = 256
 #: Values of it that are augmented.
 _KEPT = 192 * 192 * 3
+#: Batches of an epoch that is short: its turn is measured, too, as often as it comes.
+_SHORT_EPOCH = 100
+#: Batches that are not measured: until then workers have loaded ahead of a training that had not begun.
+_WARM_UP = 10
 
 
+@functools.cache
 def _photographs() -> list[bytes]:
     """Return the sample photographs as JPEG of `_SIDE` x `_SIDE`."""
     found = []
@@ -110,13 +118,12 @@ def _loader(job: Job) -> torch.utils.data.DataLoader:
 
 
 def _loop(job: Job, loader: Iterable[torch.Tensor], seconds: float) -> float:
-    """Train for so long and return samples per second, from the end of the first step on."""
+    """Train for so long and return samples per second, behind some steps; of short epochs, of whole ones."""
     model = Layers(job)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
     to_sort = np.random.default_rng(0).random(4000)
-    began, samples, steps = 0.0, 0, 0
-    epoch = 0
-    while True:
+    measured = _Measured(job, seconds)
+    for epoch in itertools.count():
         for number, batch in enumerate(loader, 1):
             loss = model(batch).square().mean()
             loss.backward()
@@ -126,17 +133,35 @@ def _loop(job: Job, loader: Iterable[torch.Tensor], seconds: float) -> float:
             optimizer.zero_grad()
             for _ in range(job.after):
                 np.sort(to_sort)
-            if job.is_cached and not epoch:
-                continue
-            now = time.monotonic()
-            steps += 1
-            if steps == 1:
-                began = now
-                continue
-            samples += job.batch * job.accumulate
-            if now - began > seconds:
-                return samples / (now - began)
-        epoch += 1
+            if not (job.is_cached and not epoch) and measured.is_over(number):
+                return measured.rate
+    raise AssertionError
+
+
+class _Measured:
+    """Counts the samples of steps until so many seconds have passed."""
+
+    def __init__(self, job: Job, seconds: float) -> None:
+        self._job, self._seconds = job, seconds
+        self._steps = self._began_at = 0
+        self._began = 0.0
+        self._warm_up = math.ceil(_WARM_UP / job.accumulate)
+        epoch = job.items // job.batch
+        #: Batches after which all is as it was; the measurement holds a whole number of them.
+        self._period = epoch if epoch <= _SHORT_EPOCH else max(1, job.slow_every // job.batch)
+        self.rate = 0.0
+
+    def is_over(self, number: int) -> bool:
+        """A step has ended, the `number`th of its epoch; return whether it was the last."""
+        now = time.monotonic()
+        if self._steps == self._warm_up:
+            self._began, self._began_at = now, number
+        self._steps += 1
+        taken, is_whole = now - self._began, (number - self._began_at) % self._period == 0
+        if self._steps <= self._warm_up + 1 or taken < self._seconds or not is_whole:
+            return False
+        self.rate = (self._steps - 1 - self._warm_up) * self._job.batch * self._job.accumulate / taken
+        return True
 
 
 def _train(job: Job, seconds: float, output: Path | None, pipe: Any) -> None:
@@ -154,6 +179,13 @@ def _train(job: Job, seconds: float, output: Path | None, pipe: Any) -> None:
     pipe.close()
 
 
+@functools.cache
+def _prepare() -> None:
+    """Do once what each process would do again: the first optimizer imports for two seconds."""
+    _photographs()
+    torch.optim.AdamW([torch.zeros(1, requires_grad=True)])
+
+
 def run_job(job: Job, seconds: float, output: Path | None = None) -> float:
     """Return the samples per second of a training in a forked process.
 
@@ -165,6 +197,7 @@ def run_job(job: Job, seconds: float, output: Path | None = None) -> float:
     Raises:
         RuntimeError: If the process ended without a result.
     """
+    _prepare()
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=_train, args=(job, seconds, output, sending))

@@ -72,3 +72,25 @@ def test_what_was_not_predicted_is_listed(tmp_path: Path) -> None:
     assert read_rows(tmp_path / "measured.jsonl") == [row]
     result = measure_all(tmp_path, {"alone": WHAT_IFS["alone"][:1]}, 1.0, lambda *_: 1.0)
     assert "* alone: loader.workers=2: no steps" in as_text(result)
+
+
+def test_recording_predicting_and_measuring_can_be_apart(tmp_path: Path) -> None:
+    """Only what is timed needs a quiet machine: a training that was recorded is not recorded again, a half one is."""
+    recorded: list[Path] = []
+
+    def run_job(_: object, __: float, output: Path | None = None) -> float:
+        assert output is not None, "nothing is measured"
+        recorded.append(output)
+        output.mkdir(exist_ok=True)
+        if len(recorded) == 1:
+            raise RuntimeError("killed")
+        return 1.0
+
+    chosen = {"alone": WHAT_IFS["alone"][:2]}
+    with pytest.raises(RuntimeError):
+        measure_all(tmp_path, chosen, 1.0, run_job, stage="record")
+    for stage in ("record", "record", "predict"):
+        measure_all(tmp_path, chosen, 1.0, run_job, stage=stage)
+    assert recorded == [tmp_path / "alone"] * 2
+    assert [row.pipeline for row in read_rows(tmp_path / "frozen.jsonl")] == ["alone"] * 2
+    assert read_rows(tmp_path / "measured.jsonl") == []
