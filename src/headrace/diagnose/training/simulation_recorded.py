@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -81,6 +82,8 @@ class RecordedTraining:
     """Seconds: of the training thread and of loading together."""
     load_walls: Array
     """float64 seconds: of each micro-batch, waiting for cores included."""
+    cores_of_others: float | None = None
+    """That other programs used meanwhile, as the machine counted; None: not measured, or ranks were counted among them."""
     trains_on_cpu: bool = True
     """False: on a device of its own, for which the training thread waits."""
     distrust: tuple[str, ...] = ()
@@ -214,6 +217,7 @@ def recorded_training(rank: RankSteps, process: TrainingProcess | None, hardware
         wait_share=wait_share,
         run_delay=_run_delay(rank, workers),
         load_walls=_load_walls(rank),
+        cores_of_others=_cores_of_others(process),
         trains_on_cpu=process is None or process.device in ("", "cpu"),
     )
 
@@ -267,6 +271,15 @@ def _run_delay(rank: RankSteps, workers: int) -> float:
         sum(np.nan_to_num(one.run_delay[stands]).sum() for one in phases)
         + sum(np.nan_to_num(one.run_delay[used]).sum() for one in loading)
     )
+
+
+def _cores_of_others(process: TrainingProcess | None) -> float | None:
+    used: Any = None if process is None or process.world_size > 1 else process.details.get("cores")
+    try:
+        everybody, own, wall = (float(used[f"{name}_seconds"]) for name in ("all", "own", "wall"))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return max(everybody - own, 0.0) / wall if wall > 0 else None
 
 
 def _load_walls(rank: RankSteps) -> Array:

@@ -320,7 +320,8 @@ def find_others(recorded: RecordedTraining, *, by_group: bool = False) -> float:
     """Return the threads of other programs that explain how long the run waited for cores.
 
     Its own threads wait for one another in the simulation; what is left of the recorded run delay others made. Found by
-    bisection, to a hundredth of a thread.
+    bisection, to a hundredth of a thread. No more than used what the machine says others used: a thread that was woken waits
+    for its core a little on a machine that does nothing else, too.
 
     Args:
         recorded: The training.
@@ -338,11 +339,23 @@ def find_others(recorded: RecordedTraining, *, by_group: bool = False) -> float:
 
     if recorded.run_delay - delay(0.0) < _LEAST_DELAY * computing:
         return 0.0
-    low, high = 0.0, _MOST_OTHERS * recorded.cores
+    low, high = 0.0, min(_MOST_OTHERS * recorded.cores, _most_others(recorded))
+    if delay(high) < recorded.run_delay:
+        return high
     while high - low > 0.01:
         middle = (low + high) / 2
         low, high = (middle, high) if delay(middle) < recorded.run_delay else (low, middle)
     return (low + high) / 2
+
+
+def _most_others(recorded: RecordedTraining) -> float:
+    """Return how many threads that always want a core others had at most: each gets its share beside those of the run."""
+    used = recorded.cores_of_others
+    if used is None or recorded.peers:
+        return math.inf
+    own = recorded.loader.workers + 1
+    left = recorded.cores - used
+    return math.inf if left <= 0 else used * max(1.0, own / left)
 
 
 def find_pace(recorded: RecordedTraining, others: float) -> Pace:

@@ -334,6 +334,37 @@ def test_other_programs_are_found_by_waiting_for_cores() -> None:
     assert find_others(_record(_job(workers=0, cores=1.0, others=1.5))) == pytest.approx(1.5, abs=0.05)
 
 
+@pytest.mark.parametrize(("used", "found"), [(None, 1.5), (0.6, 1.5), (0.002, 0.0)])
+def test_others_are_no_more_than_the_machine_counted(used: float | None, found: float) -> None:
+    """A thread that was woken waits for its core on an idle machine, too: where others used none, none are simulated."""
+    recorded = _record(_job(workers=0, cores=1.0, others=1.5))
+    assert find_others(dataclasses.replace(recorded, cores_of_others=used)) == pytest.approx(found, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("details", "world_size", "used"),
+    [
+        ({"all_seconds": 4.0, "own_seconds": 3.0, "wall_seconds": 2.0}, 1, 0.5),
+        ({"all_seconds": 3.0, "own_seconds": 3.1, "wall_seconds": 2.0}, 1, 0.0),
+        ({"all_seconds": 4.0, "own_seconds": 3.0, "wall_seconds": 2.0}, 2, None),
+        ({"all_seconds": 4.0, "own_seconds": "?", "wall_seconds": 2.0}, 1, None),
+        ({}, 1, None),
+        (None, 1, None),
+    ],
+)
+def test_cores_of_others_are_what_the_process_counted(
+    details: dict[str, object] | None, world_size: int, used: float | None
+) -> None:
+    """Cores that all programs used without its own; other ranks are not told from other programs."""
+    job = _job(workers=0)
+    said = msgspec.structs.replace(_process(job), details={"cores": details}, world_size=world_size)
+    rank = RankSteps(
+        rank=0, host="here", process=1, steps=_steps(job, simulate_training(job)),
+        validation=_none(Stretch.VALIDATION), between=_none(Stretch.BETWEEN), batches=_batches(job),
+    )  # fmt: skip
+    assert recorded_training(rank, said, Hardware(num_cores=2)).cores_of_others == used
+
+
 def test_threads_of_a_step_widen_the_interval(run: Run) -> None:
     """Threads of operators are not measured apart: the interval holds what comes if they compute side by side, and if not."""
     one = TrainingReplay(run, _record(_job(workers=4, threads=1))).predict(Change(speedups={"decode": 2.0}))
