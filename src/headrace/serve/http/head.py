@@ -76,7 +76,7 @@ class HeadReader:
         expects: The client waits for `100 Continue` before it sends the body.
     """
 
-    __slots__ = ("_key", "_known", "_num_lines", "_parser", "_target", "_was_fed", "expects", "headers", "is_complete",
+    __slots__ = ("_known", "_num_lines", "_parser", "_target", "_was_fed", "expects", "headers", "is_complete",
                  "keeps_alive", "length", "max_lines", "method", "path", "query")  # fmt: skip
 
     def __init__(self, max_lines: int, known: KnownHeads) -> None:
@@ -96,7 +96,7 @@ class HeadReader:
     def clear(self) -> None:
         """Get ready for the next head of the same connection."""
         self.is_complete = self._was_fed = False
-        self._target = self._key = b""
+        self._target = b""
         self.headers: dict[str, str] = {}
         self._num_lines = 0
 
@@ -105,8 +105,10 @@ class HeadReader:
         key, length = _split_length(data, start, stop)
         known = self._known.find(key) if key else None
         if known is None:
-            self._key = key
             self.feed(memoryview(data)[start:stop])
+            # Not what becomes complete later only: empty lines before a request are no head.
+            if key and self.is_complete and self.keeps_alive and not self.expects and self.length >= 0:
+                self._known.keep(key, Known(self.method, self.path, self.query, self.headers))
             return
         self.method, self.path, self.query, self.headers = known.method, known.path, known.query, known.headers
         if _LENGTH in self.headers:
@@ -174,8 +176,6 @@ class HeadReader:
         self.expects = "expect" in headers and _expects(headers, version)
         self.path, self.query = split_target(self._target)
         self.is_complete = True
-        if self._key and self.keeps_alive and not self.expects and not is_coded:
-            self._known.keep(self._key, Known(self.method, self.path, self.query, headers))
 
 
 def _split_length(data: bytes | bytearray, start: int, stop: int) -> tuple[bytes, int]:

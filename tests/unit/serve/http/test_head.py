@@ -141,3 +141,16 @@ def test_known_and_unknown_heads_take_turns_on_a_connection() -> None:
                 "/v1/jobs", {"task": "a b"}, bytes([number]) * size,
             )  # fmt: skip
             reader.forget_request()
+
+
+def test_empty_lines_before_a_request_are_never_known_as_one() -> None:
+    """They are passed over, and the head behind them is another: else empty lines would be requests from then on."""
+    known = KnownHeads()
+    reader = HeadReader(100, known)
+    reader.read_whole(b"\r\n\r\n", 0, 4)
+    assert not reader.is_complete
+    reader.feed(POST + b"Content-Length: 5\r\n\r\n")
+    assert reader.is_complete
+    other = HeadReader(100, known)
+    other.read_whole(b"\r\n\r\n", 0, 4)
+    assert not other.is_complete
