@@ -229,7 +229,10 @@ class Bucket:
                 "machine, or the store's own settings"
             )
         if found := _BUSY.search(said):
-            busy = FetchFailed(f"object.busy: the store of {where} asks to slow down ({found[0]})")
+            busy = FetchFailed(
+                f"object.busy: the store of {where} asks to slow down ({found[0]}); how long (Retry-After) is not known here: "
+                "it is asked again later and later, as often as the Plan's source.max_receives says"
+            )
             busy.retry_after_seconds = 1.0
             return busy
         if _CREDENTIALS.search(said):
