@@ -172,7 +172,7 @@ def compare_sides(args: argparse.Namespace) -> ComparisonDocument:
         dataclasses.replace(contender, plan=contender.plan.allowing(list_allowed_networks(args)))
         for contender in (_contender(args.a, runs[0], args.pipeline), _contender(args.b, runs[1], args.pipeline))
     )
-    source = SameItems(items_source(args.source, a.pipeline), cold=args.cold)
+    source = SameItems(items_source(args.source, a.pipeline), cold=args.cold, own=not args.source)
     _say(
         "deliveries are made, once for every block" if args.deliver else "deliveries are dropped; --deliver makes them"
     )

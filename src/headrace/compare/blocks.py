@@ -1,8 +1,9 @@
 """Runs one pipeline over a fixed number of items, opened anew, and measures its steady part.
 
 How this works: the items are read from the source once and given to every block in the same order, around again if there are
-too few. The delivery is replaced by one that notes when a result reaches it and what CPU time had been used by then; it keeps
-nothing, unless the user wants the results delivered, and then it hands them on.
+too few. A source that works for each item, such as one that decodes video, is read again by every block, so that its work is
+measured too. The delivery is replaced by one that notes when a result reaches it and what CPU time had been used by then; it
+keeps nothing, unless the user wants the results delivered, and then it hands them on.
 
 The first item goes through alone, with loading and warming up, and does not count. Filling and draining do not either: rates
 are taken between the middle of the first half of the results and the middle of the second half. A mean over each half, instead
@@ -31,7 +32,7 @@ from headrace.base.metering import process_cpu_seconds
 from headrace.base.observer import Observer
 from headrace.base.page_cache import evict_all, files_of, residency, state_of
 from headrace.base.plan import Plan
-from headrace.base.protocols import CarriesCalls, Delivery
+from headrace.base.protocols import CarriesCalls, Delivery, WorksForJobs
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.compare.neighbours import NeighbourWatch
 from headrace.pipeline.definition import Pipeline, carries_calls
@@ -164,25 +165,52 @@ class SameItems(FiniteSource):
     Args:
         source: Where they come from; read once, as far as a block needs.
         cold: Let the kernel forget each file before it is given out.
+        own: Where sources work for each item, let each pipeline take the items of its own; else all take those of `source`.
     """
 
-    def __init__(self, source: FiniteSource, *, cold: bool = False) -> None:
+    def __init__(self, source: FiniteSource, *, cold: bool = False, own: bool = False) -> None:
         # A failed job is not offered again: it would come seconds later, and the block would last for its sake alone.
         super().__init__(max_receives=1)
         self._unread: Iterator[Entry] | None = entries_to_keep(source)
         self._read: list[Entry] = []
         self.num_items = 0
         self._cold = cold
+        self._source, self._own = source, own
+        self._ids: list[str] = []
 
     @property
     def num_distinct(self) -> int:
         """How many different items the blocks used so far."""
-        return min(self.num_items, len(self._read))
+        return len(self._ids) or min(self.num_items, len(self._read))
 
     @property
     def ids(self) -> list[str]:
         """Ids of the items that were read, in order."""
-        return [entry.id for entry in self._read]
+        return self._ids or [entry.id for entry in self._read]
+
+    def source_for(self, pipeline: Pipeline) -> tuple[FiniteSource, int | None]:
+        """Return where a pipeline's block takes its items from, and how many of them at most (None: as many as it has).
+
+        What a source does for each item is part of what is measured: such a source is read again in each block.
+        """
+        if not isinstance(self._source, WorksForJobs):
+            return self, None
+        own = pipeline.source
+        takes_own = self._own and isinstance(own, FiniteSource) and isinstance(own, WorksForJobs)
+        return cast(FiniteSource, own) if takes_own else self._source, self.num_items
+
+    def note(self, ids: list[str]) -> None:
+        """Note which items a block took of a source that it read itself.
+
+        Raises:
+            SettingsError: If they are others than those of the blocks before.
+        """
+        fewer, more = sorted((self._ids, ids), key=len)
+        if others := set(fewer) - set(more):
+            raise SettingsError(
+                f"its source gives other items than the other side's, such as {min(others)!r}; give both the same with --source"
+            )
+        self._ids = more
 
     @property
     def read(self) -> Sequence[Entry]:
@@ -312,6 +340,21 @@ class FirstFailure(Observer):
             self.reason = outcome.reason
 
 
+class Received(Observer):
+    """Keeps the ids of the jobs that came.
+
+    Attributes:
+        ids: In the order in which they came.
+    """
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    def job_received(self, jobs: Sequence[Job]) -> None:
+        """Keep them."""
+        self.ids += [job.id for job in jobs]
+
+
 class CpuClock:
     """CPU time of this process, of its children that ended, and of those that run.
 
@@ -365,17 +408,22 @@ def measure_block(
     noted = note_deliveries(contender.pipeline.delivery, deliver=deliver)
     failure = FirstFailure()
     items.num_items = num_items
+    source, limit = items.source_for(contender.pipeline)
+    received = Received()
     gc.collect()  # what the block before left behind is not this one's
     started = time.monotonic()
     watch = NeighbourWatch(CpuClock().seconds)
     try:
         in_memory = items.prepare()
         result = run(
-            replace_parts(contender.pipeline, items, noted),
+            replace_parts(contender.pipeline, source, noted),
             contender.plan,
-            observers=[failure, *observers],
+            limit=limit,
+            observers=[failure, *([] if limit is None else [received]), *observers],
             measuring=Measuring(first_alone=True, brakes=False),
         )
+        if limit is not None:
+            items.note(received.ids)
     except HeadraceError as error:
         kind = SettingsError if isinstance(error, SettingsError) else HeadraceError
         raise kind(f"{contender.name}: {error}") from error

@@ -12,8 +12,8 @@ from headrace.diagnose.cpu_account import CLOCKS, WARM_UP
 from headrace.diagnose.evidence import Evidence
 from headrace.runs.formats.profile import CpuAccount, RuntimeCost
 
-#: Lines of headrace's own that are not for the items.
-_NOT_FOR_ITEMS = {WARM_UP, CLOCKS, "profiling", "progress view", "other Python threads"}
+#: Lines of headrace's own threads that are not for the items, or are the items' own work.
+_NOT_FOR_ITEMS = {WARM_UP, CLOCKS, "profiling", "progress view", "decoding frames", "other Python threads"}
 #: Parts below this share of the whole are not named.
 _NAMED = 0.05
 

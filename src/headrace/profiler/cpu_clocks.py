@@ -19,6 +19,7 @@ WORKERS = "workers"
 PROCESSES = "worker processes"
 RECEIVING = "receiving"
 FINISHING = "finishing batches"
+DECODING = "decoding frames"
 OTHER = "other Python threads"
 
 #: Roles of headrace's own threads, by their names.
@@ -31,7 +32,6 @@ _ROLES = {
     "headrace-live-view": "progress view",
     "headrace-profiler": "profiling",
     "headrace-profiler-backlog": "profiling",
-    "video": "decoding frames",
 }
 _FINISHER = "-finisher"
 
@@ -105,4 +105,6 @@ def _role(name: str, is_worker: bool) -> str:
         return WORKERS
     if name.endswith(_FINISHER):
         return FINISHING
+    if re.match(r"video\b", name):  # of files, and `video-NAME` of a live stream
+        return DECODING
     return RECEIVING if re.fullmatch(rf"{RECEIVER}-\d+", name) else _ROLES.get(name, OTHER)

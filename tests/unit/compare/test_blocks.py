@@ -16,6 +16,7 @@ from headrace.base.errors import SettingsError
 from headrace.base.network_rules import NetworkPlan
 from headrace.base.page_cache import evict_all, residency, warm
 from headrace.base.plan import Plan, SourcePlan, resolve
+from headrace.base.records import SourceWork
 from headrace.compare.blocks import (
     FEWEST_READINGS,
     Contender,
@@ -34,14 +35,15 @@ from headrace.testing import ListSource, Receiver
 class Numbered(FiniteSource):
     """So many items; counts how often it was read."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, first: int = 0) -> None:
         super().__init__()
         self.count = count
+        self.first = first
         self.num_read = 0
 
     def entries(self) -> Iterator[Entry]:
         """Return them."""
-        for number in range(self.count):
+        for number in range(self.first, self.first + self.count):
             self.num_read += 1
             yield Entry(str(number), b"x")
 
@@ -153,6 +155,32 @@ def test_a_block_says_what_was_in_memory(tmp_path: Path) -> None:
     contender = Contender(name="a", pipeline=hr.Pipeline(source=Folder(tmp_path), stages=stages), plan=Plan())
     items = SameItems(Folder(tmp_path))
     assert [measure_block(contender, items, 12).in_memory for _ in range(2)] == [None, 1.0]
+
+
+class Working(Numbered):
+    """Works for each of its items."""
+
+    work = SourceWork(does="counts")
+
+
+def test_a_source_that_works_is_read_again_by_every_block() -> None:
+    """Each side takes the items of its own, and its work counts: nothing is kept. Other items are refused."""
+    sources = [Working(40), Working(40)]
+    sides = [
+        Contender(name=name, pipeline=hr.Pipeline(source, stages=[hr.stage("see", len, kind="cpu")]), plan=Plan())
+        for name, source in zip("AB", sources, strict=True)
+    ]
+    items = SameItems(sources[0], own=True)
+    blocks = [measure_block(side, items, 30) for side in (*sides, *reversed(sides))]
+    assert [block.delivered + block.failed for block in blocks] == [30] * 4
+    assert [source.num_read >= 60 for source in sources] == [True, True]
+    assert (items.num_distinct, items.ids[:2], items.read) == (30, ["0", "1"], [])
+    given = SameItems(sources[0])
+    measure_block(sides[1], given, 30)
+    assert sources[0].num_read >= 90
+    sides[1].pipeline.source = Working(40, first=10)
+    with pytest.raises(SettingsError, match="B: its source gives other items than the other side's"):
+        measure_block(sides[1], items, 30)
 
 
 def test_a_source_without_items_says_so() -> None:

@@ -13,6 +13,7 @@ import pytest
 from headrace.base.metering import process_cpu_seconds, thread_cpu_seconds
 from headrace.pipeline.worker import WorkerThread
 from headrace.profiler.cpu_clocks import (
+    DECODING,
     FINISHING,
     OTHER,
     PROCESSES,
@@ -78,6 +79,8 @@ def test_what_does_not_exist_has_no_clock() -> None:
         ("receiver-3", True, WORKERS),
         ("heartbeat", False, "heartbeats"),
         ("headrace-span-writer", False, "writing spans"),
+        ("video", False, DECODING),
+        ("video-gate", False, DECODING),
         ("somebody", False, OTHER),
     ],
 )

@@ -323,7 +323,13 @@ def _working(facts: Facts, receiving: Receiving, in_calls: float, work: SourceWo
         resources=("receiving", "arrivals"),
         share=in_calls,
         evidence=(*_describe_receiving(facts, receiving), *idle_lines(facts)),
-        advice=tuple(Advice(says=way) for way in work.cheaper),
+        advice=(
+            *(Advice(says=way) for way in work.cheaper),
+            Advice(
+                says="what a source that takes half as long would bring",
+                command=f"headrace whatif {quote_arg(facts.evidence.run.path)} --speedup receiving=2",
+            ),
+        ),
     )
 
 
