@@ -37,6 +37,7 @@ PARTS = (
     "crosscheck",
     "canary",
     "restart",
+    "restart_grpc",
 )
 
 
@@ -128,6 +129,7 @@ class Bench:
             "crosscheck": self._crosscheck,
             "canary": self._canary,
             "restart": lambda: restart.measure_restarts(self.size.restart_requests, self.folder, _say),
+            "restart_grpc": lambda: restart.measure_grpc_restarts(self.size.restart_requests // 5, self.folder, _say),
         }
         return measures[part]()
 
@@ -235,6 +237,8 @@ class Bench:
         """Return a peer's settings; raises RuntimeError where it takes no part."""
         if peer.program not in self.size.peers:
             raise RuntimeError("left out of this run")
+        if workload.name not in peer.grids:
+            raise RuntimeError("has no program for this")
         if not environments.is_ready(peer.program, self.environments):
             raise RuntimeError(f"not installed: python -m benchmarks.serve.environments {peer.program}")
         if not self.size.is_tuned:

@@ -38,12 +38,14 @@ class Contestant:
         path: Where it takes requests.
         grids: {workload: settings to try}; those of the first are taken where nothing is tuned.
         decode: How it decodes images: `usual`, as most code does, or `scaled`, as headrace does.
+        headers: That each request needs beside the usual ones.
     """
 
     program: str
     path: str
     grids: Mapping[str, tuple[Knobs, ...]] = field(default_factory=dict)
     decode: str = "usual"
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -54,7 +56,8 @@ class Contestant:
         """Return the command that starts it, and what to add to its environment."""
         chosen = json.dumps({**workload.settings, "port": port, "decode": self.decode, **knobs})
         python = environments.python_of(self.program, folder)
-        return [str(python), "-m", f"benchmarks.serve.peers.{self.program}_server"], {"BENCHMARK_PEER": chosen}
+        added = {"BENCHMARK_PEER": chosen, **environments.variables_of(self.program, folder)}
+        return [str(python), "-m", f"benchmarks.serve.peers.{self.program}_server"], added
 
 
 class Headrace(Contestant):
@@ -86,7 +89,14 @@ PEERS = (
         "emulated": _grid((64, 3, 1), (32, 1, 1)),
         "real": _grid((1, 0, _CORES), (8, 1, _CORES)),
     }),
-    Contestant("bentoml", "/predict", {"emulated": _grid((64, 3, 1)), "real": _grid((4, 1, _CORES))}),
+    Contestant("bentoml", "/predict", {
+        "emulated": _grid((64, 3, 1), (32, 1, 1)),
+        "real": _grid((4, 1, _CORES), (1, 1, _CORES)),
+    }),
+    # Not with decoding: it needs a numpy that OpenCV's version here does not take.
+    Contestant("pytriton", "/v2/models/pipeline/infer", {
+        "emulated": _grid((64, 3, 1), (32, 1, 1), (64, 1, 1)),
+    }, headers={"Inference-Header-Content-Length": "0", "Content-Type": "application/octet-stream"}),
 )  # fmt: skip
 
 
@@ -108,7 +118,7 @@ class Server:
         self._contestant, self._workload, self._knobs, self._folder = contestant, workload, knobs, folder
 
     def __enter__(self) -> "Server":
-        self._port = _free_port()
+        self._port = free_port()
         command, added = self._contestant.command(self._workload, self._port, self._knobs, self._folder)
         environment = {**os.environ, **_QUIET, **added}
         self._log = Path(f"{self._workload.settings['lock']}.{self.name.replace(', ', '-')}.log")
@@ -147,6 +157,7 @@ class Server:
     def order(self, **settings: Any) -> Order:
         """Return an order for the load client."""
         bodies = self._workload.bodies
+        settings["headers"] = {**self._contestant.headers, **settings.get("headers", {})}
         return Order(host="127.0.0.1", port=self._port, path=self._contestant.path, bodies=bodies, **settings)
 
     def offered(self, **settings: Any) -> dict[str, Any]:
@@ -158,7 +169,9 @@ class Server:
     def _wait(self) -> None:
         body, ends = Path(self._workload.bodies[0]).read_bytes(), time.monotonic() + _START_SECONDS
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self._port}{self._contestant.path}", body, {"Content-Type": "image/jpeg"}
+            f"http://127.0.0.1:{self._port}{self._contestant.path}",
+            body,
+            {"Content-Type": "image/jpeg", **self._contestant.headers},
         )
         while self.is_alive() and time.monotonic() < ends:
             with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=5):
@@ -176,7 +189,8 @@ _QUIET = {
 }
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine that nobody has now."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

@@ -48,10 +48,10 @@ def as_text(result: Mapping[str, Any]) -> str:
             "",
             f"Canary: {result['canary']['false_rollbacks']} of {result['canary']['runs']} identical ones rolled back.",
         ]
-    if "restart" in result:
-        part = result["restart"]
-        failed = f"{part['failures']} of {part['requests']:,} requests failed during {part['restarts']} restarts"
-        lines += ["", f"Rolling restarts of {part['workers']} workers: {failed}, at {part['rate']:.0f}/s."]
+    for key, what in {"restart": "requests", "restart_grpc": "calls of gRPC"}.items():
+        if part := result.get(key):
+            failed = f"{part['failures']} of {part['requests']:,} {what} failed during {part['restarts']} restarts"
+            lines += ["", f"Rolling restarts of {part['workers']} workers: {failed}, at {part['rate']:.0f}/s."]
     return "\n".join(lines)
 
 

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.paths import ROOT
+from benchmarks.serve import grpc_load
+from benchmarks.serve.contestants import free_port
 from benchmarks.serve.load import Order, offer
 
-_WORKERS, _CONNECTIONS, _LOAD_SECONDS = 2, 32, 10.0
+_WORKERS, _CONNECTIONS, _GRPC_CONNECTIONS, _LOAD_SECONDS = 2, 32, 8, 10.0
 _PIPELINE = """
 import headrace as hr
 
@@ -32,16 +34,40 @@ pipeline = hr.Pipeline(source=hr.items([]), module=Lengths())
 
 def measure_restarts(num_requests: int, folder: Path, say: Callable[[str], object]) -> dict[str, Any]:
     """Return how many requests were answered, how many failed, and during how many restarts of all workers."""
+
+    def ask(service: _Service, seconds: float) -> dict[str, Any]:
+        return offer(
+            Order(
+                host="127.0.0.1",
+                port=service.port,
+                path="/v1/jobs",
+                bodies=[str(folder / "body")],
+                connections=_CONNECTIONS,
+                seconds=seconds,
+                warm_seconds=0.0,
+            )
+        )
+
+    return _measure(num_requests, folder, say, ask)
+
+
+def measure_grpc_restarts(num_calls: int, folder: Path, say: Callable[[str], object]) -> dict[str, Any]:
+    """Return the same of calls of gRPC, made by Triton's client."""
+
+    def ask(service: _Service, seconds: float) -> dict[str, Any]:
+        return grpc_load.offer(f"127.0.0.1:{service.grpc_port}", _GRPC_CONNECTIONS, seconds, folder / "body")
+
+    return _measure(num_calls, folder, say, ask)
+
+
+def _measure(
+    num_requests: int, folder: Path, say: Callable[[str], object], ask: Callable[[_Service, float], dict[str, Any]]
+) -> dict[str, Any]:
     statuses: Counter[str] = Counter()
     rates = []
     with _serving(folder) as service:
         while statuses.total() < num_requests:
-            seconds = min(_LOAD_SECONDS, num_requests / 1_000)
-            order = Order(
-                host="127.0.0.1", port=service.port, path="/v1/jobs", bodies=[str(folder / "body")],
-                connections=_CONNECTIONS, seconds=seconds, warm_seconds=0.0,
-            )  # fmt: skip
-            figures = offer(order)
+            figures = ask(service, min(_LOAD_SECONDS, num_requests / 1_000))
             statuses.update(figures["statuses"])
             rates.append(figures["rate"])
             say(f"{statuses.total():,} requests, {service.num_restarts} restarts: {dict(statuses)}")
@@ -59,9 +85,10 @@ class _Service:
     """`headrace serve --supervise`, which is asked to restart its workers whenever it has done so."""
 
     def __init__(self, folder: Path) -> None:
+        self.grpc_port = free_port()
         command = [
             *(sys.executable, "-m", "headrace", "serve", f"{folder / 'lengths.py'}:pipeline", "--port", "0"),
-            *("--supervise", str(_WORKERS), "--probe", str(folder / "body")),
+            *("--supervise", str(_WORKERS), "--probe", str(folder / "body"), "--grpc-port", str(self.grpc_port)),
         ]
         self.num_restarts = 0
         self.process = subprocess.Popen(

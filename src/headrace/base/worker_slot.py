@@ -5,6 +5,7 @@ A run without a supervisor has a slot too: the next run takes over the messages 
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -65,6 +66,8 @@ class WorkerSlot:
     """Messages that the process before had in flight."""
     recovery: RecoveryFolder | None = None
     """Folder in which the messages in flight outlive the supervisor too; None: there is none."""
+    _serving: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 1))
+    """One byte that both processes see: whether it is yet to say that it serves."""
     _is_changed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -84,6 +87,19 @@ class WorkerSlot:
         """
         self.table.beat()
         threading.Thread(target=self._live, name="pulse", daemon=True).start()
+
+    def expect_serving(self) -> None:
+        """Say, before `begin`, that this worker is there for others only once it says so by `note_serving`."""
+        self._serving[0] = 1
+
+    def note_serving(self) -> None:
+        """Say that others can be sent away now, as this worker does what they did."""
+        self._serving[0] = 0
+
+    @property
+    def does_its_work(self) -> bool:
+        """Whether the worker has opened its models, and serves if it is to serve; for its supervisor."""
+        return self.table.num_beats > 0 and not self._serving[0]
 
     def _live(self) -> None:
         pause = threading.Event()

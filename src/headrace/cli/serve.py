@@ -210,24 +210,29 @@ def _warn_of_untried(settings: ServeSettings, pipeline: Pipeline) -> None:
 def _serve_by_several(args: argparse.Namespace) -> int:
     """Serve by worker processes that share one listening socket."""
     import headrace.serve.service  # noqa: F401 - once, here: every worker is forked with it
-    from headrace.base.errors import SettingsError
     from headrace.cli.supervising import supervise
     from headrace.serve.http.listening import listen
 
-    if args.grpc_port == 0:
-        raise SettingsError("--grpc-port 0 beside --supervise: each worker would take a port of its own; name one")
     args.listening = listen(args.host, args.port, reuse_port=False)
-    host, port = args.listening.getsockname()[:2]
-    scheme = "https" if args.tls_cert else "http"
-    address = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+    args.grpc_listening = None if args.grpc_port is None else listen(args.host, args.grpc_port, reuse_port=False)
+    addresses = [
+        _address(f"{scheme}{'s' if args.tls_cert else ''}", one)
+        for scheme, one in (("http", args.listening), ("grpc", args.grpc_listening))
+        if one is not None
+    ]
     with _answers_kept(args):
         return supervise(
             *(args, _run_worker),
             command="serve",
             has_queue=False,
-            begun=lambda: _tell(address),
-            stopping=lambda: _refuse_clients(args.listening),
+            begun=lambda: _tell(*addresses),
+            stopping=lambda: _refuse_clients(args.listening, args.grpc_listening),
         )
+
+
+def _address(scheme: str, listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 @contextlib.contextmanager
@@ -250,10 +255,12 @@ def _answers_kept(args: argparse.Namespace) -> Iterator[None]:
             os.close(lock)
 
 
-def _refuse_clients(listening: socket.socket) -> None:
+def _refuse_clients(*listening: socket.socket | None) -> None:
     """Let nobody connect any more, in whichever process: who did not come in would wait for an answer in vain."""
-    with contextlib.suppress(OSError):
-        listening.shutdown(socket.SHUT_RDWR)
+    for one in listening:
+        if one is not None:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
 
 
 def _run_worker(args: argparse.Namespace, slot: WorkerSlot) -> Ended:
@@ -280,8 +287,9 @@ def _serve_queue(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _tell(address: str) -> None:
-    _say(f"listening on {address}{'; POST /v1/jobs' if address.startswith('http') else ''}")
+def _tell(*addresses: str) -> None:
+    for address in addresses:
+        _say(f"listening on {address}{'; POST /v1/jobs' if address.startswith('http') else ''}")
 
 
 def _settings(args: argparse.Namespace, probes: dict[str, Any]) -> ServeSettings:
@@ -299,6 +307,7 @@ def _settings(args: argparse.Namespace, probes: dict[str, Any]) -> ServeSettings
         tls=(args.tls_cert, args.tls_key) if args.tls_cert else None,
         probes=probes,
         listening=getattr(args, "listening", None),
+        grpc_listening=getattr(args, "grpc_listening", None),
         answers=getattr(args, "answers", None),
     )
 

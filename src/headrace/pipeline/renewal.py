@@ -18,7 +18,7 @@ class Standing:
     pid: int | None
     """None: no worker is there."""
     has_begun: bool
-    """Whether it has opened its models."""
+    """Whether it has opened its models, and serves if it is to serve."""
 
 
 @dataclass(slots=True)

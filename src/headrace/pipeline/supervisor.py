@@ -615,7 +615,7 @@ class Supervisor:
             return
         self._renewal.look(
             [
-                Standing(post.number, worker.pid, worker.slot.table.num_beats > 0)
+                Standing(post.number, worker.pid, worker.slot.does_its_work)
                 if (worker := post.worker) is not None
                 else Standing(post.number, None, has_begun=False)
                 for post in self._posts

@@ -77,6 +77,8 @@ class ServeSettings:
     """Folder in which processes that share the port keep the answers that nobody waited for; None: each keeps its own."""
     grpc_port: int | None = None
     """Where the Open Inference Protocol is spoken over gRPC as well; 0: any free one; None: nowhere."""
+    grpc_listening: socket.socket | None = None
+    """A socket to listen on for gRPC instead, for processes that share one."""
 
 
 class _Server(Protocol):
@@ -125,6 +127,7 @@ def serve(
     """
     settings = settings or ServeSettings()
     if slot is not None:
+        slot.expect_serving()
         settings = dataclasses.replace(
             settings, limits=dataclasses.replace(settings.limits, connection_seconds=_SHARED_CONNECTION_SECONDS)
         )
@@ -146,6 +149,8 @@ def serve(
     def begin_ready() -> None:
         if settings.listening is not None:  # until then the processes that share the socket answer
             start()
+        if slot is not None:
+            slot.note_serving()
         tell_ready()
 
     def announce(run_in_progress: RunInProgress) -> contextlib.AbstractContextManager[None]:
@@ -326,6 +331,6 @@ def _grpc_fronts(settings: ServeSettings, inference: Inference, health: Health) 
             limits=settings.limits,
             token=settings.token,
             tls=settings.tls,
-            reuse_port=settings.listening is not None,
+            listening=settings.grpc_listening,
         )
     ]

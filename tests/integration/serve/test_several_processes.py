@@ -2,6 +2,8 @@
 
 import contextlib
 import http.client
+import importlib.util
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 
 from tests.integration.serve.service import Service
@@ -34,7 +37,8 @@ def service(tmp_path: Path) -> Iterator[Service]:
     """Two processes that return how long an item is."""
     (tmp_path / "jobs.py").write_text(PIPELINE)
     (tmp_path / "probe").write_bytes(b"probe")
-    service = Service(tmp_path, "jobs.py:pipeline", "--supervise", "2", "--probe", "probe")
+    grpc = ("--grpc-port", "0") if importlib.util.find_spec("grpc") else ()
+    service = Service(tmp_path, "jobs.py:pipeline", "--supervise", "2", "--probe", "probe", *grpc)
     service.wait_until_ready()
     yield service
     service.process.kill()
@@ -79,6 +83,23 @@ class Clients:
                 self.failures.append(f"{answer.status} {body!r}")
 
 
+class Callers(Clients):
+    """The same over gRPC, by Triton's client."""
+
+    def _ask(self) -> None:
+        triton = pytest.importorskip("tritonclient.grpc")
+        tensor = triton.InferInput("bytes", [1, 1], "BYTES")
+        tensor.set_data_from_numpy(np.array([[b"12345"]], dtype=object))
+        alone = [("grpc.use_local_subchannel_pool", 1)]
+        with triton.InferenceServerClient(self._place.netloc, channel_args=alone) as client:
+            while not self._is_over.is_set():
+                try:
+                    assert client.infer("pipeline", [tensor]).as_numpy("result").tolist() == [[5]]
+                    self.num_answered += 1
+                except Exception as error:
+                    self.failures.append(repr(error))
+
+
 def test_a_module_that_cannot_be_imported_is_said_and_nobody_is_called(tmp_path: Path) -> None:
     """The error names the file and line, the status is that of misuse, and nothing says that anybody listens."""
     (tmp_path / "bad.py").write_text("import math\nmath.no_such_thing\n")
@@ -115,6 +136,21 @@ def test_a_rolling_restart_fails_nobody(service: Service) -> None:
     assert clients.num_answered > 0
     status, _, said = service.end()
     assert (status, "died" in said) == (0, False), said
+
+
+def test_a_rolling_restart_fails_no_call_of_grpc(service: Service) -> None:
+    """The next worker listens before the last one lets its clients go, and these are told before they call again."""
+    pytest.importorskip("tritonclient.grpc")
+    place = re.search(r"grpc://\S+", service.read_until("listening on grpc://"))[0]
+    service.read_until("worker 1 is ready")
+    clients = Callers(place, 4)
+    try:
+        service.process.send_signal(signal.SIGHUP)
+        service.read_until("all workers were restarted")
+    finally:
+        clients.end()
+    assert clients.failures == []
+    assert clients.num_answered > 0
 
 
 def test_whichever_process_is_asked_knows_the_answer_also_after_a_restart(service: Service) -> None:

@@ -71,3 +71,16 @@ def test_runs_that_cannot_open_their_queue_leave_nothing(tmp_path: Path, monkeyp
             hr.run(pipeline)
     assert list(tmp_path.glob("*/*")) == []
     assert crash_recovery._ours == before
+
+
+def test_a_worker_that_is_to_serve_does_its_work_once_it_serves() -> None:
+    """Its models are open before that; other workers do theirs from then on."""
+    for serves in (False, True):
+        slot = slot_and_supervisors_end()[0]
+        if serves:
+            slot.expect_serving()
+        assert not slot.does_its_work
+        slot.table.beat()
+        assert slot.does_its_work is not serves
+        slot.note_serving()
+        assert slot.does_its_work

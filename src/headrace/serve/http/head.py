@@ -79,6 +79,13 @@ class HeadReader:
     __slots__ = ("_known", "_num_lines", "_parser", "_target", "_was_fed", "expects", "headers", "is_complete",
                  "keeps_alive", "length", "max_lines", "method", "path", "query")  # fmt: skip
 
+    method: str
+    path: str
+    query: str
+    length: int
+    keeps_alive: bool
+    expects: bool
+
     def __init__(self, max_lines: int, known: KnownHeads) -> None:
         self.max_lines = max_lines
         self._known = known

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import hmac
 import logging
+import socket
+import ssl
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -22,6 +24,7 @@ from headrace.serve.oip.about import SaysWhyNot, describe_server, list_models
 from headrace.serve.oip.failure import OipError
 from headrace.serve.oip.grpc_codec import read_grpc_request, write_grpc_response
 from headrace.serve.oip.grpc_messages import make_messages
+from headrace.serve.oip.grpc_relay import GrpcRelay
 from headrace.serve.oip.inference import Inference
 from headrace.serve.oip.messages import InferResponse
 from headrace.serve.oip.models import ServedModel
@@ -67,7 +70,7 @@ class GrpcFront:
             how many these are.
         token: What clients send as `authorization: Bearer TOKEN`; None: nothing is asked for.
         tls: Files of the certificate and its key; None: nothing is encrypted.
-        reuse_port: Whether other processes listen on this port too.
+        listening: A listening socket that processes share, instead of `host` and `port`; see `grpc_relay`.
         clock: For deadlines; the run's.
     """
 
@@ -81,14 +84,18 @@ class GrpcFront:
         limits: Limits | None = None,
         token: str | None = None,
         tls: tuple[str, str] | None = None,
-        reuse_port: bool = False,
+        listening: socket.socket | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._limits = limits or Limits()
         self._calls = _Calls(inference, health, token, clock or SystemClock(), self._limits.total_bytes)
         self._place = (host, port)
-        self._reuse_port = reuse_port
-        self._credentials = None if tls is None else _read_credentials(*tls)
+        self._relay: GrpcRelay | None = None
+        self._is_encrypted = tls is not None
+        self._credentials = None if tls is None or listening is not None else _read_credentials(*tls)
+        if listening is not None:
+            self._place = listening.getsockname()[:2]
+            self._relay = GrpcRelay(listening, None if tls is None else _speak_http2(tls_context(*tls)))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._server: Any = None
@@ -102,7 +109,7 @@ class GrpcFront:
     def url(self) -> str:
         """Its address, for people: clients of gRPC take it without `grpc://`."""
         host, port = self._place
-        return f"{'grpc' if self._credentials is None else 'grpcs'}://{_join(host, port)}"
+        return f"{'grpcs' if self._is_encrypted else 'grpc'}://{_join(host, port)}"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -128,7 +135,7 @@ class GrpcFront:
         """Let no new call in, and return when all are answered or time is up."""
         server, loop = self._server, self._loop
         if server is not None and loop is not None and not loop.is_closed():
-            asyncio.run_coroutine_threadsafe(server.stop(seconds), loop).result()
+            asyncio.run_coroutine_threadsafe(self._stop(server, seconds), loop).result()
 
     def close(self) -> None:
         """Cut off what is left and end the thread; repeating it does nothing."""
@@ -138,18 +145,26 @@ class GrpcFront:
             self._thread.join()
             self._loop.close()
 
+    async def _stop(self, server: Any, seconds: float) -> None:
+        ends = asyncio.get_running_loop().time() + seconds
+        if self._relay is not None:
+            await self._relay.let_go(seconds)
+        await server.stop(max(0.0, ends - asyncio.get_running_loop().time()))
+        if self._relay is not None:
+            await self._relay.close()
+
     async def _start(self) -> None:
         options = [
             ("grpc.max_receive_message_length", self._limits.body_bytes + _MESSAGE_ROOM),
             ("grpc.max_send_message_length", -1),
-            ("grpc.so_reuseport", int(self._reuse_port)),
+            ("grpc.so_reuseport", 0),
         ]
         if self._limits.connection_seconds is not None:
             options.append(("grpc.max_connection_age_ms", round(self._limits.connection_seconds * 1e3)))
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=self._limits.connections)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, self._calls.handlers()),))
         host, port = self._place
-        place = _join(host, port)
+        place = _join(host, port) if self._relay is None else self._relay.place
         try:
             bound = (
                 server.add_insecure_port(place)
@@ -161,7 +176,9 @@ class GrpcFront:
                 f"grpc.address: cannot listen on {place}: {error}; choose an address of this machine and a free port"
             ) from error
         await server.start()
-        self._place, self._server = (host, bound), server
+        self._place, self._server = (host, bound if self._relay is None else port), server
+        if self._relay is not None:
+            self._relay.start()
 
 
 class _Calls:
@@ -304,6 +321,11 @@ def _deadline_of(context: Any, now_ns: int) -> int | None:
 def _code_of(status: int) -> Any:
     usual = grpc.StatusCode.INVALID_ARGUMENT if status < 500 else grpc.StatusCode.INTERNAL
     return _CODES.get(status, usual)
+
+
+def _speak_http2(context: ssl.SSLContext) -> ssl.SSLContext:
+    context.set_alpn_protocols(["h2"])
+    return context
 
 
 def _read_credentials(certificate: str, key: str) -> Any:
