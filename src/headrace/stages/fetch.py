@@ -162,7 +162,7 @@ class _Fetcher:
         if scheme in ("http", "https"):
             return (yield from self._servers.downloading(payload))
         shown = strip_secrets(payload)
-        hint = "; texts of a program come with hr.items(values, texts=True)" if ":" not in payload else ""
+        hint = "; texts of a program come with hr.items(values, texts=True)" if " " in payload.strip() else ""
         raise FetchRejected(f"ssrf.scheme: address {shown!r} cannot be fetched; expected http, https or file{hint}")
 
 

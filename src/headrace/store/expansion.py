@@ -18,9 +18,14 @@ class TooLarge(ValueError):
     """Something would take more memory than is believed; the message says what."""
 
 
+def most_expanded(stored: int) -> int:
+    """Return how many bytes in memory are believed of so many in a file."""
+    return max(MOST_BYTES, MOST_RATIO * stored)
+
+
 def check_expansion(num_bytes: int, stored: int, what: str) -> None:
     """Raise TooLarge if what takes few bytes in a file would take very many in memory."""
-    if num_bytes > max(MOST_BYTES, MOST_RATIO * stored):
+    if num_bytes > most_expanded(stored):
         raise TooLarge(f"{what} would take {num_bytes:,} bytes of memory, and takes {stored:,} in the file")
 
 

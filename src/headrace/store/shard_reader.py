@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.base.errors import FetchRejected, SourceError
 from headrace.base.formatting import pluralize
+from headrace.store.expansion import most_expanded
 from headrace.store.reading import changed, read_all, version_of
 from headrace.store.samples import Sample
 from headrace.store.shards import find_shards, list_shard, no_shards
@@ -40,6 +41,8 @@ class ShardReader:
         self._samples: list[Sample] = []
         self._handles, self._offsets, self._lengths, self._crcs = array("i"), array("q"), array("q"), array("q")
         self._opened: list[int] = []
+        self._most_bytes: dict[int, int] = {}
+        """{handle: the largest file that is read of it}: a shard with a hole is larger than what it holds."""
         self._shards: dict[int, tuple[Path, tuple[int, int]]] = {}
         """{handle: the file and its version when it was listed}."""
         self.num_flaws = 0
@@ -66,6 +69,7 @@ class ShardReader:
         handle = os.open(shard, os.O_RDONLY | os.O_CLOEXEC)
         self._opened.append(handle)
         self._shards[handle] = shard, listed.version
+        self._most_bytes[handle] = most_expanded(os.fstat(handle).st_blocks * 512)
         for sample in listed.samples:
             chosen = None if sample.flaw else sample.choose(part)
             if chosen is None:
@@ -88,6 +92,8 @@ class ShardReader:
         """
         self._check_open()
         length, offset = self._lengths[number], self._offsets[number]
+        if length > self._most_bytes[self._handles[number]]:
+            raise _too_large(self.key(number), length)
         data = read_all(self._handles[number], length, offset)
         if len(data) != length:
             raise FetchRejected(f"tar.truncated: sample {self.key(number)} has {len(data)} of its {length} bytes")
@@ -103,6 +109,8 @@ class ShardReader:
         self._check_open()
         found: dict[str, bytes] = {}
         for part, stored in self._samples[number].parts.items():
+            if stored.length > self._most_bytes[self._handles[number]]:
+                raise _too_large(stored.name, stored.length)
             data = read_all(self._handles[number], stored.length, stored.offset)
             if len(data) != stored.length or (stored.crc32 is not None and zlib.crc32(data) != stored.crc32):
                 raise _wrong(stored.name)
@@ -142,6 +150,12 @@ class ShardReader:
 
 def _open_again(path: str | Path, part: str | None, checks: bool) -> ShardReader:
     return ShardReader(path, part=part, checks=checks)
+
+
+def _too_large(name: str, length: int) -> FetchRejected:
+    return FetchRejected(
+        f"tar.size: {name} would take {length:,} bytes of memory, and its shard takes far less of the disk"
+    )
 
 
 def _wrong(name: str) -> FetchRejected:

@@ -119,6 +119,12 @@ def test_other_addresses(fetch: Any, url: str) -> None:
     assert str(caught.value) == f"ssrf.scheme: address {url!r} cannot be fetched; expected http, https or file"
 
 
+def test_a_text_is_no_address(fetch: Any) -> None:
+    """The reason says how a program gives texts."""
+    with pytest.raises(FetchRejected, match=r"expected http, https or file; texts .* hr\.items\(values, texts=True\)"):
+        fetch("A text of some words")
+
+
 @pytest.mark.parametrize("payload", [{"text": "a"}, 7, ["a.jpg"]], ids=str)
 def test_what_is_no_address(fetch: Any, payload: Any) -> None:
     """Trying it again would not help; the reason names the input that takes such values."""

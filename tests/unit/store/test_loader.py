@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import tarfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -317,3 +318,18 @@ def test_parts_of_a_call_are_joined(data: Path, monkeypatch: pytest.MonkeyPatch)
     (data / "t.idx.parquet").unlink()
     assert index_shard(data / "t.tar") == 2
     assert ShardReader(data / "t.tar").read(0) == b"0123456789" * 200
+
+
+def test_a_shard_that_is_a_hole_is_not_read(tmp_path: Path) -> None:
+    """2 kB on the disk whose header says 2 GB: they became as many zeros in memory, for each thread."""
+    with (tmp_path / "a.tar").open("wb") as file:
+        whole = 2**31
+        info = tarfile.TarInfo("a.jpg")
+        info.size = whole
+        file.write(info.tobuf(tarfile.GNU_FORMAT))
+        file.truncate(512 + whole + 1024)
+    reader = ShardReader(tmp_path / "a.tar")
+    for read in (reader.read, reader.read_parts):
+        with pytest.raises(FetchRejected, match=r"tar\.size: a\.jpg would take 2,147,483,648 bytes"):
+            read(0)
+    reader.close()
