@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 import sys
 import tempfile
 import time
@@ -165,6 +166,12 @@ def ratio_of(before: Sequence[float], after: Sequence[float]) -> Estimate:
     return Estimate(min(*ratios, mid), mid, max(*ratios, mid))
 
 
+def noise_of(rows: Sequence[Row]) -> float | None:
+    """Return by how much the pairs of a change differ from their middle at most, of the median change; None without any."""
+    found = [max(one.high / one.mid, one.mid / one.low) - 1 for row in rows if (one := row.measured) is not None]
+    return statistics.median(found) if found else None
+
+
 def read_rows(file: Path) -> list[Row]:
     """Return the rows of a file, none where there is no file."""
     return [msgspec.json.decode(line, type=Row) for line in file.read_bytes().splitlines()] if file.exists() else []
@@ -203,6 +210,7 @@ def measure_all(
     wanted = sum(map(len, chosen.values()))
     return {
         **summarize(runner.rows),
+        "noise": noise_of(runner.rows),
         "wanted": wanted,
         "seconds": (amount.profile, amount.block),
         "pairs": amount.pairs,
@@ -235,6 +243,11 @@ def as_text(result: dict[str, Any]) -> str:
         f"of {profile:g} s and frozen to a ledger before it was made; {result['pairs']}{' or more' * result['adds_pairs']} "
         f"interleaved pairs of {block:g} s each; one PyTorch thread; {inside} were measured within the predicted interval."
     )
+    if result["noise"] is not None:
+        introduction += (
+            f" The pairs of one change differ from their middle by up to {result['noise']:.1%} (the median of changes): no "
+            "prediction is known better than that."
+        )
     lines += [introduction, "", "| by | changes | mean error | 90 % within | largest | sign right |", "|" + "---|" * 6]
     for by, one in (
         ("simulation", result),

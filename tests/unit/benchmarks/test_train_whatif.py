@@ -62,6 +62,8 @@ def test_rows_that_are_measured_are_not_measured_again(tmp_path: Path) -> None:
     assert (result["n"], result["wanted"]) == (2, 2)
     assert result["max"] == pytest.approx(0.1)
     assert "2 of 2 changes of 1 trainings" in as_text(result)
+    assert result["noise"] == pytest.approx(((1.2 - 1) + (1.1 / 1.0 - 1)) / 2)
+    assert "by up to 15.0% (the median of changes)" in as_text(result)
 
 
 def test_what_was_not_predicted_is_listed(tmp_path: Path) -> None:
