@@ -129,7 +129,7 @@ class Bench:
             "crosscheck": self._crosscheck,
             "canary": self._canary,
             "restart": lambda: restart.measure_restarts(self.size.restart_requests, self.folder, _say),
-            "restart_grpc": lambda: restart.measure_grpc_restarts(self.size.restart_requests // 5, self.folder, _say),
+            "restart_grpc": lambda: restart.measure_grpc_restarts(self.size.restart_requests, self.folder, _say),
         }
         return measures[part]()
 
@@ -292,6 +292,7 @@ def measure_all(size: Size, parts: list[str], peers_folder: Path, perf_analyzer:
             measured[part] = {
                 "foreign_cores": window.foreign_cores,
                 "rounds": size.rounds,
+                "seconds": {"emulated": size.emulated_seconds, "real": size.real_seconds}.get(part),
                 "tuned": size.is_tuned,
                 "at": f"{at:%H:%M} UTC",
             }
@@ -335,8 +336,11 @@ def _say(text: str) -> None:
 def _size(arguments: argparse.Namespace) -> Size:
     given = {
         "rounds": arguments.rounds,
+        "emulated_seconds": arguments.seconds,
+        "real_seconds": arguments.seconds,
         "overload_seconds": arguments.overload_seconds,
         "mutated": arguments.mutated,
+        "restart_requests": arguments.restart_requests,
         "peers": tuple(arguments.peer) if arguments.peer else None,
         "is_tuned": False if arguments.untuned else None,
     }
@@ -358,6 +362,12 @@ def main() -> int:
     parser.add_argument("--perf-analyzer", metavar="COMMAND", help="runs perf_analyzer, for the part crosscheck")
     shorter = parser.add_argument_group("a shorter full run, which says so in its result")
     shorter.add_argument("--rounds", type=int, metavar="N", help=f"rounds in turn (default {FULL.rounds})")
+    shorter.add_argument(
+        "--seconds", type=float, metavar="S", help="of each window of emulated and real (default 5 and 8)"
+    )
+    shorter.add_argument(
+        "--restart-requests", type=int, metavar="N", help="while workers are replaced (default 100,000)"
+    )
     shorter.add_argument("--overload-seconds", type=float, metavar="S", help="of each overload (default 60)")
     shorter.add_argument("--mutated", type=int, metavar="N", help="damaged requests (default 1,000,000)")
     shorter.add_argument("--peer", action="append", choices=FULL.peers, help="only this peer; repeatable")

@@ -57,7 +57,8 @@ def as_text(result: Mapping[str, Any]) -> str:
 
 def _rounds(one: Mapping[str, Any], has_peers: bool) -> str:
     tuned = "" if one.get("tuned", True) else "peers with the first settings of their grids; "
-    return f"{one['rounds']} rounds in turn; {tuned}" if has_peers else ""
+    seconds = f" of {one['seconds']:g} s" if one.get("seconds") else ""
+    return f"{one['rounds']} rounds in turn{seconds}; {tuned}" if has_peers else ""
 
 
 def _table(rows: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
