@@ -22,7 +22,7 @@ from benchmarks import measure
 from benchmarks.paths import ROOT
 from benchmarks.serve import environments
 from benchmarks.serve.load import Order, offer
-from benchmarks.serve.usage import usage
+from benchmarks.serve.usage import descendants, usage
 from benchmarks.serve.workloads import Workload
 
 _START_SECONDS, _STOP_SECONDS = 60.0, 10.0
@@ -134,11 +134,15 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
+        left = descendants(self._process.pid)
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_STOP_SECONDS)
+        for pid in left:  # BentoML's workers are in groups of their own, and stay
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     @property
     def pid(self) -> int:

@@ -34,10 +34,15 @@ def usage(pid: int) -> Usage:
 def resident_bytes(pid: int) -> int:
     """Return the memory of a process and its descendants; what they share counts for each."""
     total = 0
-    for process in {task.parent.parent for task in _tasks(pid)}:
-        lines = _read(process / "status").splitlines()
+    for process in descendants(pid):
+        lines = _read(Path("/proc", str(process), "status")).splitlines()
         total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))
     return total
+
+
+def descendants(pid: int) -> set[int]:
+    """Return a process and all that descend from it now."""
+    return {int(task.parent.parent.name) for task in _tasks(pid)}
 
 
 def _tasks(pid: int) -> Iterator[Path]:
