@@ -23,12 +23,11 @@ from headrace.diagnose.clock_cost import clock_seconds
 from headrace.diagnose.concurrency import Turns, find_turns, fit_growth
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.lock_holders import share_of_lock_waits
+from headrace.diagnose.replay.whole_jobs import FEWEST_JOBS, find_whole, routes_of
 from headrace.diagnose.span_columns import Array
-from headrace.runs.formats.profile import ProfileDocument, StageAccount, Window
+from headrace.runs.formats.profile import ProfileDocument, StageAccount
 from headrace.runs.run_folder import StageInfo
 
-#: Fewest whole jobs that say anything of the others.
-FEWEST_JOBS = 12
 #: Blocked time that is waiting for a lock counts as a lock of the stage's own from these shares on.
 _LOCK_SHARE_OF_BLOCKED, _LOCK_SHARE_OF_SERVICE = 0.5, 0.15
 
@@ -121,8 +120,13 @@ def find_demands(evidence: Evidence, document: ProfileDocument) -> Demands:
     if not infos:
         raise CannotReplay("the run folder names no stages: it was written by an older headrace; profile again")
     _check_clocks(evidence)
-    jobs = _whole_jobs(evidence, document.window)
-    route, routes = _routes_of(evidence, jobs)
+    jobs = find_whole(evidence, document.window)
+    if len(jobs) < FEWEST_JOBS:
+        raise CannotReplay(
+            f"only {len(jobs)} jobs were recorded whole, through every stage; at least {FEWEST_JOBS} are needed. Profile more "
+            "items, or longer"
+        )
+    route, routes = routes_of(evidence, jobs)
     accounts = {stage.name: stage for stage in document.stages}
     stages, units = [], jobs
     parents: list[Array] = []
@@ -159,72 +163,6 @@ def _check_clocks(evidence: Evidence) -> None:
         raise CannotReplay(
             f"{evidence.run.path} has no CPU time of stages: it was written by headrace run; record it with headrace profile"
         )
-
-
-def _whole_jobs(evidence: Evidence, window: Window) -> Array:
-    """Return the roots of jobs with a good span in every stage of their route, in the order of arrival."""
-    spans, stages = evidence.spans, evidence.stages
-    count = len(spans.unit_ids)
-    passed = np.zeros((len(stages), count), bool)
-    for number, stage in enumerate(stages):
-        rows = np.arange(len(spans))[spans.of(stage.name)]
-        rows = rows[spans.is_ok[rows] & (np.isfinite(spans.cpu[rows]) | (stage.kind == "device"))]
-        passed[number, spans.root[rows]] = True
-    passed[0] |= _begin_at_second(evidence)
-    _pass_the_childless(evidence, passed)
-    whole = np.zeros(count, bool)
-    for route in {stage.route for stage in stages if stage.route} or {""}:
-        whole |= np.logical_and.reduce([passed[at] for at, stage in enumerate(stages) if stage.route in ("", route)])
-    first = np.full(count or 1, np.iinfo(np.int64).max)
-    np.minimum.at(first, spans.root, spans.arrived)
-    roots = np.flatnonzero(whole)
-    steady = roots[first[roots] / 1e9 >= window.from_seconds - 1e-9]
-    # The jobs that were under way when the steady part began count too where there are few others.
-    roots = steady if len(steady) >= max(FEWEST_JOBS, len(roots) // 3) else roots
-    if len(roots) < FEWEST_JOBS:
-        raise CannotReplay(
-            f"only {len(roots)} jobs were recorded whole, through every stage; at least {FEWEST_JOBS} are needed. Profile more "
-            "items, or longer"
-        )
-    return np.asarray(roots[np.argsort(first[roots], kind="stable")])
-
-
-def _pass_the_childless(evidence: Evidence, passed: Array) -> None:
-    """Let jobs that a fan-out cut into nothing pass the stages up to its join."""
-    spans = evidence.spans
-    is_childless = np.ones(passed.shape[1], bool)
-    is_childless[spans.root[spans.is_child]] = False
-    among_children = False
-    for number, stage in enumerate(evidence.stages):
-        among_children &= stage.role != "join"
-        if among_children:
-            passed[number] |= is_childless
-        among_children |= stage.role == "fan_out"
-
-
-def _begin_at_second(evidence: Evidence) -> Array:
-    """Return (units,) bool: which jobs began at the second stage. A worker of the first one runs every stage of its station."""
-    spans, stages = evidence.spans, evidence.stages
-    begins = np.zeros(len(spans.unit_ids), bool)
-    if len(stages) > 1 and stages[1].has_queue:
-        begins[spans.root] = True
-        begins[spans.root[spans.of(stages[0].name)]] = False
-    return begins
-
-
-def _routes_of(evidence: Evidence, jobs: Array) -> tuple[Array, Array]:
-    """Return each job's route, and which stages are on each route; see `Demands`."""
-    spans, stages = evidence.spans, evidence.stages
-    names = tuple(dict.fromkeys(stage.route for stage in stages if stage.route)) or ("",)
-    name_of = np.zeros(len(spans.unit_ids), np.int64)
-    for stage in stages:
-        if stage.route:
-            name_of[spans.root[spans.of(stage.name)]] = names.index(stage.route)
-    on_route = np.array([[stage.route in ("", name) for stage in stages] for name in names])
-    passed = on_route[name_of[jobs]]
-    passed[:, 0] &= ~_begin_at_second(evidence)[jobs]
-    routes, route = np.unique(passed, axis=0, return_inverse=True)
-    return np.asarray(route).reshape(-1), routes
 
 
 def _empty_where(demands: StageDemands, is_passed_by: Array) -> None:
