@@ -285,6 +285,23 @@ def test_a_stage_of_one_task_is_bound_by_its_own_jobs(replay_of: Make) -> None:
     assert replay.simulate().throughput == pytest.approx(200, rel=0.03)
 
 
+def test_tasks_are_mixed_as_their_jobs_came_where_the_meters_rested(replay_of: Make) -> None:
+    """The CPU time of most jobs of one task was not measured: half of the jobs are of that task all the same."""
+    rested = np.where(np.arange(120) % 12 == 0, 0.010, np.nan)
+    steps = [TASKS[0], step("faces.work", cpu=rested, task="faces"), step("plates.work", cpu=0.004, task="plates")]
+    replay = replay_of([*steps, TASKS[3]], cores=8)
+    faces, plates = np.bincount(replay.demands.route)
+    assert abs(int(faces) - int(plates)) <= 1
+    assert replay.simulate().throughput == pytest.approx(200, rel=0.03)
+
+
+def test_jobs_that_were_not_measured_are_left_out_where_all_go_one_way(replay_of: Make) -> None:
+    """Of one route there is no mix to keep: what was measured stands for the rest."""
+    rested = np.where(np.arange(120) % 4 == 0, 0.004, np.nan)
+    replay = replay_of([step("decode", cpu=rested), step("deliver", cpu=1e-6)])
+    assert replay.demands.num_jobs <= 30
+
+
 def test_a_stage_of_one_task_in_the_workers_of_all_is_refused(replay_of: Make) -> None:
     """The runtime would give each task workers of its own for both stages: that is not simulated, and said."""
     with pytest.raises(CannotReplay, match=r"faces\.work runs inline in the workers of fetch"):
