@@ -43,6 +43,7 @@ from headrace.sources.finite import Entry, FiniteSource, entries_to_keep
 FEWEST_READINGS = 11
 #: Fewest items of a block: the first goes ahead and does not count.
 FEWEST_ITEMS = FEWEST_READINGS + 1
+_NO_ITEMS = "the source has no items to compare on; name another with --source"
 
 
 @contextlib.contextmanager
@@ -169,7 +170,6 @@ class SameItems(FiniteSource):
     """
 
     def __init__(self, source: FiniteSource, *, cold: bool = False, own: bool = False) -> None:
-        # A failed job is not offered again: it would come seconds later, and the block would last for its sake alone.
         super().__init__(max_receives=1)
         self._unread: Iterator[Entry] | None = entries_to_keep(source)
         self._read: list[Entry] = []
@@ -199,13 +199,16 @@ class SameItems(FiniteSource):
         takes_own = self._own and isinstance(own, FiniteSource) and isinstance(own, WorksForJobs)
         return cast(FiniteSource, own) if takes_own else self._source, self.num_items
 
-    def note(self, ids: list[str]) -> None:
+    def note(self, ids: list[str], *, may_be_none: bool = False) -> None:
         """Note which items a block took of a source that it read itself.
 
         Raises:
-            SettingsError: If they are others than those of the blocks before.
+            SettingsError: If they are others than those of the blocks before, or none although there should be some.
         """
-        fewer, more = sorted((self._ids, ids), key=len)
+        if not (ids or may_be_none):
+            raise SettingsError(_NO_ITEMS)
+        # Once each: what was put aside, or is tried again because a Plan says so, comes twice.
+        fewer, more = sorted((self._ids, list(dict.fromkeys(ids))), key=len)
         if others := set(fewer) - set(more):
             raise SettingsError(
                 f"its source gives other items than the other side's, such as {min(others)!r}; give both the same with --source"
@@ -244,7 +247,7 @@ class SameItems(FiniteSource):
         """Return `num_items` of them."""
         self._read_on()
         if not self._read:
-            raise SettingsError("the source has no items to compare on; name another with --source")
+            raise SettingsError(_NO_ITEMS)
         around, rest = divmod(self.num_items, len(self._read))
         for turn in range(around + bool(rest)):
             again = self._read[: rest if turn == around else None]
@@ -415,20 +418,31 @@ def measure_block(
     watch = NeighbourWatch(CpuClock().seconds)
     try:
         in_memory = items.prepare()
-        result = run(
-            replace_parts(contender.pipeline, source, noted),
-            contender.plan,
-            limit=limit,
-            observers=[failure, *([] if limit is None else [received]), *observers],
-            measuring=Measuring(first_alone=True, brakes=False),
-        )
+        # A failed job is not offered again: it would come seconds later, and the block would last for its sake alone.
+        with source.trying_once():
+            result = run(
+                replace_parts(contender.pipeline, source, noted),
+                contender.plan,
+                limit=limit,
+                observers=[failure, *([] if limit is None else [received]), *observers],
+                measuring=Measuring(first_alone=True, brakes=False),
+            )
         if limit is not None:
-            items.note(received.ids)
+            items.note(received.ids, may_be_none=result.interrupted)
     except HeadraceError as error:
         kind = SettingsError if isinstance(error, SettingsError) else HeadraceError
         raise kind(f"{contender.name}: {error}") from error
     block = _block(result, noted, failure, time.monotonic() - started)
-    return replace(block, taken_cores=watch.taken_cores(), in_memory=in_memory)
+    warnings = (*block.warnings, *_too_few(received, limit, result))
+    return replace(block, taken_cores=watch.taken_cores(), in_memory=in_memory, warnings=warnings)
+
+
+def _too_few(received: Received, limit: int | None, result: Result) -> list[str]:
+    """Return what is to be said of a source that was read to its end and had fewer items than a block wants."""
+    num_items = len(set(received.ids))
+    if limit is None or result.interrupted or num_items >= limit:
+        return []
+    return [f"the source has {num_items:,} items, and a block was to have {limit:,}: blocks are shorter than they say"]
 
 
 def replace_parts(pipeline: Pipeline, source: FiniteSource, delivery: Delivery | None = None) -> Pipeline:

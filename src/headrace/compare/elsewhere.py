@@ -121,7 +121,8 @@ class Elsewhere:
         found: _Measured = self._receive()
         items.num_items = num_items
         self.num_distinct, self.ids = found.num_distinct, found.ids
-        self.digests[num_items] = found.digest
+        if not found.block.interrupted:  # it may have come to fewer
+            self.digests[num_items] = found.digest
         return found.block
 
     def _receive(self) -> Any:
@@ -199,7 +200,9 @@ def _measure(contender: Contender, items: SameItems, num_items: int, deliver: bo
             block = measure_block(contender, items, num_items, deliver=deliver)
     except Exception as error:
         return _refuse(error)
-    return _Measured(block, items.num_distinct, tuple(items.ids), _digest(items.read[:num_items]))
+    # Those of a source that works for each are not kept: their ids tell.
+    taken = items.read[:num_items] or [Entry(one, b"") for one in items.ids[:num_items]]
+    return _Measured(block, items.num_distinct, tuple(items.ids), _digest(taken))
 
 
 def _digest(entries: Sequence[Entry]) -> str:

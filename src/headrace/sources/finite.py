@@ -11,6 +11,7 @@ refusal counts as a try.
 from __future__ import annotations
 
 import abc
+import contextlib
 import heapq
 import threading
 import time
@@ -111,6 +112,15 @@ class FiniteSource(Source):
     def max_receives(self) -> int:
         """Tries of one job, unless a Plan sets them."""
         return self._max_receives
+
+    @contextlib.contextmanager
+    def trying_once(self) -> Iterator[None]:
+        """Offer no failed job again in the runs of a `with` block, unless a Plan says how often."""
+        before, self._max_receives = self._max_receives, 1
+        try:
+            yield
+        finally:
+            self._max_receives = before
 
     def follow(self, work_list: WorkList | None) -> None:
         """Give out the jobs of a work list from the next `open` on; None: all jobs."""

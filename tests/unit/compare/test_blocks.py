@@ -26,6 +26,7 @@ from headrace.compare.blocks import (
     per_item,
     read_items,
 )
+from headrace.compare.elsewhere import _measure, _Measured
 from headrace.pipeline.stage_defaults import stage_defaults
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.sources.folder import Folder
@@ -181,6 +182,67 @@ def test_a_source_that_works_is_read_again_by_every_block() -> None:
     sides[1].pipeline.source = Working(40, first=10)
     with pytest.raises(SettingsError, match="B: its source gives other items than the other side's"):
         measure_block(sides[1], items, 30)
+
+
+def refuse_even(payload: bytes) -> int:
+    """Fail for a part of the items."""
+    if len(payload) % 2 == 0:
+        raise RuntimeError("even")
+    return len(payload)
+
+
+class Growing(Working):
+    """Its items are of different lengths."""
+
+    def entries(self) -> Iterator[Entry]:
+        """Return them."""
+        return (Entry(entry.id, b"x" * int(entry.id)) for entry in super().entries())
+
+
+def working_side(source: FiniteSource) -> Contender:
+    """Return a side over a source, whose stage fails for half of the items."""
+    stages = [hr.stage("see", refuse_even, kind="cpu")]
+    return Contender(name="A", pipeline=hr.Pipeline(source, stages=stages), plan=Plan())
+
+
+def test_a_block_tries_the_items_of_a_source_that_works_once() -> None:
+    """A second try would come seconds later, and in the place of an item; the source's own runs go on trying as they did."""
+    source = Growing(40)
+    items = SameItems(source)
+    block = measure_block(working_side(source), items, 30)
+    assert (block.delivered, block.failed, items.num_distinct) == (15, 15, 30)
+    assert (block.passages["see"], source.max_receives) == (30, 3)
+
+
+def test_items_that_a_plan_tries_again_are_noted_once() -> None:
+    """Else a long list would be taken for that of more items."""
+    items = SameItems(Working(9))
+    items.note(["0", "1", "0", "1", "0", "1"])
+    items.note(["0", "1", "2", "3"])
+    assert items.ids == ["0", "1", "2", "3"]
+
+
+def test_a_source_that_works_and_has_too_few_items_says_so() -> None:
+    """It is not read around again, so blocks are shorter; none at all is a misuse."""
+    few = working_side(Growing(20))
+    block = measure_block(few, SameItems(Growing(20)), 30)
+    assert "the source has 20 items, and a block was to have 30" in " ".join(block.warnings)
+    assert not any("a block was to have" in text for text in measure_block(few, SameItems(Growing(20)), 20).warnings)
+    with pytest.raises(SettingsError, match="no items"):
+        measure_block(few, SameItems(Growing(0)), 30)
+
+
+def test_processes_tell_the_items_of_sources_that_work_apart() -> None:
+    """What a source works for is not kept, so the ids tell whether two processes ran over the same items."""
+
+    def digest(first: int) -> str:
+        source = Working(40, first)
+        found = _measure(working_side(source), SameItems(source), 20, deliver=False)
+        assert isinstance(found, _Measured)
+        return found.digest
+
+    assert digest(0) == digest(0)
+    assert digest(0) != digest(10)
 
 
 def test_a_source_without_items_says_so() -> None:
