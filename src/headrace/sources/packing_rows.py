@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 
+from headrace.base.documents import encode_document
 from headrace.sources.finite import Entry
 from headrace.sources.packing import PackedSource
 from headrace.sources.records import Records
@@ -54,7 +54,7 @@ class PackedRows(PackedSource):
     def where(self) -> str | None:
         """What the rows come from, and which version of it: a changed file has other rows under the same ids."""
         versions = [[part.id, sorted(part.attributes.items())] for part in self._rows.parts()]
-        return f"{self._rows.where} ({hashlib.sha256(msgspec.json.encode(versions)).hexdigest()[:16]})"
+        return f"{self._rows.where} ({hashlib.sha256(encode_document(versions)).hexdigest()[:16]})"
 
     def remaining(self) -> Iterator[Entry | None]:
         """Return the items of a run; of a resumed one first those that are to be tried alone."""
@@ -76,7 +76,7 @@ def _rows(source: Records) -> Iterator[list[Entry]]:
     for entry in source.entries():
         value = Entry(entry.id, _content(entry.payload), refused=entry.refused)
         has_others = bool(entry.attributes) and not entry.refused
-        beside = [Entry(f"{entry.id}{_BESIDE}", msgspec.json.encode(dict(entry.attributes)))] if has_others else []
+        beside = [Entry(f"{entry.id}{_BESIDE}", encode_document(dict(entry.attributes)))] if has_others else []
         yield [value, *beside]
 
 
