@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--serve", action="store_true", help="answer HTTP requests; else work on a queue")
     parser.add_argument("--run", dest="run_folder", metavar="RUN", help="a profile of one worker, for CPU and memory")
     parser.add_argument("--name", metavar="NAME", help="of the unit and the Deployment (default: the pipeline's file)")
-    parser.add_argument("--image", metavar="IMAGE", default="headrace", help="the container's image (default headrace)")
+    parser.add_argument("--image", metavar="IMAGE", help="the container's image (default: NAME)")
     parser.add_argument(
         "--supervise", type=positive, default=1, metavar="N", help="worker processes of one machine or pod (default 1)"
     )
@@ -64,15 +64,16 @@ def _target(args: argparse.Namespace) -> Target:
     from headrace.deploy.target import Target, name_of
 
     given = {"prometheus": args.prometheus, "program": args.program}
+    name = name_of(args.pipeline) if args.name is None else args.name
     least, most = _replicas(args.replicas)
     return Target(
         pipeline=args.pipeline,
-        name=name_of(args.pipeline) if args.name is None else args.name,
+        name=name,
         plan=_plan(args),
         has_plan=bool(args.plan or args.settings),
         is_service=args.serve,
         supervise=args.supervise,
-        image=args.image,
+        image=args.image or name,  # not that of its base: the next build would begin with it
         least=least,
         most=most,
         job=args.job,
@@ -150,7 +151,7 @@ def _warnings(target: Target) -> list[str]:
             f"jobs took up to {target.need.longest_seconds:.0f} s, longer than run.grace_seconds "
             f"({target.plan.run.grace_seconds:g}): a stop gives them back, and they begin again elsewhere; raise it in the Plan"
         )
-    missing = [name for name in (target.file, *target.include) if name and not Path(name).is_file()]
+    missing = [name for name in (target.file, *target.include) if name and not Path(name).exists()]
     found += [f"{name} is not here; the Containerfile copies it" for name in missing]
     outside = [name for name in (target.file, *target.include) if name.startswith(("/", "../"))]
     found += [f"{name} lies outside of this folder, where a container is built from" for name in outside]

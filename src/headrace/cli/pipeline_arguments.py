@@ -29,11 +29,14 @@ def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--source",
         metavar="QUEUE|PATH",
-        help="a queue's address, a folder, a glob, or a .txt of URLs or paths, instead of the pipeline's",
+        type=address,
+        help="a queue's address, a folder, a glob, or a .txt of URLs or paths, instead of the pipeline's; env:NAME: the one in "
+        "this variable of the environment",
     )
     parser.add_argument(
         "--results",
         metavar="FILE.jsonl|DIR",
+        type=address,
         help="write results into this file of JSON Lines, or this folder of Parquet files, instead of delivering them",
     )
     parser.add_argument("--drain", action="store_true", help="of a queue: stop when it is empty")
@@ -212,6 +215,16 @@ def live_view(total: int | None, run: RunInProgress) -> Any:
     if is_quiet():
         return contextlib.nullcontext()
     return LiveView(run.summary, run.statistics, total, stream=progress_stream())
+
+
+def address(text: str) -> str:
+    """Return an address; of `env:NAME` the one in that variable: arguments of a process are seen by all users of a machine."""
+    if not text.startswith("env:"):
+        return text
+    name = text.removeprefix("env:")
+    if not (found := os.environ.get(name, "").strip()):  # a Secret made of a file ends with its line break
+        raise argparse.ArgumentTypeError(f"the environment has no address in {name!r}")
+    return found
 
 
 def positive(text: str) -> int:

@@ -19,6 +19,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.pipeline_arguments import address
 from headrace.cli.terminal import say, write, write_json
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     redrive = actions.add_parser("redrive", help="move dead letters back to the queue")
     purge = actions.add_parser("purge", help="remove all messages, or all dead letters, for good")
     for action in (stats, peek, redrive, purge):
-        action.add_argument("queue", metavar="QUEUE", help="address, such as sqlite:///jobs.db?queue=night")
+        action.add_argument(
+            "queue", metavar="QUEUE", type=address, help="address, such as sqlite:///jobs.db?queue=night, or env:NAME"
+        )
         action.add_argument("--json", action="store_true", help="print JSON (schema headrace.queue/1)")
     for action in (peek, purge):
         action.add_argument("--dead", action="store_true", help="the dead letters instead of the messages")

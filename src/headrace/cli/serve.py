@@ -51,6 +51,7 @@ from headrace.cli.metrics_options import open_before_queue
 from headrace.cli.pipeline_arguments import (
     PIPELINE_HELP,
     add_plan_arguments,
+    address,
     list_plan_options,
     live_view,
     open_plan,
@@ -80,7 +81,9 @@ _OF_A_PIPELINE = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("pipeline", metavar="MODULE:ATTRIBUTE", nargs="?", help=PIPELINE_HELP)
-    parser.add_argument("--queue", metavar="QUEUE", help="put the jobs into this queue instead of doing them")
+    parser.add_argument(
+        "--queue", metavar="QUEUE", type=address, help="put the jobs into this queue instead of doing them"
+    )
     add_plan_arguments(parser)
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine alone)"

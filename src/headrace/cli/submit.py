@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from headrace.cli.pipeline_arguments import address
 from headrace.cli.terminal import is_quiet, progress_stream, say, write, write_json
 
 #: Jobs per call of the queue.
@@ -27,7 +28,12 @@ _NUM_SHOWN = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("queue", metavar="QUEUE", help="address, such as sqlite:///jobs.db?queue=night or sqs://photos")
+    parser.add_argument(
+        "queue",
+        metavar="QUEUE",
+        type=address,
+        help="address, such as sqlite:///jobs.db?queue=night or sqs://photos, or env:NAME",
+    )
     parser.add_argument("items", nargs="*", metavar="URL-or-PATH", help="a URL, an image, a folder or a quoted pattern")
     parser.add_argument("--from", dest="from_file", metavar="FILE", help="a file with one per line; - for the input")
     parser.add_argument("--inline", action="store_true", help="send the bytes of files rather than their paths")

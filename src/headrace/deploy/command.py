@@ -11,12 +11,11 @@ TOKEN_FILE = "/run/secrets/headrace/token"
 PLAN = "plan.toml"
 
 
-def arguments(target: Target, queue: str, *, folder: str, plan: str, token_file: str = "") -> list[str]:
+def arguments(target: Target, *, folder: str, plan: str, token_file: str = "") -> list[str]:
     """Return the arguments of `headrace`.
 
     Args:
         target: What is deployed.
-        queue: How the value of the environment's `QUEUE` is written there.
         folder: Of the pipeline's files there.
         plan: Path of the Plan there.
         token_file: Of a service that others can reach; empty: it is of this machine alone.
@@ -27,7 +26,7 @@ def arguments(target: Target, queue: str, *, folder: str, plan: str, token_file:
         given += ["--host", "0.0.0.0" if token_file else "127.0.0.1", "--port", str(HTTP_PORT)]
         given += ["--token-file", token_file] if token_file else []
     else:
-        given += ["--source", queue]
+        given += ["--source", f"env:{QUEUE}"]  # an argument with a password would be seen by all
     given += ["--supervise", str(target.supervise)]
     for network in target.allow:
         given += ["--allow", network]

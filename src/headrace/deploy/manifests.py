@@ -104,7 +104,7 @@ def _pod(target: Target) -> dict[str, Any]:
 
 def _container(target: Target) -> dict[str, Any]:
     token_file = TOKEN_FILE if target.is_service else ""
-    words = arguments(target, f"$({QUEUE})", folder=FOLDER, plan=f"/plan/{PLAN}", token_file=token_file)
+    words = arguments(target, folder=FOLDER, plan=f"/plan/{PLAN}", token_file=token_file)
     ports = [{"name": "metrics", "containerPort": METRICS_PORT}]
     ports += [{"name": "http", "containerPort": HTTP_PORT}] if target.is_service else []
     mounts: list[dict[str, Any]] = [

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.base.errors import SettingsError
+from headrace.base.network_rules import NetworkPlan
 from headrace.base.plan import Plan
 from headrace.base.redaction import hide_secrets_in_text
 from headrace.base.settings import check
@@ -67,13 +69,21 @@ class Target:
             bool(_IMAGE.fullmatch(self.image)), "--image", self.image, "an image such as registry.example.com/photos:3"
         )
         check(1 <= self.supervise <= 256, "--supervise", self.supervise, "1 to 256")
-        check(
-            0 <= self.least <= self.most <= 10_000, "--replicas", f"{self.least},{self.most}", "LEAST,MOST up to 10000"
-        )
+        is_range = 0 <= self.least <= self.most and 1 <= self.most <= 10_000
+        check(is_range, "--replicas", f"{self.least},{self.most}", "LEAST,MOST, 1 to 10000 at most")
         for name, value in (("--program", self.program), ("--prometheus", self.prometheus), ("--job", self.job)):
             check(bool(_WORD.fullmatch(value)), name, value, "a word without spaces")
         for value in (*self.include, *self.allow):
             check(bool(_WORD.fullmatch(value)) and not value.startswith("-"), "--include, --allow", value, "a word")
+        check(self.program.startswith("/"), "--program", self.program, "a whole path, as systemd needs it")
+        try:
+            NetworkPlan(allow=list(self.allow))
+        except SettingsError as error:
+            raise SettingsError(f"--allow: {error}") from None
+        if len(set(self.places.values())) < len(self.places):
+            raise SettingsError(
+                "--include: two files would have one name in the image; keep them below the pipeline's folder"
+            )
         if "..." in hide_secrets_in_text(self.prometheus) or "@" in self.prometheus:
             raise SettingsError("--prometheus: a password does not belong here; give KEDA a TriggerAuthentication")
         text = self.plan.as_toml()
@@ -94,10 +104,23 @@ class Target:
         return f"{folder}/{Path(module).name}:{attribute}" if self.file else self.pipeline
 
     @property
+    def places(self) -> dict[str, str]:
+        """{file: where it is in the pipeline's folder there}: as it is here below the pipeline's own file, or by its name."""
+        names = dict.fromkeys([*([self.file] if self.file else []), *self.include])
+        here = Path(self.file).parent
+        return {name: str(_below(Path(os.path.normpath(name)), here)) for name in names}
+
+    @property
     def stop_seconds(self) -> int:
         """How long a stop may take before what is left is killed: the Plan's grace, and what comes after it."""
         leave = _LEAVE_SECONDS if self.is_service else 0
         return math.ceil(self.plan.run.grace_seconds) + leave + _KILL_SECONDS + _MARGIN_SECONDS
+
+
+def _below(path: Path, folder: Path) -> Path:
+    if path.is_relative_to(folder) and not path.is_absolute() and ".." not in path.parts:
+        return path.relative_to(folder)
+    return Path(path.name)
 
 
 def name_of(pipeline: str) -> str:

@@ -10,10 +10,8 @@ from headrace.deploy.target import Target
 def make_unit(target: Target) -> str:
     """Return NAME.service."""
     folder = f"/opt/{target.name}"
-    # systemd takes what follows a % for a specifier, and a $ for a variable
-    words = [
-        word.replace("%", "%%") for word in arguments(target, f"${{{QUEUE}}}", folder=folder, plan=f"{folder}/{PLAN}")
-    ]
+    # systemd takes what follows a % for a specifier
+    words = [word.replace("%", "%%") for word in arguments(target, folder=folder, plan=f"{folder}/{PLAN}")]
     memory = []
     if target.need is not None:
         total = target.supervise * target.need.memory_bytes + BESIDE_BYTES

@@ -99,6 +99,22 @@ def test_a_file_that_bears_a_known_name(folder: Path) -> None:
         load_pipeline("json.py:pipeline")
 
 
+def test_an_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no list of processes shows the password in it; a file of a Secret ends with a line break."""
+    from headrace.cli import make_parser
+
+    monkeypatch.setenv("QUEUE", " redis://:secret@cache/0\n")
+    words = ["run", "jobs.py:pipeline", "--source", "env:QUEUE", "--results", "env:QUEUE"]
+    args = make_parser(words).parse_args(words)
+    assert args.source == args.results == "redis://:secret@cache/0"
+    for words in (["queue", "stats", "env:QUEUE"], ["submit", "env:QUEUE", "x"]):
+        assert make_parser(words).parse_args(words).queue == "redis://:secret@cache/0"
+    for missing in ("env:", "env:NOT_THERE"):
+        words = ["run", "jobs.py:pipeline", "--source", missing]
+        with pytest.raises(SystemExit):
+            make_parser(words).parse_args(words)
+
+
 def test_sources(folder: Path) -> None:
     """An address is a queue, a .txt file a list of URLs, anything else a folder, file or pattern."""
     (folder / "list.txt").write_text("https://e.com/1\n")

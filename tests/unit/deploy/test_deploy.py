@@ -140,14 +140,16 @@ def test_ports_probes_volumes_and_mounts_exist(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_command_is_one_that_headrace_reads(kind: str) -> None:
+def test_the_command_is_one_that_headrace_reads(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The arguments of container and unit are parsed by the command's own parser."""
     from headrace.cli import make_parser
 
     command = {"worker": run_command, "service": serve_command}[kind]
+    monkeypatch.setenv("HEADRACE_QUEUE", "redis://:secret@cache/0\n")
     for words in (container(target(kind))["args"], exec_start(target(kind))[1:]):
         args = make_parser(words).parse_args(words)
         assert args.run is command.run
+        assert kind == "service" or args.source == "redis://:secret@cache/0"
         assert args.supervise == 1
         assert args.pipeline.endswith("/jobs.py:pipeline")
         assert args.plan.endswith("/plan.toml")
@@ -209,9 +211,13 @@ def _toml(text: str) -> dict[str, Any]:
 def test_the_queue_comes_by_environment() -> None:
     """Container and unit name the variable, and no address."""
     one = container(target())
-    assert one["args"][one["args"].index("--source") + 1] == "$(HEADRACE_QUEUE)"
+    assert one["args"][one["args"].index("--source") + 1] == "env:HEADRACE_QUEUE"
+    assert not [
+        word for word in one["args"] if "$" in word
+    ]  # the address would be in the arguments, which all users see
     assert one["env"][0]["valueFrom"]["secretKeyRef"] == {"name": "photos", "key": "queue"}
-    assert "${HEADRACE_QUEUE}" in exec_start(target())
+    assert "env:HEADRACE_QUEUE" in exec_start(target())
+    assert not [word for word in exec_start(target()) if "$" in word]
     assert "HEADRACE_QUEUE=\n" in make_environment(target())
     assert "HEADRACE_QUEUE" not in make_environment(target("service"))
 
@@ -242,6 +248,24 @@ def test_the_image_copies_what_the_pipeline_needs() -> None:
     assert "shop.jobs:pipeline" in container(target(pipeline="shop.jobs:pipeline"))["args"]
 
 
+def test_the_image_keeps_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model lies below the pipeline's file as it does here, and a folder can be entered there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app" / "words").mkdir(parents=True)
+    text = make_containerfile(
+        target(include=("app/models/a.onnx", "app/b.onnx", "app/words", "other/c.onnx", "./app/d"))
+    )
+    lines = [line for line in text.splitlines() if line.startswith("COPY")]
+    copied = [(json.loads(line[line.index("[") :]), "--chmod" in line) for line in lines]
+    assert copied == [
+        (["app/words", "/app/words/"], False),
+        (["app/jobs.py", "app/b.onnx", "other/c.onnx", "./app/d", "/app/"], True),
+        (["app/models/a.onnx", "/app/models/"], True),
+    ]
+    with pytest.raises(SettingsError, match="one name"):
+        target(include=("other/a.onnx", "another/a.onnx"))
+
+
 @pytest.mark.parametrize(
     ("pipeline", "name"),
     [("jobs.py:pipeline", "jobs"), ("a/Photos_Night.py:p", "photos-night"), ("shop.jobs:p", "jobs"), ("__main__.py:p", "main"),
@@ -255,6 +279,7 @@ def test_names(pipeline: str, name: str) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [{"name": "Photos"}, {"name": "a b"}, {"name": "-a"}, {"name": "a" * 51}, {"image": "a b"}, {"image": "-v"},
+     {"program": "bin/headrace"}, {"allow": ("10.0.0.0/33",)}, {"least": 0, "most": 0},
      {"supervise": 0}, {"least": 5, "most": 4}, {"most": 10_001}, {"pipeline": "jobs.py"}, {"pipeline": "-x:p"},
      {"pipeline": "a b.py:p"},
      {"pipeline": "jobs.py:a-b"}, {"pipeline": "jobs.py:p\nUser=root"}, {"program": "/bin/true\nUser=root"},
@@ -312,6 +337,9 @@ def test_the_command_writes_the_files(
     assert names == {"jobs.service", "jobs.env", "plan.toml", "kubernetes.yaml", "Containerfile"}
     assert all((tmp_path / "out" / name).stat().st_size for name in names)
     assert "without --run" in err
+    # not the name of its base, on which the next build would begin
+    assert 'image: "jobs"' in (tmp_path / "out" / "kubernetes.yaml").read_text()
+    assert "ARG BASE=headrace\n" in (tmp_path / "out" / "Containerfile").read_text()
     assert "jobs.py is not here" in err
     assert Plan.load("out/plan.toml").stages["fetch"].workers == 8
     assert main(command) == 2
