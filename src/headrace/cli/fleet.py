@@ -80,9 +80,13 @@ def _row(worker: FleetWorker) -> list[str]:
 
     beat = worker.beat
     held = f"{beat.in_flight:,}/{beat.slots:,}"
-    short = [text[:20] for text in (beat.plan_id, beat.headrace_version, beat.pipeline)]
+    short = [_one_line(text)[:20] for text in (beat.plan_id, beat.headrace_version, beat.pipeline)]
     return [_name(worker), worker.state, format_number(beat.rate), held, *short]
 
 
 def _name(worker: FleetWorker) -> str:
-    return f"{worker.beat.host[:30]}:{worker.beat.process}"
+    return f"{_one_line(worker.beat.host)[:30]}:{worker.beat.process}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     results = _check(args.results)
     gathered = [look_at(*one, parse_results) for one in sorted(find_portions(results).items())]
     doubled = find_doubled(gathered)
-    is_whole = not doubled and not any(one.left for one in gathered)
+    is_whole = not doubled and not any(one.left or one.is_again for one in gathered)
     if is_whole and not args.check:
         join(gathered, results)
     if args.json:
@@ -70,6 +70,7 @@ def as_dict(gathered: list[Gathered], doubled: list[str]) -> dict[str, Any]:
         "given_up": sum(one.given_up for one in gathered),
         "left": sum(one.left for one in gathered),
         "doubled": doubled,
+        "begun_again": [str(one.portion) for one in gathered if one.is_again],
         "portions": [
             {
                 "portion": str(one.portion), "results": str(one.results), "delivered": len(one.delivered),
@@ -91,6 +92,12 @@ def _say(gathered: list[Gathered], doubled: list[str], results: Path | None) -> 
         f"portion {one.portion} has at least {one.left:,} to do: run it again with --resume --shard {one.portion}"
         for one in gathered
         if one.left
+    ]
+    lines += [
+        f"portion {one.portion} was begun again without --resume, and has results of both runs: take {one.results} and its "
+        f"checkpoint away, and run it again"
+        for one in gathered
+        if one.is_again
     ]
     if doubled:
         lines.append(

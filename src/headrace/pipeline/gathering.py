@@ -10,9 +10,10 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headrace.base.errors import CheckpointError, SettingsError
 from headrace.base.protocols import Delivery, Recoverable
@@ -36,6 +37,7 @@ class Gathered:
         rejected: How many items were turned away.
         given_up: How many were given up.
         left: Items that are not done; 0: none.
+        is_again: Whether results of an earlier run are before its own: it was begun again without `--resume`.
     """
 
     portion: Portion
@@ -44,6 +46,7 @@ class Gathered:
     rejected: int
     given_up: int
     left: int
+    is_again: bool = False
 
 
 def counts_of(results: Path) -> set[int]:
@@ -109,7 +112,7 @@ def look_at(
     journal_path = place / JOURNAL
     if not journal_path.is_file():
         raise CheckpointError(f"portion {portion} has results, and no checkpoint {place}, so nobody knows "
-                              "whether they are all")  # fmt: skip
+                              "whether they are all (of a list in Python there is none)")  # fmt: skip
     try:
         journal = Journal(journal_path)
     except Locked:
@@ -129,7 +132,15 @@ def look_at(
     return Gathered(
         portion=portion, results=Path(path), delivered=delivered, rejected=ends.count("rejected"),
         given_up=ends.count("given_up"), left=max(left, int(past.is_cut_off)),
+        is_again=_has_earlier(Path(path), header.get("mark", {})),
     )  # fmt: skip
+
+
+def _has_earlier(path: Path, mark: Mapping[str, Any]) -> bool:
+    """Return whether there are results from before a run's mark: before a place in a file, or in parts of other names."""
+    if path.is_dir():
+        return any(not part.name.startswith(str(mark.get("parts", "part"))) for part in _parts(path))
+    return int(mark.get("offset", 0)) > 0
 
 
 def find_doubled(gathered: Sequence[Gathered]) -> list[str]:

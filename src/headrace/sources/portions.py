@@ -40,6 +40,8 @@ class Portion:
 
     def beside(self, path: Path) -> Path:
         """Return its own file or folder: `out/results.jsonl` -> `out/results-2-of-8.jsonl`."""
+        if path.name in ("", ".."):
+            raise SettingsError(f"results of portions need a name of their own, such as out/results.jsonl; got {path}")
         return path.with_name(f"{path.stem}-{self.name}{path.suffix}")
 
     def holds(self, item: str) -> bool:

@@ -51,4 +51,7 @@ def test_heartbeats_are_kept_and_replaced(address: str) -> None:
     with redis.Redis.from_url(address.partition("?")[0]) as client:
         client.set("headrace:other", b"x")
         assert 0 < int(str(client.ttl("headrace:fleet:a"))) <= 86_400
+        client.rpush("headrace:fleet:list", "x")
+        assert ("list", b"") in RedisPlace(address).read_all()  # another's; the workers are shown all the same
+        client.delete("headrace:fleet:list")
     assert list(RedisPlace(address).read_all()) == [("a", b"first"), ("b", b"new")]

@@ -184,6 +184,27 @@ def test_items_in_two_portions_are_named(capsys: pytest.CaptureFixture[str]) -> 
     assert not Path("r.jsonl").exists()
 
 
+@pytest.mark.parametrize("results", ["all.jsonl", "all"])
+def test_a_portion_that_ran_twice_is_not_gathered_twice(results: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A scheduler may begin a task again that had finished: its results are there twice then, and nothing is written."""
+    for shard in ("0/2", "1/2", "1/2"):
+        assert run(shard, "--results", results) == 0
+    capsys.readouterr()
+    assert main(["gather", results, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["begun_again"] == ["1/2"]
+    assert not Path(results).exists()
+    assert main(["gather", results]) == 1
+    assert "portion 1/2 was begun again without --resume" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [".", "/", "", ".."])
+def test_results_without_a_name_are_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not by an error of ours."""
+    assert main(["gather", name]) == 2
+    assert name == "" or run("0/2", "--results", name) == 2
+    assert "need a name of their own" in capsys.readouterr().err
+
+
 def test_a_portion_without_items_is_done() -> None:
     """Five files in twelve portions."""
     for name in NAMES[5:]:

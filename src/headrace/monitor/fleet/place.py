@@ -95,6 +95,17 @@ class FolderPlace:
                     os.unlink(entry.path)
 
 
+def _value(client: Any, key: bytes) -> bytes:
+    """Return what a key holds; nothing if that is no text: others may use the server, too."""
+    import redis
+
+    try:
+        value: bytes = client.getrange(key, 0, MOST_BYTES - 1)
+    except redis.ResponseError:
+        return b""
+    return value
+
+
 class RedisPlace:
     """Keys of a Redis server, which forgets them by itself; of one server, no cluster."""
 
@@ -113,9 +124,7 @@ class RedisPlace:
         with self._said():
             client = self._open()
             for key in client.scan_iter(match=f"{_KEY}*", count=1000):
-                found.append(
-                    (key.decode("utf-8", "replace").removeprefix(_KEY), client.getrange(key, 0, MOST_BYTES - 1))
-                )
+                found.append((key.decode("utf-8", "replace").removeprefix(_KEY), _value(client, key)))
                 if len(found) == MOST_WORKERS:
                     break
         yield from sorted(found)

@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from headrace.base.documents import decode_document
 from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration, format_rate
@@ -17,6 +19,8 @@ from headrace.runs.formats.heartbeat import SCHEMA, Heartbeat
 _MISSED, _LEAST_SILENT_SECONDS = 3, 15.0
 #: A worker with jobs that delivers nothing for so long, or whose call lasts so long, is stuck unless the user knows better.
 STUCK_SECONDS = 60.0
+#: What no worker reaches: a count, Unix seconds, jobs a second; and characters of a name.
+_MOST, _MOST_CHARACTERS = 1e15, 1000
 _ORDER: tuple[WorkerState, ...] = ("silent", "stuck", "works", "idle", "ended")
 
 
@@ -48,7 +52,17 @@ def _decode(content: bytes) -> Heartbeat | None:
         beat = decode_document(content, Heartbeat)
     except ValueError:
         return None
-    return beat if beat.schema == SCHEMA and beat.every_seconds > 0 else None
+    return beat if beat.schema == SCHEMA and beat.every_seconds > 0 and _is_plausible(beat) else None
+
+
+def _is_plausible(beat: Heartbeat) -> bool:
+    """Return whether a worker can have said so: one file of a stranger shall not spoil the sums of all, nor the table."""
+    texts = (beat.host, beat.pipeline, beat.plan_id, beat.headrace_version)
+    if any(len(text) > _MOST_CHARACTERS for text in texts):
+        return False
+    values = {key: value for key, value in msgspec.structs.asdict(beat).items() if not isinstance(value, str)}
+    # A steady clock and a worker's own clock are two: what lasts may be a little less than nothing.
+    return all(-1 <= value < _MOST for value in values.values())
 
 
 def _judge(name: str, beat: Heartbeat, now: float, stuck_seconds: float) -> FleetWorker:
@@ -100,7 +114,8 @@ def _sum_up(workers: list[FleetWorker], now: float, unreadable: int) -> FleetDoc
         *_differ("versions of headrace", versions),
     ]
     if unreadable:
-        says.append(f"{pluralize(unreadable, 'file')} or key could not be read as a heartbeat.")
+        what = "file or key" if unreadable == 1 else "files or keys"
+        says.append(f"{unreadable:,} {what} could not be read as a heartbeat.")
     return FleetDocument(
         at_unix_seconds=now,
         workers=tuple(workers),
@@ -122,5 +137,5 @@ def _count(values: Iterable[str]) -> dict[str, int]:
 def _differ(what: str, counted: Mapping[str, int]) -> list[str]:
     if len(counted) < 2:
         return []
-    listed = ", ".join(f"{name or 'none'} on {number}" for name, number in list(counted.items())[:5])
+    listed = ", ".join(f"{name[:40] or 'none'} on {number}" for name, number in list(counted.items())[:5])
     return [f"They run {len(counted)} {what}: {listed}."]

@@ -113,6 +113,25 @@ def test_what_is_no_heartbeat_is_counted() -> None:
     assert "9 files or key could not be read" in document.says[-1]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"rate": 1e308}, {"rate": -5.0}, {"in_flight": 2**62}, {"slots": -7}, {"at_unix_seconds": 1e300}, {"host": "h" * 2000},
+     {"longest_call_seconds": 1e300}, {"process": -2}],
+)  # fmt: skip
+def test_what_no_worker_says_spoils_no_sum(wrong: dict[str, Any]) -> None:
+    """It is counted as what it is, and the others are shown as they are."""
+    found = status(a=beat(), b=beat(**wrong))
+    assert (found.rate, found.in_flight, found.slots, found.unreadable) == (10.0, 3, 8, 1)
+    assert found.says[-1] == "1 file or key could not be read as a heartbeat."
+
+
+def test_a_name_stays_in_its_line() -> None:
+    """A line break in the name of a host makes no row of the table."""
+    from headrace.cli.fleet import as_text
+
+    assert "evil row:7 " in as_text(status(a=beat(host="evil\nrow")))
+
+
 def test_workers_of_long_ago_are_forgotten() -> None:
     """After a day nobody looks for them."""
     assert status(a=beat(at_unix_seconds=NOW - 90_000)).workers == ()
