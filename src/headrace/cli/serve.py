@@ -291,8 +291,8 @@ def _serve_queue(args: argparse.Namespace) -> int:
 
 
 def _tell(*addresses: str) -> None:
-    for address in addresses:
-        _say(f"listening on {address}{'; POST /v1/jobs' if address.startswith('http') else ''}")
+    for one in addresses:
+        _say(f"listening on {one}{'; POST /v1/jobs' if one.startswith('http') else ''}")
 
 
 def _settings(args: argparse.Namespace, probes: dict[str, Any]) -> ServeSettings:
