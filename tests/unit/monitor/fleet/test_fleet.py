@@ -110,7 +110,7 @@ def test_what_is_no_heartbeat_is_counted() -> None:
     )  # fmt: skip
     assert len(document.workers) == 1
     assert document.unreadable == 9
-    assert "9 files or key could not be read" in document.says[-1]
+    assert "9 files or keys could not be read" in document.says[-1]
 
 
 @pytest.mark.parametrize(
