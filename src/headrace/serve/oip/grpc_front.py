@@ -95,7 +95,8 @@ class GrpcFront:
         self._credentials = None if tls is None or listening is not None else _read_credentials(*tls)
         if listening is not None:
             self._place = listening.getsockname()[:2]
-            self._relay = GrpcRelay(listening, None if tls is None else _speak_http2(tls_context(*tls)))
+            context = None if tls is None else _speak_http2(tls_context(*tls))
+            self._relay = GrpcRelay(listening, context, self._limits.connections)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._server: Any = None

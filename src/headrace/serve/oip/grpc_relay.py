@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import ssl
@@ -32,6 +33,8 @@ _LOOK_SECONDS = 0.02
 _HELD_BYTES = 256 * 1024
 #: Clients that are accepted before others are served again, and how long one may take to begin.
 _AT_ONCE, _HANDSHAKE_SECONDS = 64, 30.0
+#: How long nobody is accepted where there is no room, or no descriptor: the socket would be ready all the while.
+_PAUSE_SECONDS = 0.25
 
 
 class Frames:
@@ -176,14 +179,17 @@ class GrpcRelay:
     Args:
         listening: The socket that processes share; it is closed here, in this process alone.
         tls: None: nothing is encrypted.
+        most: Clients that may be connected; others wait, or another process lets them in.
 
     Attributes:
         clients: Those that are connected.
         place: Where the server is to listen, as gRPC names it.
     """
 
-    def __init__(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, listening: socket.socket, tls: ssl.SSLContext | None = None, most: int = 10_000) -> None:
         self.clients: set[_ClientSide] = set()
+        self._most = most
+        self._is_short = False
         self._listening = listening
         self._tls = tls
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-grpc-")  # nobody else can enter it
@@ -195,16 +201,43 @@ class GrpcRelay:
     def start(self) -> None:
         """Begin to let clients in; the server listens by now."""
         self._listening.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._listening, self._accept)
+        self._resume()
+
+    def _resume(self) -> None:
+        if self._listening.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(self._listening, self._accept)
+
+    def _pause(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._listening)
+        loop.call_later(_PAUSE_SECONDS, self._resume)
 
     def _accept(self) -> None:
         for _ in range(_AT_ONCE):
+            if len(self.clients) + len(self._entering) >= self._most:
+                self._pause()
+                return
             try:
                 client, _ = self._listening.accept()
-            except OSError:  # another process was first, it is shut, or no descriptor is left
+            except (BlockingIOError, InterruptedError):  # another process was first
                 return
+            except ConnectionError:
+                continue
+            except OSError as error:
+                self._end_or_pause(error)
+                return
+            self._is_short = False
             client.setblocking(False)
             self._run(self._enter(client))
+
+    def _end_or_pause(self, error: OSError) -> None:
+        if error.errno == errno.EINVAL:  # a process that shares the socket has shut it: nobody comes any more
+            asyncio.get_running_loop().remove_reader(self._listening)
+            return
+        if not self._is_short:
+            logger.error("grpc.accept: no client can be let in: %s; allow more files: ulimit -n", error)
+        self._is_short = True
+        self._pause()
 
     async def _enter(self, client: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.serve.http.listening import listen
-from headrace.serve.oip.grpc_relay import GOAWAY, Frames, _ServerSide, _Side
+from headrace.serve.oip.grpc_relay import GOAWAY, Frames, GrpcRelay, _ServerSide, _Side
 from headrace.serve.oip.inference import Inference
 from tests.unit.serve.http.test_front import certificate
 from tests.unit.serve.oip.answering import Ready, answering
@@ -36,6 +39,48 @@ def test_the_ends_of_frames_are_known_wherever_the_network_cuts(cut: int) -> Non
         assert first == (within[0] if within else None)
         assert frames.is_between == (place + len(piece) in ends)
     assert not frames.said_goaway
+
+
+class Short:
+    """A listening socket for whose clients there is no descriptor at first, and which is ready all the while."""
+
+    def __init__(self, listening: socket.socket, failing: int) -> None:
+        self.listening, self.failing, self.num_tried = listening, failing, 0
+        self.fileno, self.setblocking, self.close = listening.fileno, listening.setblocking, listening.close
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Fail, or accept."""
+        self.num_tried += 1
+        if self.num_tried <= self.failing:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self.listening.accept()
+
+
+@pytest.mark.parametrize(("failing", "most"), [(2, 10), (0, 1)])
+def test_where_there_is_no_room_the_relay_waits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: int, most: int
+) -> None:
+    """Without spinning; said once. Who cannot come in waits until somebody has gone."""
+    monkeypatch.setattr("headrace.serve.oip.grpc_relay._PAUSE_SECONDS", 0.05)
+
+    async def meet() -> int:
+        listening = listen("127.0.0.1", 0, reuse_port=False)
+        short = Short(listening, failing)
+        relay = GrpcRelay(short, most=most)  # type: ignore[arg-type]
+        server = await asyncio.start_unix_server(lambda reader, writer: writer.write(b"hello"), relay.place[5:])
+        relay.start()
+        clients = [await asyncio.open_connection(*listening.getsockname()) for _ in range(2)]
+        first = await clients[0][0].read(5)
+        clients[0][1].close()
+        second = await clients[1][0].read(5)
+        assert (first, second) == (b"hello", b"hello")
+        clients[1][1].close()
+        await relay.close()
+        server.close()
+        return short.num_tried
+
+    assert asyncio.run(meet()) < 20 + failing
+    assert len([one for one in caplog.messages if one.startswith("grpc.accept")]) == min(failing, 1)
 
 
 class Kept(_Side):
