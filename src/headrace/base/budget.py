@@ -49,6 +49,8 @@ class BudgetPlan:
         for rung in self.ladder:
             is_setting = "=" in rung and not rung.strip().startswith("budget.")
             check(is_setting, "ladder", rung, "settings such as 'process.batch=1'")
+        beside = "memory, watts or temperature beside it: nothing else says when to go down"
+        check(not (self.ladder and self.is_open), "ladder", list(self.ladder), beside)
 
     @property
     def memory_bytes(self) -> int | None:

@@ -30,6 +30,8 @@ _NO_CONNECTION = (
     pycurl.E_COULDNT_RESOLVE_PROXY,
     pycurl.E_SSL_CACERT_BADFILE,
 )
+#: What it says nothing of.
+_UNSAID = {100: "the head of the answer, or a line of it, is too large"}
 #: The process, and the machine, have no more file handles.
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
 
@@ -61,7 +63,8 @@ def failure_of(error: pycurl.error, url: str, unopened: int) -> Exception:
     Raises:
         OSError: If this machine has no file handle.
     """
-    code, message = error.args
+    code, said = error.args
+    message = said or _UNSAID.get(code, f"libcurl failed, error {code}")
     if code in _NO_CONNECTION:
         refuse_without_files(url, unopened)
     if code == pycurl.E_OUT_OF_MEMORY:

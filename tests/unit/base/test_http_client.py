@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pycurl
 import pytest
 
 from headrace.base import dialing, look_ups
 from headrace.base.errors import SettingsError, Shortage
 from headrace.base.http_answer import is_permanent
 from headrace.base.http_client import HttpClient
-from headrace.base.http_error import HttpError, strip_secrets
+from headrace.base.http_error import HttpError, failure_of, strip_secrets
 from headrace.base.http_settings import HttpSettings
 from headrace.base.network_rules import NetworkPlan, NetworkRules
 from headrace.base.shortage import shortage_of
@@ -455,3 +456,10 @@ def test_a_look_up_that_lacks_something_is_no_fault_of_the_server(
     with pytest.raises(Shortage, match=f"{code}: http://photos.test/x was not called"):
         client.get("http://photos.test/x")
     client.close()
+
+
+@pytest.mark.parametrize(("code", "says"), [(100, "the head of the answer"), (99, "libcurl failed, error 99")])
+def test_what_libcurl_has_no_words_for_is_said(code: int, says: str) -> None:
+    """A reason never ends with the address."""
+    failed = failure_of(pycurl.error(code, ""), "http://a.example/b", 0)
+    assert str(failed).startswith(f"http.failed: http://a.example/b: {says}")

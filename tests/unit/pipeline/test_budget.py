@@ -75,6 +75,7 @@ def test_sizes_and_numbers_are_one_plan(tmp_path: Path) -> None:
         ({"memory": True}, "memory"), ({"memory": 1.5e9}, "memory"), ({"watts": 0}, "watts"), ({"watts": "5W"}, "watts"),
         ({"temperature": 900}, "temperature"), ({"ladder": ["faster"]}, "ladder"), ({"ladder": "process.batch=1"}, "ladder"),
         ({"ladder": ["budget.watts=3"]}, "ladder"), ({"wats": 5}, "wats"),
+        ({"ladder": ["process.batch=1"]}, "ladder .*memory, watts or temperature beside it"),
     ],
 )  # fmt: skip
 def test_what_is_no_budget(table: dict[str, Any], says: str) -> None:
@@ -87,7 +88,7 @@ def test_workers_of_a_supervisor_share_the_memory() -> None:
     """Each of four has a quarter; watts and heat are the machine's, and stay."""
     plan = Plan(budget=BudgetPlan(memory=400 * MB, watts=5.0))
     assert budget_of(plan, 4) == BudgetPlan(memory=100 * MB, watts=5.0)
-    assert budget_of(Plan(budget=BudgetPlan(ladder=("a.batch=1",))), 1) is None
+    assert budget_of(Plan(budget=BudgetPlan()), 1) is None
 
 
 # --- sensors
