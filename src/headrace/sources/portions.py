@@ -62,7 +62,8 @@ class PortionOf(FiniteSource):
         portion: Which of them.
 
     Raises:
-        SettingsError: If the source does not list its items ahead: of clips, only decoding tells the frames.
+        SettingsError: If the source does not list its items ahead: of clips, only decoding tells the frames; or if a run over
+            it could keep no checkpoint.
     """
 
     def __init__(self, source: FiniteSource, portion: Portion) -> None:
@@ -71,6 +72,11 @@ class PortionOf(FiniteSource):
             raise SettingsError(
                 f"--shard {portion}: the frames of clips are known only once they are decoded; give each run clips of its own "
                 "with --source, such as --source 'clips/a*.mp4'"
+            )
+        if source.where is None:
+            raise SettingsError(
+                f"--shard {portion}: nothing tells where the items of {type(source).__name__} come from, so a portion that ran "
+                "twice could not be told from two; name a folder, a list or a bucket with --source"
             )
         self._source = source
         self._portion = portion

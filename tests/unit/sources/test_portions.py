@@ -10,6 +10,7 @@ import pytest
 
 from headrace.base.errors import SettingsError
 from headrace.sources.folder import Folder
+from headrace.sources.items import Items
 from headrace.sources.portions import Portion, PortionOf
 from headrace.sources.urls import UrlList
 from headrace.sources.video import Video
@@ -55,6 +56,8 @@ def test_clips_have_no_list(tmp_path: Path) -> None:
     """Each run decodes clips of its own instead."""
     with pytest.raises(SettingsError, match="clips of its own with --source"):
         PortionOf(Video(tmp_path / "a.mp4"), Portion(0, 2))
+    with pytest.raises(SettingsError, match="nothing tells where the items of Items come from"):
+        PortionOf(Items([b"a", b"b"]), Portion(0, 2))
 
 
 @pytest.mark.parametrize(
