@@ -63,11 +63,20 @@ def test_where_there_is_no_room_the_relay_waits(
     """Without spinning; said once. Who cannot come in waits until somebody has gone."""
     monkeypatch.setattr("headrace.serve.oip.grpc_relay._PAUSE_SECONDS", 0.05)
 
+    async def say_hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        await reader.read()  # until its client has gone
+        writer.close()
+        await writer.wait_closed()
+        gone.append(writer)
+
+    gone: list[asyncio.StreamWriter] = []
+
     async def meet() -> int:
         listening = listen("127.0.0.1", 0, reuse_port=False)
         short = Short(listening, failing)
         relay = GrpcRelay(short, most=most)  # type: ignore[arg-type]
-        server = await asyncio.start_unix_server(lambda reader, writer: writer.write(b"hello"), relay.place[5:])
+        server = await asyncio.start_unix_server(say_hello, relay.place[5:])
         relay.start()
         clients = [await asyncio.open_connection(*listening.getsockname()) for _ in range(2)]
         first = await clients[0][0].read(5)
@@ -75,6 +84,8 @@ def test_where_there_is_no_room_the_relay_waits(
         second = await clients[1][0].read(5)
         assert (first, second) == (b"hello", b"hello")
         clients[1][1].close()
+        while len(gone) < len(clients):
+            await asyncio.sleep(0.01)
         await relay.close()
         server.close()
         return short.num_tried
