@@ -41,6 +41,11 @@ _MATTERS = math.log(1.05)
 MOST_RUN_DELAY = 0.10
 #: Below so many threads of other programs, what a run waited for a core can be its own doing, which is simulated.
 _FEW_OTHERS = 0.1
+#: Within this, as a logarithm, nine in ten pipelines that ran as fast as they could gave the rate of their recording again, a
+#: minute later and without a recorder: 37 of the pipelines of `benchmarks/truth`, on 28 November 2026.
+_RUNS_APART = 0.28
+#: From this share of the rate at which jobs come all of them are done.
+_ALL_COME = 0.95
 #: Above this utilization of any resource latency depends on how long the overload lasts.
 _MOST_UTILIZATION = 0.97
 
@@ -76,7 +81,7 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
         change=change,
         says=in_words(change),
         plan=plan.as_table(),
-        throughput=_throughput(replay, ratio),
+        throughput=_throughput(replay, change, ratio),
         latency_p50=_latency(replay, likely, after, 50),
         latency_p99=_latency(replay, likely, after, 99),
         goodput=_goodput(replay, likely),
@@ -187,14 +192,25 @@ def _reach(
     return Estimate(low, ratio.mid, high), doubts
 
 
-def _throughput(replay: Replay, ratio: Estimate) -> PredictedMetric:
-    """Return the rate: its interval is the ratio's, widened by how well the recorded run's own rate is known."""
+def _throughput(replay: Replay, change: Change, ratio: Estimate) -> PredictedMetric:
+    """Return the rate: its interval is the ratio's, widened by how well the recorded run's own rate is known.
+
+    Where a run that was as fast as it could be is to have as many jobs as come, what two such runs differ by is all in the
+    ratio, and nothing of it in the rate to come.
+    """
     base, mid = replay.throughput, replay.throughput * ratio.mid
+    predicted = _widen(ratio, nine_in_ten(_RESAMPLED) * replay.throughput_error)
+    if change.arrival_rate is not None and not replay.is_open and mid >= _ALL_COME * change.arrival_rate:
+        ratio = _widen(ratio, _RUNS_APART)
+    return PredictedMetric(base=base, predicted=Estimate(base * predicted.low, mid, base * predicted.high), ratio=ratio)
+
+
+def _widen(ratio: Estimate, by: float) -> Estimate:
+    """Return an interval that holds another error as well, a logarithm that does not depend on those it holds."""
     below, above = (
-        math.exp(math.hypot(math.log(side), nine_in_ten(_RESAMPLED) * replay.throughput_error))
-        for side in (ratio.mid / ratio.low, ratio.high / ratio.mid)
+        math.exp(math.hypot(math.log(side), by)) for side in (ratio.mid / ratio.low, ratio.high / ratio.mid)
     )
-    return PredictedMetric(base=base, predicted=Estimate(mid / below, mid, mid * above), ratio=ratio)
+    return Estimate(ratio.mid / below, ratio.mid, ratio.mid * above)
 
 
 def _latency(replay: Replay, change: Change, after: Simulated, percent: float) -> PredictedMetric:

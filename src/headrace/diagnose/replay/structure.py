@@ -189,6 +189,7 @@ class _Builder:
         )
         cores = scenario.change.cores or scenario.machine.cores
         others, taken = self._others_on(cores)
+        slowdown, wake_seconds = self._losses_on(cores)
         deadline = scenario.change.deadline_seconds
         is_judged = deadline is not None and scenario.arrivals is not None and self.plan.serve.admission == "in_time"
         return System(
@@ -200,8 +201,8 @@ class _Builder:
             cores=cores,
             others=others,
             taken=taken,
-            slowdown=scenario.machine.slowdown,
-            wake_seconds=scenario.machine.wake_seconds,
+            slowdown=slowdown,
+            wake_seconds=wake_seconds,
             handoff_seconds=self.handoff.wake,
             waker_phase=GIL if self.gil_matters else CPU,
             switch_seconds=scenario.switch_seconds,
@@ -223,6 +224,17 @@ class _Builder:
             return 0.0, 0.0
         share = min(1.0, cores / machine.cores)
         return share * machine.others, min(share * machine.taken, MOST_TAKEN * cores)
+
+    def _losses_on(self, cores: float) -> tuple[float, float]:
+        """Return the slowdown of so many cores, and what a thread takes to go on when it is given the GIL.
+
+        Both were calibrated where threads are on several cores: a core idles until the thread that was given the GIL is awake,
+        or while two threads have to share another one. The only core of a run is never idle while a thread has work.
+        """
+        machine = self.scenario.machine
+        if cores <= 1.0 < machine.cores:
+            return min(1.0, machine.slowdown), 0.0
+        return machine.slowdown, machine.wake_seconds
 
     # --- units
 

@@ -60,6 +60,19 @@ def test_cores_are_shared_by_all_stages(replay_of: Make) -> None:
     assert replay.ratio(Change(cores=1)) == pytest.approx(0.5, rel=0.02)
 
 
+def test_what_several_cores_lose_is_not_lost_on_one(replay_of: Make) -> None:
+    """Waking up on another core, and two threads on one of them while the other idles: one core has neither."""
+    steps = [step("a", cpu=0.003, workers=4), step("b", cpu=0.003, releases_gil=False), step("deliver", cpu=1e-6)]
+    replay = replay_of(steps)
+    fast, without = replay.simulate().throughput, replay.simulate(Change(cores=1)).throughput
+    replay.machine = dataclasses.replace(replay.machine, slowdown=1.25, wake_seconds=0.002)
+    assert replay.simulate().throughput < 0.95 * fast
+    assert replay.simulate(Change(cores=1)).throughput == pytest.approx(without, rel=0.001)
+    # Where the run itself had one core, what was found of it holds.
+    replay.machine = dataclasses.replace(replay.machine, cores=1.0)
+    assert replay.simulate(Change(cores=1), seed=1).throughput < 0.9 * without
+
+
 def test_a_python_stage_gains_nothing_from_threads_and_all_from_processes(replay_of: Make) -> None:
     """4 ms with the GIL: 250/s with one thread or four; two processes do nearly twice that: moving items has its price."""
     steps = [step("loop", cpu=0.004, releases_gil=False), step("deliver", cpu=1e-6)]

@@ -83,6 +83,23 @@ def test_the_rate_is_no_better_known_than_that_of_the_run(replay_of: Make) -> No
     assert spread > throughput.ratio.high / throughput.ratio.mid
 
 
+def test_a_given_rate_is_known_and_how_much_of_the_old_one_it_is_is_not(replay_of: Make) -> None:
+    """100/s as fast as it could be, 40/s to come: 40/s are nearly sure, and x0.4 holds what two fast runs differ by."""
+    given = predict(replay_of(WAITING), Change(arrival_rate=40.0)).throughput
+    assert given.predicted is not None
+    assert given.ratio is not None
+    assert given.predicted.high / given.predicted.low < 1.35
+    assert given.ratio.high / given.ratio.low > 1.7
+    assert given.ratio.low < given.ratio.mid < given.ratio.high
+
+
+def test_more_jobs_than_can_be_done_leave_the_run_as_fast_as_it_was(replay_of: Make) -> None:
+    """300/s to come and 100/s done: both runs are as fast as they can be, in the same hour."""
+    ratio = predict(replay_of(WAITING), Change(arrival_rate=300.0)).throughput.ratio
+    assert ratio is not None
+    assert ratio.high / ratio.low < 1.3
+
+
 def test_fewer_jobs_than_a_diagnosis_takes_are_refused(replay_of: Make) -> None:
     """What is too little for a verdict is too little for a prediction."""
     with pytest.raises(CannotReplay, match=r"20 jobs were delivered .* needs 30"):
