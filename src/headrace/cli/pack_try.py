@@ -124,6 +124,7 @@ def _write(contents: Mapping[str, bytes], folder: Path) -> dict[str, Way]:
         grown = ShardWriter(folder / name / ".grown.partial")
         for one in named:
             grown.append(one.name, contents[one.id])
+        grown.write()
         places[name] = folder / name / f"shard{FORMATS[name].suffix}"
         FORMATS[name].finish(grown, places[name])
         grown.close()

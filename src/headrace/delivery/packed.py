@@ -151,7 +151,7 @@ class Packed:
                     if self._held_bytes > _MOST_HELD and job.id != self._turns.next_id:
                         self._spill_all()
                 self._catch_up()
-                return job.id not in self._held
+                return job.id not in self._held and not self._has_unwritten()
             except OSError as error:
                 raise DeliveryFailed(f"{self.folder} cannot be written: {error.strerror or error}") from error
 
@@ -175,9 +175,11 @@ class Packed:
                 logger.warning("%s cannot be written: %s", self.folder, error)
 
     def flush(self) -> None:
-        """Put what waits for its turn into a file."""
+        """Write what was gathered, and put what waits for its turn into a file."""
         with self._lock:
             try:
+                if self._grown is not None:
+                    self._grown.write()
                 self._spill_all()
             except OSError as error:
                 raise DeliveryFailed(f"{self.folder} cannot be written: {error.strerror or error}") from error
@@ -188,6 +190,8 @@ class Packed:
             try:
                 if self._grown is not None:
                     self._catch_up()
+                if self._grown is not None:
+                    self._grown.write()
             except OSError as error:  # what is kept in a file is there for a resumed run, the rest is read again
                 logger.warning("%s cannot be written: %s", self.folder, error.strerror or error)
             finally:
@@ -212,6 +216,9 @@ class Packed:
 
     # What follows is called with the lock.
 
+    def _has_unwritten(self) -> bool:
+        return any(one is not None and one.has_unwritten for one in (self._grown, self._spill))
+
     def _keep(self, one: str, data: bytes) -> None:
         if one not in self._held and one not in self._spilled:
             self._held[one] = data
@@ -231,7 +238,14 @@ class Packed:
             self._turns.pass_by(one)
             self._held_bytes -= len(self._held.pop(one, b""))
             self._spilled.pop(one, None)
+            self._clear_spill()
         self._finish()
+
+    def _clear_spill(self) -> None:
+        """Empty the file of those that wait once none does: not before the operating system has them in the shard."""
+        if self._spill is not None and self._spill.rows and not self._spilled:
+            self._open_grown().write()
+            self._spill.clear()
 
     def _write(self, named: Named, data: bytes) -> None:
         grown = self._open_grown()
@@ -239,11 +253,10 @@ class Packed:
             self._finish_shard()
             grown = self._open_grown()
         grown.append(named.name, data, None if named.name == named.id else named.id)
-        if self._spill is not None and self._spill.rows and not self._spilled:
-            self._spill.clear()
 
     def _finish_shard(self) -> None:
         grown, place = self._open_grown(), self._place(len(self._entries))
+        grown.write()
         digest = self._format.finish(grown, place)
         entry = ShardEntry(name=place.name, bytes=place.stat().st_size, files=len(grown.rows), sha256=digest)
         self._entries.append(entry)
@@ -283,9 +296,12 @@ class Packed:
                 self._spill = ShardWriter(self._spill_path())
             self._spilled[one] = self._spill.append(self._named[one].name, self._held[one])
             self._held_bytes -= len(self._held.pop(one))
+        if self._spill is not None:
+            self._spill.write()
 
     def _read_spilled(self, one: str) -> bytes:
         assert self._spill is not None
+        self._spill.write()
         stored = self._spilled[one]
         return read_all(self._spill.handle, stored.length, stored.offset)
 

@@ -1,8 +1,9 @@
 """One shard while it grows: a tar file that is added to, and that a later process goes on with.
 
-A member counts once the operating system has all of it. So a killed process leaves whole members and perhaps half of one,
-which is cut off. A machine that lost its power may leave anything; so the name of an unfinished shard says since which start of
-the machine it grows, and an older one is not believed.
+Members are gathered and written many at once: a call of the system and a step of the hash for each would take longer than what
+they do. A member counts once the operating system has all of it. So a killed process leaves whole members and perhaps half of
+one, which is cut off. A machine that lost its power may leave anything; so the name of an unfinished shard says since which
+start of the machine it grows, and an older one is not believed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from headrace.store.tar_scan import Flaw, TarScan
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NO_PADDING = bytes(BLOCK)
+#: Bytes that are gathered before they are written: what a core's cache holds.
+_MOST_GATHERED = 1 << 20
 
 
 def boot_mark() -> str:
@@ -40,14 +43,16 @@ class ShardWriter:
         path: Of the unfinished shard.
 
     Attributes:
-        rows: Of the members so far.
-        size: Bytes so far.
+        rows: Of the members so far, those that were not written yet among them.
+        size: Bytes so far, likewise.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows: list[Row] = []
         self.size = 0
+        self._gathered: list[bytes] = []
+        self._num_written = 0
         self._digest = hashlib.sha256()
         self.handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
@@ -64,10 +69,16 @@ class ShardWriter:
             self._digest.update(_padding(one.length))
             self.rows.append(Row(with_text(Stored(one.name, one.offset, one.length, crc32), self.handle)))
             self.size = one.offset + padded(one.length)
+        self._num_written = self.size
         os.ftruncate(self.handle, self.size)  # also makes the last member's padding whole, or takes an end's zeros away
 
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether members were added that the operating system does not have yet."""
+        return self._num_written < self.size
+
     def append(self, name: str, data: bytes, source: str | None = None) -> Stored:
-        """Add a member; return where it is.
+        """Add a member, which `write` or a later call writes; return where it will be.
 
         Args:
             name: Of the member.
@@ -75,21 +86,35 @@ class ShardWriter:
             source: What the item was called, where that is not the name.
 
         Raises:
-            OSError: If it cannot be written; nothing was added.
+            OSError: If those before it cannot be written; it was not added, and they are kept.
         """
+        if self.size - self._num_written >= _MOST_GATHERED:
+            self.write()
         headers, padding = make_headers(name, len(data)), _padding(len(data))
-        try:
-            _write_all(self.handle, [headers, data, padding], self.size)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self.handle, self.size)
-            raise
-        for part in (headers, data, padding):
-            self._digest.update(part)
         stored = Stored(name, self.size + len(headers), len(data), zlib.crc32(data))
         self._note(stored, data, source)
+        self._gathered += (headers, data, padding)
         self.size += len(headers) + len(data) + len(padding)
         return stored
+
+    def write(self) -> None:
+        """Give all that was added to the operating system.
+
+        Raises:
+            OSError: If it takes not all; what was added is kept for the next call.
+        """
+        if not self._gathered:
+            return
+        data = b"".join(self._gathered)
+        try:
+            _write_all(self.handle, data, self._num_written)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self.handle, self._num_written)
+            raise
+        self._digest.update(data)
+        self._num_written += len(data)
+        self._gathered = []
 
     def _note(self, stored: Stored, data: bytes, source: str | None) -> None:
         text = read_text(stored, data)
@@ -105,7 +130,8 @@ class ShardWriter:
 
     def end(self) -> str:
         """Write the mark of an end and see that all is on the disk; return the SHA-256 of the whole."""
-        _write_all(self.handle, [END], self.size)
+        self.write()
+        _write_all(self.handle, END, self.size)
         os.fsync(self.handle)
         digest = self._digest.copy()
         digest.update(END)
@@ -114,10 +140,11 @@ class ShardWriter:
     def clear(self) -> None:
         """Take all members out."""
         self.rows, self.size, self._digest = [], 0, hashlib.sha256()
+        self._gathered, self._num_written = [], 0
         os.ftruncate(self.handle, 0)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file; what was not written is lost."""
         os.close(self.handle)
 
 
@@ -125,13 +152,10 @@ def _padding(length: int) -> bytes:
     return _NO_PADDING[: padded(length) - length]
 
 
-def _write_all(handle: int, parts: list[bytes], offset: int) -> None:
-    """Write parts one behind the other; raises OSError if the disk takes only some."""
-    rest = [memoryview(part) for part in parts if part]
+def _write_all(handle: int, data: bytes, offset: int) -> None:
+    """Write bytes; raises OSError if the disk takes only some."""
+    rest = memoryview(data)
     while rest:  # a full disk takes what it can, and says why at the next call; none takes more than 2 GiB at once
-        done = os.pwritev(handle, rest, offset)
+        done = os.pwritev(handle, [rest], offset)
         offset += done
-        while rest and done >= len(rest[0]):
-            done -= len(rest.pop(0))
-        if done:
-            rest[0] = rest[0][done:]
+        rest = rest[done:]

@@ -307,6 +307,7 @@ def test_parts_of_a_call_are_joined(data: Path, monkeypatch: pytest.MonkeyPatch)
     grown = ShardWriter(data / ".long.partial")
     grown.append("1.jpg", b"0123456789" * 200)
     grown.append("2.jpg", b"x")
+    grown.write()
     again = ShardWriter(data / ".long.partial")
     again.recover()
     assert again.rows == grown.rows
