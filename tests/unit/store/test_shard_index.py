@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import tarfile
 from pathlib import Path
 
 import pyarrow
@@ -221,3 +223,26 @@ def test_a_damaged_manifest_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_bytes(content)
     with pytest.raises(SourceError, match=r"manifest\.json cannot be read"):
         read_manifest(tmp_path)
+
+
+def test_small_members_are_written_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand members of 100 bytes are two calls of the system, and all of them are there after them."""
+    calls: list[int] = []
+    write = os.pwritev
+
+    def count(handle: int, parts: list[bytes], offset: int) -> int:
+        calls.append(offset)
+        return write(handle, parts, offset)
+
+    monkeypatch.setattr(os, "pwritev", count)
+    writer = ShardWriter(tmp_path / "a.tar")
+    for number in range(1000):
+        writer.append(f"{number}.txt", b"%100d" % number)
+    digest = writer.end()
+    writer.close()
+    assert len(calls) <= 3  # with the mark of the end
+    content = (tmp_path / "a.tar").read_bytes()
+    assert hashlib.sha256(content).hexdigest() == digest
+    with tarfile.open(tmp_path / "a.tar") as archive:
+        members = [archive.extractfile(one) for one in archive]
+        assert [one.read() for one in members if one is not None] == [b"%100d" % number for number in range(1000)]
