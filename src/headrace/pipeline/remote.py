@@ -2,10 +2,11 @@
 
 How this works: each worker thread of the station owns one child, started by `spawn` (a fork of a process with threads may
 hang). It writes a request (values in shared memory), waits for the answer without holding the GIL, and copies the results
-out. The child's pipe closes when either side dies: a dead parent ends the child, a dead child is noticed at once, blamed on
-the items in its hands and replaced. With several items in hand they are tried again one by one, so that the culprit stands
-alone. This is the only place where a time limit can be enforced: the child is killed. The standard pools do none of this:
-after one killed child `ProcessPoolExecutor` is unusable and `multiprocessing.Pool` hangs.
+out. Each side watches for the end of the other: a dead parent ends the child, a dead child is noticed at once, blamed on the
+items in its hands and replaced. One that ends while it starts, as where memory is short, is started some more times. With
+several items in hand they are tried again one by one, so that the culprit stands alone. This is the only place where a time
+limit can be enforced: the child is killed. The standard pools do none of this: after one killed child `ProcessPoolExecutor`
+is unusable and `multiprocessing.Pool` hangs.
 
 Who ends a child: the worker's thread, which alone talks to it, when it leaves (`close`). Any other thread may only `kill`
 it; the worker's thread then notices, and starts no other. A child whose parent was killed ends by itself, also in the midst
@@ -26,7 +27,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -43,17 +44,19 @@ from headrace.base.errors import (
     StageFailed,
     TimeLimitExceeded,
     WorkerDied,
+    as_item_error,
 )
 from headrace.base.metering import Metering
 from headrace.base.policies.batching import ReleaseReason
 from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import Job
 from headrace.base.signals import ignore_signals, start_sheltered
+from headrace.pipeline.child_line import ChildLine, watch_for_end
 from headrace.pipeline.correspondence import Copies, Letters
 from headrace.pipeline.garbage import GrowthWatch, calm_garbage_collector
 from headrace.pipeline.group import Group, new_batch_id
 from headrace.pipeline.item import Item, StageTiming
-from headrace.pipeline.opening import GroupSpec, open_group
+from headrace.pipeline.opening import GroupSpec, make_opening_error, open_group
 from headrace.pipeline.shared_values import Arena, new_prefix, pack, sweep, unpack
 from headrace.pipeline.sizes import measure
 from headrace.pipeline.thread_budget import limit_memory
@@ -66,6 +69,8 @@ if TYPE_CHECKING:
 #: A child must open its stages (import libraries, load the model) within this time.
 _START_SECONDS = 120.0
 _STOP_SECONDS = 2.0
+#: In the place of a child that died, so many others are started if each ends while it starts.
+_MOST_STARTS = 5
 _now_ns = SystemClock.now_ns
 #: What a child says before each call of a warm-up, followed by the size of the batch: each has the time limit of its items. No
 #: answer begins like this: those are arrays.
@@ -151,7 +156,7 @@ class RemoteGroup:
         self._answers: Arena | None = None
         self._answers_prefix = ""
         self._process: BaseProcess | None = None
-        self._connection: Connection | None = None
+        self._line: ChildLine | None = None
         self._arena = Arena()
         _alive.add(self)
         try:
@@ -164,11 +169,12 @@ class RemoteGroup:
         """Run items in the child; see `Group.run`."""
         started = _now_ns()
         answer = self._pack_and_ask(items, reason)
-        if isinstance(answer, _Answer):
-            self._accept(items, answer)
-        elif len(items) == 1:
+        error = self._accept(items, answer) if isinstance(answer, _Answer) else answer
+        if error is None:
+            return
+        if len(items) == 1:
             (item,) = items
-            item.error = answer.locate(self._spec.stages[0].name, item.id)
+            item.error = error.locate(self._spec.stages[0].name, item.id)
             item.timings.append(StageTiming(0, started, _now_ns(), item.num_bytes, 0, None, "failed"))
             self._letters.learn(items, None)
         else:
@@ -180,6 +186,8 @@ class RemoteGroup:
             values = pack([item.value for item in items], self._arena)
         except (StageFailed, Shortage) as error:
             return error
+        except MemoryError as error:
+            return as_item_error(error)
         limit = None if self._limit is None else self._limit * len(items)
         metered = self._metering.on and any(item.weight for item in items)
         return self._ask(
@@ -199,7 +207,7 @@ class RemoteGroup:
             return None
         try:
             values = pack([item.value], self._arena)
-        except (StageFailed, Shortage):
+        except (StageFailed, Shortage, MemoryError):
             return CostCurve(device)  # the item's own turn will tell
         answer = self._ask(
             _Request(values, self._arena.name, None, True, False, [item.placement], [None], []), self._limit
@@ -224,15 +232,14 @@ class RemoteGroup:
             process.kill()
 
     def _ask(self, request: _Request, limit: float | None) -> _Answer | ItemError:
-        connection, process = self._connection, self._process
-        if connection is None or process is None:
+        line, process = self._line, self._process
+        if line is None or process is None:
             return WorkerDied("the run was stopped")
         try:
-            connection.send_bytes(msgspec.msgpack.encode(request))
-            message = _receive(connection, limit)
+            message = line.receive(limit) if line.send(msgspec.msgpack.encode(request)) else None
             while message is not None and message.startswith(_CALLING):  # a warm-up that goes on
                 limit = None if self._limit is None else self._limit * int(message.removeprefix(_CALLING))
-                message = _receive(connection, limit)
+                message = line.receive(limit)
             if message is None:
                 process.kill()
                 self._restart()
@@ -244,7 +251,7 @@ class RemoteGroup:
             self._has_answered = True
             return answer
         except (EOFError, OSError):
-            process.join(_STOP_SECONDS)
+            line.wait_for_end(_STOP_SECONDS)
             died = _describe_end(process.exitcode)
             self._restart()
             return WorkerDied(
@@ -252,12 +259,12 @@ class RemoteGroup:
                 "memory_limit_bytes) are the usual causes: look at the item"
             )
 
-    def _accept(self, items: Sequence[Item], answer: _Answer) -> None:
-        if self._answers is None or self._answers.name != answer.arena:
-            if self._answers is not None:
-                self._answers.close()
-            self._answers = Arena(answer.arena)
-        values = unpack(answer.values, self._answers, copy=True)
+    def _accept(self, items: Sequence[Item], answer: _Answer) -> ItemError | None:
+        """Give items what came of them; return why that cannot be had here, after which they are as they were."""
+        try:
+            values = self._unpack(answer)
+        except (OSError, MemoryError) as error:  # no file handle or no memory for it
+            return as_item_error(error)
         values, notes = values[: len(items)], values[len(items) :]
         # A child counts from one again when it is replaced: what is told is counted here.
         numbers: defaultdict[int, int] = defaultdict(new_batch_id)
@@ -280,6 +287,16 @@ class RemoteGroup:
         for variant in answer.variants:
             if variant not in self._variants:
                 self._variants.append(variant)
+        return None
+
+    def _unpack(self, answer: _Answer) -> list[Any]:
+        if self._answers is None or self._answers.name != answer.arena:
+            attached = Arena(answer.arena)
+            if self._answers is not None:
+                self._answers.close()
+            self._answers = attached
+        values: list[Any] = unpack(answer.values, self._answers, copy=True)
+        return values
 
     def _of_item(self, error: ItemError) -> ItemError:
         """Return an error of the child: memory that it may not have by the Plan's limit is no shortage of the machine."""
@@ -293,7 +310,7 @@ class RemoteGroup:
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._started_ns, self._has_answered = _now_ns(), False
-        self._connection, theirs = context.Pipe()
+        ours, theirs = context.Pipe()
         self._answers_prefix = new_prefix()
         process = context.Process(
             target=child_main,
@@ -303,6 +320,8 @@ class RemoteGroup:
         )
         try:
             start_sheltered(process)
+            self._process = process
+            self._line = ChildLine(ours, process, self._limit)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise SettingsError(
                 f"stage {self._spec.stages[0].name} cannot be sent to another process: {error}; define its class or "
@@ -310,7 +329,8 @@ class RemoteGroup:
             ) from None
         finally:
             theirs.close()
-        self._process = process
+            if self._line is None:
+                ours.close()
         if self._killed.is_set():
             process.kill()
         self._await_start()
@@ -318,16 +338,16 @@ class RemoteGroup:
         self.process_id = process.pid or 0
 
     def _await_start(self) -> None:
-        if self._connection is None or self._process is None:
+        if self._line is None or self._process is None:
             raise RuntimeError("not started")
         try:
-            message = self._connection.recv_bytes() if self._connection.poll(_START_SECONDS) else b""
+            message = self._line.receive(_START_SECONDS) or b""
         except (EOFError, OSError):
             message = b""
         if message == b"ready":
             return
         if not self._killed.is_set():
-            self._process.join(_STOP_SECONDS)  # one that ends by itself is to say how, not that it was killed here
+            self._line.wait_for_end(_STOP_SECONDS)  # one that ends by itself is to say how, not that it was killed here
         self._process.kill()
         self._process.join()
         if self._killed.is_set():
@@ -342,25 +362,44 @@ class RemoteGroup:
         raise failure
 
     def _restart(self) -> None:
-        self._stop()
-        if not self._killed.is_set():
-            self._counts["worker_restarts"] = self._counts.get("worker_restarts", 0) + 1
-            # A child that dies of whatever it is given would otherwise cost a start, half a second of CPU, for each.
-            lived = (_now_ns() - self._started_ns) / 1e9
-            self._killed.wait(self._restarts.pause(0, lived, self._has_answered, random.random()))
-        if not self._killed.is_set():
-            self._start()
+        """Start a child in the place of one that died.
+
+        Raises:
+            HeadraceError: If none of them can start, or one takes too long over it.
+        """
+        began, failure = _now_ns(), None
+        for _ in range(_MOST_STARTS):
+            self._stop()
+            if not self._killed.is_set():
+                self._counts["worker_restarts"] = self._counts.get("worker_restarts", 0) + 1
+                # One that dies of whatever it is given would otherwise cost a start, half a second of CPU, for each.
+                lived = (_now_ns() - self._started_ns) / 1e9
+                self._killed.wait(self._restarts.pause(0, lived, self._has_answered, random.random()))
+            if self._killed.is_set():
+                return
+            try:
+                self._start()
+                return
+            except (HeadraceError, OSError, MemoryError) as error:
+                failure = make_opening_error(self._spec.stages[0].name, error)
+                if _now_ns() - began > _START_SECONDS * 1e9:
+                    break
+        if failure is not None:
+            raise failure
 
     def _stop(self) -> None:
-        connection, process = self._connection, self._process
-        self._connection = self._process = None
-        if connection is not None:
-            connection.close()
+        line, process = self._line, self._process
+        self._line = self._process = None
+        if line is not None:
+            line.hang_up()
         if process is not None:
-            process.join(_STOP_SECONDS)
+            if line is not None:
+                line.wait_for_end(_STOP_SECONDS)
             if process.is_alive():
                 process.kill()
-                process.join()
+            process.join()
+        if line is not None:
+            line.close()
         if self._answers is not None:
             self._answers.close()
             self._answers = None
@@ -377,11 +416,6 @@ _alive: weakref.WeakSet[RemoteGroup] = weakref.WeakSet()
 def _kill_all() -> None:
     for group in list(_alive):
         group.kill()
-
-
-def _receive(connection: Connection, limit: float | None) -> bytes | None:
-    """Return the next message; None if it does not come within the limit, seconds."""
-    return connection.recv_bytes() if connection.poll(limit) else None
 
 
 def _describe_end(code: int | None) -> str:
@@ -434,10 +468,13 @@ def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str, set
 
 
 def _leave_with_parent(results: Arena) -> None:
-    # The main thread hears of the parent's end between items; one that hangs in an item never would.
+    # The main thread hears of the parent's end between items; one that hangs in an item never would, nor would any while
+    # something that the parent forked keeps the parent's side of the line open.
     parent = multiprocessing.parent_process()
     if parent is not None:
-        parent.join()
+        end = watch_for_end(parent.pid or 0)
+        if end is None or os.getppid() == parent.pid:  # else it had died before, and its number may be another's
+            wait([parent.sentinel] if end is None else [parent.sentinel, end])
         results.close()
         os._exit(1)
 

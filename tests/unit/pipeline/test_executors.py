@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import multiprocessing
 import os
 import signal
 import socket
@@ -25,6 +27,8 @@ from headrace.base.errors import HeadraceError, ItemRejected, SettingsError, Sta
 from headrace.base.plan import Plan
 from headrace.base.records import Job, OutcomeKind
 from headrace.delivery.collect import Collect
+from headrace.pipeline import remote
+from headrace.pipeline.child_line import ChildLine
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import run as execute
 from headrace.pipeline.shared_values import Arena, pack, unpack
@@ -161,6 +165,109 @@ def test_killed_child_fails_its_item_alone(run: Run) -> None:
     assert ran.reason("5").startswith("p: item 5: the process working on it died (SIGKILL)")
     assert "exit code 3" in ran.reason("10")
     assert ran.result.counters.notes["worker_restarts"] >= 2
+
+
+def leave_a_helper_and_die(value: Any) -> Any:
+    """Fork a helper, which has all that its parent has open, and die, where the value says so."""
+    if value != "!die":
+        return value
+    helper = os.fork()
+    if not helper:
+        time.sleep(60)
+        os._exit(0)
+    Path(os.environ["HELPERS"]).write_text(str(helper))
+    return os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("_importable")
+def test_a_death_is_noticed_beside_what_the_child_forked(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A helper that the child forked keeps the child's side of the line open; that it has died is noticed all the same."""
+    helpers = tmp_path / "helpers"
+    monkeypatch.setenv("HELPERS", str(helpers))
+    try:
+        ran = run([FunctionStage("only", leave_a_helper_and_die)], ["a", "!die", "b"], {"stages": {"only": LIMITED}})
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(helpers.read_text()), signal.SIGKILL)
+    assert ran.ids(OutcomeKind.DELIVERED) == {"0", "2"}
+    assert "died (SIGKILL)" in ran.reason("1")
+
+
+LIMITED = {**IN_PROCESS, "time_limit_seconds": 20}
+
+
+class DiesOpening(Stage):
+    """Dies by SIGKILL in some of its openings, as by the kernel where memory is short.
+
+    Args:
+        folder: Where it counts.
+        which: The openings, from 0.
+    """
+
+    def __init__(self, folder: Path, which: range) -> None:
+        super().__init__("only")
+        self.folder = folder
+        self.which = which
+
+    def open(self, context: StageContext) -> Callable[[Any], Any]:
+        """Return what dies of `!die`, unless it is time to die."""
+        number = len(list(self.folder.iterdir()))
+        (self.folder / str(number)).touch()
+        if number in self.which:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return die_if_told
+
+
+def die_if_told(value: Any) -> Any:
+    """Return a value, if it is not the one to die of."""
+    if value == "!die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return value
+
+
+@pytest.mark.usefixtures("_importable")
+def test_a_child_that_dies_as_it_starts_is_replaced_too(run: Run, tmp_path: Path) -> None:
+    """Where the one in the place of a dead child dies while it starts, another is started, and the run goes on."""
+    ran = run([DiesOpening(tmp_path, range(1, 3))], ["a", "!die", "b"], {"stages": {"only": IN_PROCESS}})
+    assert ran.ids(OutcomeKind.DELIVERED) == {"0", "2"}
+    assert ran.result.counters.notes["worker_restarts"] == 3
+
+
+@pytest.mark.usefixtures("_importable")
+def test_no_child_that_can_start_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no other can start, the run ends with the reason, and what was not done goes back."""
+    monkeypatch.setattr(remote, "_MOST_STARTS", 2)
+    source = ListSource(["a", "!die", "b"])
+    pipeline = Pipeline(source, stages=[DiesOpening(tmp_path, range(1, 9))], delivery=Collect())
+    with pytest.raises(HeadraceError, match=r"stage only could not start: it died \(SIGKILL\)"):
+        execute(pipeline, Plan.from_table({"stages": {"only": IN_PROCESS}}))
+    assert len(list(tmp_path.iterdir())) == 3
+    assert not source.in_flight
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "too many open files"), MemoryError()], ids=["files", "memory"]
+)
+@pytest.mark.usefixtures("_importable")
+def test_an_answer_that_finds_no_room_ends_its_item_alone(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A file handle or memory that this process lacks for an answer is a shortage that the item met, and no end of the run."""
+    short = [error]
+
+    def unpack_later(*args: Any, **named: Any) -> Any:
+        if short:
+            raise short.pop()
+        return unpack(*args, **named)
+
+    monkeypatch.setattr(remote, "unpack", unpack_later)
+    ran = run([FunctionStage("only", die_if_told)], ["a", "b"], {"stages": {"only": IN_PROCESS}})
+    assert ran.ids(OutcomeKind.DELIVERED) >= {"1"}
+    first = ran.source.outcomes["0"][0]
+    assert first.kind != OutcomeKind.DELIVERED
+    assert "shortage." in first.reason
 
 
 def test_restarted_child_has_its_own_spans(run: Run) -> None:
@@ -428,7 +535,7 @@ def test_a_child_that_ends_while_it_starts_says_how(run: Run) -> None:
 
 
 HANGING = """
-import threading, time
+import os, sys, threading, time
 from headrace.base.plan import Plan
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import run
@@ -437,7 +544,14 @@ from headrace.testing import FaultyStage, ListSource
 def tell_when_it_hangs():
     while "0" not in source.outcomes:
         time.sleep(0.01)
-    print("hanging", flush=True)
+    helper = 0
+    if "helper" in sys.argv:
+        helper = os.fork()
+        if not helper:
+            os.close(1)
+            time.sleep(60)
+            os._exit(0)
+    print(f"hanging {helper}", flush=True)
 
 if __name__ == "__main__":
     source = ListSource(["x", "!hang"])
@@ -448,30 +562,44 @@ if __name__ == "__main__":
 
 
 @pytest.mark.full
-def test_killed_parent_leaves_nothing(tmp_path: Path) -> None:
-    """When the parent is killed while a child hangs, the child ends and the shared memory is removed."""
+@pytest.mark.parametrize("how", ["alone", "helper"])
+def test_killed_parent_leaves_nothing(tmp_path: Path, how: str) -> None:
+    """When the parent is killed while a child hangs, the child ends and the shared memory is removed.
+
+    Also where something that the parent forked lives on, with the parent's side of the line.
+    """
     script = tmp_path / "parent.py"
     script.write_text(HANGING)
-    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    parent = subprocess.Popen([sys.executable, str(script), how], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert parent.stdout is not None
     with parent.stdout:
-        assert parent.stdout.readline() == b"hanging\n"
+        told, helper = parent.stdout.readline().decode().split()
+        assert told == "hanging"
         descendants = [
             child
             for task in Path(f"/proc/{parent.pid}/task").iterdir()
             for child in (task / "children").read_text().split()
         ]
-        assert descendants
+        workers = {child for child in descendants if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()}
         assert list(Path("/dev/shm").glob(f"headrace-{parent.pid}-*"))
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-    give_up_at = time.monotonic() + 60
-    while time.monotonic() < give_up_at:
-        left = [child for child in descendants if Path(f"/proc/{child}").exists() and not _is_zombie(child)]
-        if not left and not list(Path("/dev/shm").glob(f"headrace-{parent.pid}-*")):
-            return
+    try:
+        # The tracker of the shared memory waits for the helper.
+        awaited = descendants if how == "alone" else [child for child in descendants if child in workers]
+        assert awaited
+        _wait_until(lambda: all(_is_zombie(child) for child in awaited))
+    finally:
+        if how == "helper":
+            os.kill(int(helper), signal.SIGKILL)
+    _wait_until(lambda: not list(Path("/dev/shm").glob(f"headrace-{parent.pid}-*")))
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + 50
+    while not is_so():
+        assert time.monotonic() < give_up_at
         time.sleep(0.05)
-    pytest.fail(f"left behind: processes {left}, {list(Path('/dev/shm').glob(f'headrace-{parent.pid}-*'))}")
 
 
 def _is_zombie(process_id: str) -> bool:
@@ -496,3 +624,13 @@ def test_the_environment_is_changed_before_threads_start(monkeypatch: pytest.Mon
     hr.run(hr.Pipeline(ListSource([b"1"]), stages=[hr.stage("same", len)]))
     assert set(changed) == {threading.current_thread().name}
     assert os.environ["OMP_NUM_THREADS"] == "1"
+
+
+def test_a_message_that_stands_still_is_given_up() -> None:
+    """Neither a child that is stopped in the midst of a message, nor one that takes none, is waited for without end."""
+    ours, theirs = multiprocessing.get_context("spawn").Pipe()
+    line = ChildLine(ours, multiprocessing.current_process(), 0.1)
+    with theirs, contextlib.closing(line):
+        assert not line.send(b"x" * (1 << 24))
+        os.write(theirs.fileno(), b"\x00\x00\x10\x00 and no more of 4,096 bytes")
+        assert line.receive(60.0) is None
