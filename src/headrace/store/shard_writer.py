@@ -78,7 +78,7 @@ class ShardWriter:
         return self._num_written < self.size
 
     def append(self, name: str, data: bytes, source: str | None = None) -> Stored:
-        """Add a member, which `write` or a later call writes; return where it will be.
+        """Add a member; return where it is, or will be: a small one is written by `write` or by a later call.
 
         Args:
             name: Of the member.
@@ -86,14 +86,18 @@ class ShardWriter:
             source: What the item was called, where that is not the name.
 
         Raises:
-            OSError: If those before it cannot be written; it was not added, and they are kept.
+            OSError: If it, where it is large, or those before it cannot be written; it was not added, and they are kept.
         """
-        if self.size - self._num_written >= _MOST_GATHERED:
+        is_large = len(data) >= _MOST_GATHERED
+        if is_large or self.size - self._num_written >= _MOST_GATHERED:
             self.write()
         headers, padding = make_headers(name, len(data)), _padding(len(data))
+        if is_large:  # neither copied nor kept
+            self._write([headers, data, padding])
+        else:
+            self._gathered += (headers, data, padding)
         stored = Stored(name, self.size + len(headers), len(data), zlib.crc32(data))
         self._note(stored, data, source)
-        self._gathered += (headers, data, padding)
         self.size += len(headers) + len(data) + len(padding)
         return stored
 
@@ -103,18 +107,20 @@ class ShardWriter:
         Raises:
             OSError: If it takes not all; what was added is kept for the next call.
         """
-        if not self._gathered:
-            return
-        data = b"".join(self._gathered)
+        if self._gathered:
+            self._write([b"".join(self._gathered)])
+            self._gathered = []
+
+    def _write(self, parts: list[bytes]) -> None:
         try:
-            _write_all(self.handle, data, self._num_written)
+            written = _write_all(self.handle, parts, self._num_written)
         except OSError:
             with contextlib.suppress(OSError):
                 os.ftruncate(self.handle, self._num_written)
             raise
-        self._digest.update(data)
-        self._num_written += len(data)
-        self._gathered = []
+        for part in parts:
+            self._digest.update(part)
+        self._num_written = written
 
     def _note(self, stored: Stored, data: bytes, source: str | None) -> None:
         text = read_text(stored, data)
@@ -131,7 +137,7 @@ class ShardWriter:
     def end(self) -> str:
         """Write the mark of an end and see that all is on the disk; return the SHA-256 of the whole."""
         self.write()
-        _write_all(self.handle, END, self.size)
+        _write_all(self.handle, [END], self.size)
         os.fsync(self.handle)
         digest = self._digest.copy()
         digest.update(END)
@@ -152,10 +158,12 @@ def _padding(length: int) -> bytes:
     return _NO_PADDING[: padded(length) - length]
 
 
-def _write_all(handle: int, data: bytes, offset: int) -> None:
-    """Write bytes; raises OSError if the disk takes only some."""
-    rest = memoryview(data)
-    while rest:  # a full disk takes what it can, and says why at the next call; none takes more than 2 GiB at once
-        done = os.pwritev(handle, [rest], offset)
-        offset += done
-        rest = rest[done:]
+def _write_all(handle: int, parts: list[bytes], offset: int) -> int:
+    """Write parts one behind the other, and return where they end; raises OSError if the disk takes only some."""
+    for part in parts:
+        rest = memoryview(part)
+        while rest:  # a full disk takes what it can, and says why at the next call; none takes more than 2 GiB at once
+            done = os.pwritev(handle, [rest], offset)
+            offset += done
+            rest = rest[done:]
+    return offset

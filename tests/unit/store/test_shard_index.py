@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -246,3 +247,37 @@ def test_small_members_are_written_many_at_once(tmp_path: Path, monkeypatch: pyt
     with tarfile.open(tmp_path / "a.tar") as archive:
         members = [archive.extractfile(one) for one in archive]
         assert [one.read() for one in members if one is not None] == [b"%100d" % number for number in range(1000)]
+
+
+def test_a_large_member_is_neither_copied_nor_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system is given its very bytes, at once; one that it does not take was not added, and what was before it is kept."""
+    large, given = bytes(3 << 20), []
+    write = os.pwritev
+
+    def note(handle: int, parts: list[memoryview], offset: int) -> int:
+        given.append(parts[0].obj)
+        return write(handle, parts, offset)
+
+    writer = ShardWriter(tmp_path / "a.tar")
+    writer.append("small", b"1")
+    monkeypatch.setattr(os, "pwritev", note)
+    writer.append("large", large)
+    assert any(one is large for one in given)
+    assert os.stat(writer.handle).st_size == writer.size
+    size = writer.size
+
+    def refuse(handle: int, parts: list[memoryview], offset: int) -> int:
+        if parts[0].obj is large:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(handle, parts, offset)
+
+    monkeypatch.setattr(os, "pwritev", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        writer.append("another", large)
+    assert writer.size == size == os.stat(writer.handle).st_size
+    writer.append("last", b"2")
+    digest = writer.end()
+    writer.close()
+    assert hashlib.sha256((tmp_path / "a.tar").read_bytes()).hexdigest() == digest
+    with tarfile.open(tmp_path / "a.tar") as archive:
+        assert archive.getnames() == ["small", "large", "last"]
