@@ -28,9 +28,10 @@ class ChildLine:
     def __init__(self, connection: Connection, process: BaseProcess, limit_seconds: float | None) -> None:
         self._connection = connection
         self._process = process
-        self._end = watch_for_end(process.pid or 0)
         if limit_seconds is not None:
             _limit_calls(connection.fileno(), limit_seconds)
+        # Last: nobody could give it back if the limit cannot be set.
+        self._end = watch_for_end(process.pid or 0)
 
     def send(self, message: bytes) -> bool:
         """Send a message; return False if the child does not take it within the limit.

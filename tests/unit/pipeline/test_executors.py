@@ -634,3 +634,18 @@ def test_a_message_that_stands_still_is_given_up() -> None:
         assert not line.send(b"x" * (1 << 24))
         os.write(theirs.fileno(), b"\x00\x00\x10\x00 and no more of 4,096 bytes")
         assert line.receive(60.0) is None
+
+
+def test_a_line_that_cannot_be_had_keeps_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Descriptors are short, so one more is refused: those that were opened before it are given back."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    ours, theirs = multiprocessing.get_context("spawn").Pipe()
+    with ours, theirs:
+        before = len(os.listdir("/proc/self/fd"))
+        monkeypatch.setattr("socket.fromfd", refuse)
+        with pytest.raises(OSError, match="Too many"):
+            ChildLine(ours, multiprocessing.current_process(), 0.1)
+        assert len(os.listdir("/proc/self/fd")) == before

@@ -170,12 +170,14 @@ def _settings(fusable: list[StageView]) -> tuple[str, ...]:
 
 
 def _advise(facts: Facts, fusable: list[StageView], limit: EvidenceLine) -> Iterator[Advice]:
+    runs_processes = limit.name == "gil" and facts.reads_queue
     if fusable:
         into = pluralize(len(fusable), "stage")
         yield Advice(
             says=f"fuse {into} with the one before: no queue between them, and no thread to wake",
             settings=_settings(fusable),
         )
-    if limit.name == "gil" and facts.reads_queue:
+    if runs_processes:
         yield Advice(says="run several processes, each with a GIL of its own: headrace run --supervise N")
-    yield Advice(says="or put more work into one item: several records or images in a job, handled together")
+    either = "or " if fusable or runs_processes else ""
+    yield Advice(says=f"{either}put more work into one item: several records or images in a job, handled together")

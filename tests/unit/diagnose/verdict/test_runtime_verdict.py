@@ -86,3 +86,10 @@ def test_cheap_stages_beside_a_dear_one_are_named_by_what_handing_on_takes(propo
     [found] = propose(*stages, num_jobs=JOBS, runtime=50e-6)
     assert found.advice[0].settings == tuple(f"step{number}.executor=inline" for number in range(5))
     assert 0.1 <= found.share < 0.5
+
+
+def test_advice_that_stands_alone_is_no_alternative(propose: Any, made: Any) -> None:
+    """Nothing can be fused with a download, and the run has no queue: what is left to do does not begin with "or"."""
+    stages = [tiny(made, f"fetch{number}", kind="io") for number in range(5)]
+    [found] = propose(*stages, num_jobs=JOBS, runtime=75e-6)
+    assert [one.says.partition(":")[0] for one in found.advice] == ["put more work into one item"]
