@@ -34,7 +34,7 @@ The way of one item:
     group.py            runs the items through the stages that share a worker; users_code.py: what these may raise
     batch_buffer.py     the memory of a batch
     remote.py           a group in a child process; shared_values.py: how values get there; correspondence.py: and notes of
-                        instruments back
+                        instruments back; child_line.py: messages to the child, and its end
     finisher.py         hands on a batch while the device runs the next
     router.py           the next step: another station, a retry, fan-out or join, or the end; ordering.py: ordered output
     settling.py         the end of a job, exactly once; unflushed.py: results that are not durable yet
