@@ -261,12 +261,13 @@ def _too_short(done: Completions, evidence: Evidence, needed: int) -> Window:
 def _seconds_of_first_alone(evidence: Evidence) -> float:
     """Return for how long the first job was alone while the pipeline warmed up; 0 if it was not, or that took no large part.
 
-    Only while nothing waited for it: what piles up behind a warm-up is done faster afterwards than any steady run would.
+    Only while nothing else was worked on: what piles up behind a warm-up is done faster afterwards than any steady run would.
     """
-    jobs = evidence.jobs
+    jobs, spans = evidence.jobs, evidence.spans
     if len(jobs) < _FEWEST_JOBS or not evidence.is_complete:
         return 0.0
-    order = np.argsort(jobs.arrived, kind="stable")
-    second = int(jobs.arrived[order[1]])
-    is_alone = second >= jobs.ended[order[0]]
+    is_of_first = (spans.root == jobs.root[0]) & (spans.attempt == jobs.attempt[0])
+    # What was received and waits has not begun: pipelines without a queue between their stages receive before they work.
+    second = int(spans.dequeued[~is_of_first].min())
+    is_alone = second >= jobs.ended[0]
     return second / 1e9 if is_alone and second >= _FIRST_SHARE * float(jobs.ended.max()) else 0.0

@@ -184,3 +184,14 @@ def test_a_first_job_that_was_alone_is_set_apart_in_a_short_run(builder: Any, se
     if apart:
         assert "went ahead alone" in document.window.says
         assert document.throughput == pytest.approx(10.0, rel=0.03)
+
+
+def test_a_first_job_behind_which_all_others_only_waited_is_set_apart(builder: Any) -> None:
+    """All were received at once by one thread that works on one after the other: 3 s for the first, then ten a second."""
+    builder.stage("deliver", kind="io")
+    ended = 3.0 + np.arange(40) * 0.1
+    started = np.concatenate([[0.0], ended[:-1]])
+    builder.spans("deliver", arrived=np.zeros(40), dequeued=started, started=started, ended=ended)
+    document = profile_document(builder.finish())
+    assert document.window.from_seconds == pytest.approx(3.0)
+    assert document.throughput == pytest.approx(10.0, rel=0.03)
