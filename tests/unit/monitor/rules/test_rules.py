@@ -68,12 +68,17 @@ def test_commands_of_a_runbook_can_be_typed(page: Path) -> None:
     """Those with arguments, and the first one: nobody wants to look up options at night."""
     text = page.read_text(encoding="utf-8")
     spans = [span for span in re.findall(r"`headrace ([^`]+)`", text) if not re.fullmatch(r"[a-z ]+", span)]
-    for command in (*re.findall(r"^    headrace (.+)$", text, re.MULTILINE), *spans):
-        argv = [{"N": "2", "TIME": "2026-11-23"}.get(word, word) for word in shlex.split(command)]
-        try:
-            make_parser(argv).parse_args(argv)
-        except SystemExit:
-            pytest.fail(f"{page.name}: headrace {command}")
+    commands = [*re.findall(r"^    headrace (.+)$", text, re.MULTILINE), *spans]
+    assert [command for command in commands if not _can_be_typed(command)] == []
+
+
+def _can_be_typed(command: str) -> bool:
+    argv = [{"N": "2", "TIME": "2026-11-23"}.get(word, word) for word in shlex.split(command)]
+    try:
+        make_parser(argv).parse_args(argv)
+    except SystemExit:
+        return False
+    return True
 
 
 def test_each_runbook_is_of_an_alert() -> None:
