@@ -392,6 +392,19 @@ class CarriesCalls(Protocol):
 
 
 @runtime_checkable
+class DeliversMany(Protocol):
+    """A delivery for which several results at once cost less than one by one."""
+
+    def deliver_many(self, results: Sequence[tuple[Job, Any]]) -> Sequence[bool | Exception]:
+        """Do what `deliver` does for each, in order; return what it would return or raise.
+
+        Raises:
+            DeliveryFailed: If none was delivered.
+        """
+        ...
+
+
+@runtime_checkable
 class Checkable(Protocol):
     """A delivery that can show what it would do with a result, without doing it."""
 

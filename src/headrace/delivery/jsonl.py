@@ -14,7 +14,7 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -55,6 +55,7 @@ class JsonLines:
         self.path = Path(path)
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
+        self._is_regular = True  # not a pipe, not a terminal
         self._end = 0  # of the last line that this process wrote
 
     @property
@@ -98,6 +99,7 @@ class JsonLines:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("ab+", buffering=0)
+            self._is_regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
             with _FileLock(self._file, complains=True):
                 if _is_unfinished(self._file):
                     self._file.write(b"\n")
@@ -106,15 +108,35 @@ class JsonLines:
 
     def deliver(self, job: Job, result: Any) -> bool:
         """Write one line; see `protocols.Delivery.deliver`."""
-        line = self.check(job, result) + b"\n"
+        self._write(self.check(job, result) + b"\n")
+        return True
+
+    def deliver_many(self, results: Sequence[tuple[Job, Any]]) -> list[bool | Exception]:
+        """Write all lines at once; see `protocols.DeliversMany`."""
+        lines: list[bytes] = []
+        # Only one line goes into a pipe as a whole, beside those of other processes.
+        write = lines.append if self._is_regular else self._write
+
+        def outcome(job: Job, result: Any) -> bool | Exception:
+            try:
+                write(self.check(job, result) + b"\n")
+            except Exception as error:  # this result's alone
+                return error
+            return True
+
+        outcomes = [outcome(job, result) for job, result in results]
+        if lines:
+            self._write(b"".join(lines))
+        return outcomes
+
+    def _write(self, lines: bytes) -> None:
         if self._file is None:
             raise RuntimeError("deliver() before open()")
         try:
             with self._lock, _FileLock(self._file):
-                self._end = _append(self._file, line, self._end)
+                self._end = _append(self._file, lines, self._end)
         except OSError as error:
             raise DeliveryFailed(f"{self.path} cannot be written: {error.strerror or error}") from None
-        return True
 
     def check(self, job: Job, result: Any) -> bytes:
         """Return a result's line, without its end; see `protocols.Checkable`."""
@@ -132,15 +154,15 @@ class JsonLines:
             self._file = None
 
 
-def _append(file: IO[bytes], line: bytes, end_of_last: int) -> int:
-    """Write a line, and return where it ends; a file that ends with our last line is not read again to see how it ends."""
+def _append(file: IO[bytes], lines: bytes, end_of_last: int) -> int:
+    """Write lines, and return where they end; a file that ends with our last line is not read again to see how it ends."""
     end = os.fstat(file.fileno()).st_size
     if end != end_of_last and _is_unfinished(file):
-        line = b"\n" + line
-    if file.write(line) != len(line):
+        lines = b"\n" + lines
+    if file.write(lines) != len(lines):
         file.truncate(end)
         raise OSError(errno.ENOSPC, "no space for the whole line")
-    return end + len(line)
+    return end + len(lines)
 
 
 def _is_unfinished(file: IO[bytes]) -> bool:

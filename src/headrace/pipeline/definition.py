@@ -10,6 +10,7 @@ from headrace.base.errors import SettingsError
 from headrace.base.protocols import (
     Addressed,
     CarriesCalls,
+    DeliversMany,
     Delivery,
     IsInstant,
     Source,
@@ -52,7 +53,9 @@ class DeliverStage(Stage):
 
     def open(self, context: StageContext) -> Callable[..., Any]:
         """Return the delivery; the pipeline has opened it once for all workers."""
-        return _CarriedDelivery(self.delivery) if carries_calls(self.delivery) else self.delivery.deliver
+        if carries_calls(self.delivery):
+            return _CarriedDelivery(self.delivery)
+        return _TogetherDelivery(self.delivery) if delivers_many(self.delivery) else self.delivery.deliver
 
 
 class _CarriedDelivery:
@@ -68,14 +71,32 @@ class _CarriedDelivery:
         return durable
 
 
+class _TogetherDelivery:
+    """What one worker calls with a result, or with all that it took."""
+
+    def __init__(self, delivery: Any) -> None:
+        self._deliver = delivery.deliver
+        self.together = delivery.deliver_many
+
+    def __call__(self, job: Job, result: Any) -> bool:
+        """Deliver one result; see `Delivery.deliver`."""
+        durable: bool = self._deliver(job, result)
+        return durable
+
+
 def carries_calls(delivery: Delivery) -> bool:
-    """Return whether `delivering` does what `deliver` does: a subclass may have another `deliver` only."""
-    if not isinstance(delivery, CarriesCalls):
-        return False
-    for kind in type(delivery).__mro__:
-        if {"deliver", "delivering"} & vars(kind).keys():
-            return "delivering" in vars(kind)
-    return False
+    """Return whether `delivering` does what `deliver` does."""
+    return isinstance(delivery, CarriesCalls) and _is_as_new(delivery, "delivering")
+
+
+def delivers_many(delivery: Delivery) -> bool:
+    """Return whether `deliver_many` does what `deliver` does."""
+    return isinstance(delivery, DeliversMany) and _is_as_new(delivery, "deliver_many")
+
+
+def _is_as_new(delivery: Delivery, name: str) -> bool:
+    """Return whether a method belongs to the class that `deliver` comes from: a subclass may have another `deliver` only."""
+    return next(name in vars(kind) for kind in type(delivery).__mro__ if {"deliver", name} & vars(kind).keys())
 
 
 class Pipeline:

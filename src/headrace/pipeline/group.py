@@ -11,9 +11,11 @@ import functools
 import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from headrace.base.clock import Clock
 from headrace.base.current_job import hands
@@ -21,6 +23,7 @@ from headrace.base.deadline import limit_to_deadline, refuse_late
 from headrace.base.errors import ItemRejected, as_item_error
 from headrace.base.metering import Metering, Reading, ThreadMeter
 from headrace.base.policies.batching import ReleaseReason
+from headrace.base.records import Job
 from headrace.pipeline.batch_buffer import BatchBuffer
 from headrace.pipeline.item import Item, StageTiming
 from headrace.pipeline.sizes import measure
@@ -34,6 +37,9 @@ Unpack = Callable[[], None]
 
 #: Batch ids are unique within a process; a span carries the process too.
 new_batch_id = itertools.count(1).__next__
+
+#: What a delivery's `deliver_many` does; see `protocols.DeliversMany`.
+_Together = Callable[[Sequence[tuple[Job, Any]]], Sequence[bool | Exception]]
 
 #: What a stage's `open` returned, its index in the group, and whether it wants the job beside the value.
 _Call = tuple[int, Callable[..., Any], bool]
@@ -60,6 +66,7 @@ class Group:
         max_batch: Largest batch that the worker takes.
         metering: Whether to read what each passage cost the thread; None: not.
         warm_up: What is measured at warm-up beyond the sizes up to `max_batch`.
+        together: Does for several items what the only call does for one; None: nothing does.
     """
 
     def __init__(
@@ -70,6 +77,7 @@ class Group:
         max_batch: int,
         metering: Metering | None = None,
         warm_up: WarmUp | None = None,
+        together: _Together | None = None,
     ) -> None:
         self.stages = stages
         self.process_id = os.getpid()
@@ -80,6 +88,7 @@ class Group:
         self._warm_up = warm_up or WarmUp()
         self._buffer = BatchBuffer(max_batch)
         self._segments = _segments(stages, calls)
+        self._together = together
 
     def run(self, items: Sequence[Item], reason: ReleaseReason | None) -> Unpack | None:
         """Run items through all stages; each then holds its value or its error, and its timings.
@@ -88,6 +97,9 @@ class Group:
             What is still to be called before that is true, where a batch comes last: giving each item its result takes a
             while, and the device need not wait for it. None if nothing is left to do.
         """
+        if self._together is not None and len(items) > 1 and all(item.job.deadline_ns is None for item in items):
+            self._run_together(self._together, items)
+            return None
         unpack = None
         for batched, calls in self._segments:
             if unpack is not None:
@@ -193,6 +205,28 @@ class Group:
         item.num_bytes = bytes_in
         item.shape_key = shape_key
 
+    def _run_together(self, together: _Together, items: Sequence[Item]) -> None:
+        """Run the only stage for all items at once, each with its share of the time; one by one if that fails."""
+        read = self._meter.read if self._metering.on and any(item.weight for item in items) else self._read_wall
+        outcomes: Sequence[Any] | np.ndarray | None = None
+        hands.items = items
+        before = read()
+        try:
+            outcomes = members_of(together([(item.job, item.value) for item in items]), len(items), self.stages[0].name)
+        except BaseException as error:
+            raise_if_of_the_run(error)
+            outcome = _outcome(error)
+        for index, (item, (started, ended)) in enumerate(zip(items, _divide(before, read(), len(items)), strict=True)):
+            if outcomes is None:
+                item.timings.append(_timing(0, started, ended, item.num_bytes, 0, None, outcome))
+                self._run_one(self._segments[0][1], item)
+            elif isinstance(outcomes[index], BaseException):
+                item.error = as_item_error(outcomes[index]).locate(self.stages[0].name, item.id)
+                item.timings.append(_timing(0, started, ended, item.num_bytes, 0, None, _outcome(outcomes[index])))
+            else:
+                item.timings.append(_timing(0, started, ended, item.num_bytes, *measure(outcomes[index])))
+                item.value = outcomes[index]
+
     def _run_batch(self, call: _Call, items: Sequence[Item], reason: ReleaseReason) -> Unpack | None:
         index, function, _ = call
         values = [item.value for item in items]
@@ -246,6 +280,19 @@ class Group:
         half = len(items) // 2
         self._run_part(call, items[:half])
         self._run_part(call, items[half:])
+
+
+def _divide(before: Reading, after: Reading, count: int) -> Iterator[tuple[Reading, Reading]]:
+    """Yield the readings at which each of `count` equal shares of the time between two begins and ends."""
+
+    def at(index: int) -> Reading:
+        wall, cpu, delay = (
+            None if first is None or last is None else first + (last - first) * index // count
+            for first, last in zip(before, after, strict=True)
+        )
+        return wall or 0, cpu, delay
+
+    return itertools.pairwise(map(at, range(count + 1)))
 
 
 def _timing(

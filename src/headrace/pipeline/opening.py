@@ -77,7 +77,7 @@ def open_group(spec: GroupSpec, clock: Clock, metering: Metering | None = None) 
     counts: dict[str, int] = {}
     variants: list[dict[str, Any]] = []
     calls = []
-    carried = None
+    carried = together = None
     for index, stage in enumerate(spec.stages):
         later = spec.stages[index + 1] if index + 1 < len(spec.stages) else None
         context = StageContext(
@@ -100,8 +100,9 @@ def open_group(spec: GroupSpec, clock: Clock, metering: Metering | None = None) 
             call = instrument.wrap(stage.name, stage.kind, call)
         calls.append(call)
         # A wrapper may have copied the attributes of what it wraps, and would be passed by.
-        carried = getattr(call, "carried", None) if call is opened and len(spec.stages) == 1 else None
-    group = Group(spec.stages, calls, clock, spec.max_batch, metering, spec.warm_up)
+        if call is opened and len(spec.stages) == 1:
+            carried, together = getattr(call, "carried", None), getattr(call, "together", None)
+    group = Group(spec.stages, calls, clock, spec.max_batch, metering, spec.warm_up, together)
     return OpenedGroup(group, counts, variants, carried)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import DeliveryRejected
-from headrace.base.protocols import Recoverable
+from headrace.base.protocols import DeliversMany, Recoverable
 from headrace.base.records import Job
 from headrace.pipeline.definition import check_delivery
 
@@ -127,6 +127,17 @@ class DeliveryConformance:
         delivery.close()
         assert set(self.read_results()) == {"a", "b"}
 
+    def test_several_at_once(self, make_delivery: Make) -> None:
+        """They come to the same as one by one, and one that cannot be written is refused alone."""
+        delivery = make_delivery()
+        delivery.mark()
+        delivery.open(None)
+        names: dict[str, Any] = {"a": {"of": "a"}, "bad": object(), "b": {"of": "b"}}
+        outcomes = _deliver_all(delivery, [(Job(name, b""), result) for name, result in names.items()])
+        delivery.close()
+        assert [type(outcome) for outcome in outcomes] == [bool, DeliveryRejected, bool]
+        assert self.read_results() == {"a": {"of": "a"}, "b": {"of": "b"}}
+
     def test_texts_of_all_kinds(self, make_delivery: Make) -> None:
         """Ids and results keep quotes, line ends, other scripts and what SQL or JSON would take for its own."""
         names = ["o'clock", 'a"b', "line\nend", "züri/東京.jpg", "; drop table results; --", "%s :x ?", "a,b\\c"]
@@ -138,3 +149,16 @@ class DeliveryConformance:
         """Nothing was ever there."""
         with pytest.raises(FileNotFoundError):
             make_delivery().recover({})
+
+
+def _deliver_all(delivery: Any, results: list[tuple[Job, Any]]) -> list[bool | Exception]:
+    """Deliver at once what the delivery takes at once."""
+    if isinstance(delivery, DeliversMany):
+        return list(delivery.deliver_many(results))
+    outcomes: list[bool | Exception] = []
+    for job, result in results:
+        try:
+            outcomes.append(delivery.deliver(job, result))
+        except DeliveryRejected as error:
+            outcomes.append(error)
+    return outcomes
