@@ -42,8 +42,9 @@ MOST_RUN_DELAY = 0.10
 #: Below so many threads of other programs, what a run waited for a core can be its own doing, which is simulated.
 _FEW_OTHERS = 0.1
 #: Within this, as a logarithm, nine in ten pipelines that ran as fast as they could gave the rate of their recording again, a
-#: minute later and without a recorder: 37 of the pipelines of `benchmarks/truth`, on 28 November 2026.
-_RUNS_APART = 0.28
+#: minute later and without a recorder: 43 pipelines drawn from fresh seeds on three machines, `benchmarks.truth.apart`,
+#: benchmarks/results/runs_apart_intel-xeon-207-2c_20261129.md.
+_RUNS_APART = 0.42
 #: From this share of the rate at which jobs come all of them are done.
 _ALL_COME = 0.95
 #: Above this utilization of any resource latency depends on how long the overload lasts.

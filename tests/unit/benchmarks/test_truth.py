@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import math
 import os
 import runpy
 import sys
@@ -12,13 +14,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from benchmarks.truth import program, recordings, rivals, rows, scores, surroundings
+from benchmarks.paths import RESULTS
+from benchmarks.truth import apart, program, recordings, rivals, rows, scores, surroundings
 from benchmarks.truth.__main__ import FIRST_REPORTED, ROWS, case_of, fresh_seeds
 from benchmarks.truth.changes import draw_changes
 from benchmarks.truth.faults import KINDS
 from benchmarks.truth.grammar import DOSES, draw
 from benchmarks.truth.rows import Frozen, Named, Row, Said, Truth
 from headrace.base.errors import SettingsError
+from headrace.diagnose import whatif
 from headrace.pipeline.definition import Pipeline
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import Estimate
@@ -324,3 +328,31 @@ def test_this_process_is_not_its_own_rival() -> None:
         ours = found._is_ours(os.getpid(), os.getppid())
     assert ours
     assert found.cores >= 0
+
+
+def test_how_far_apart_two_runs_are_is_told_of_those_that_ran_as_fast_as_they_could() -> None:
+    """A given rate, slow polls, a disturbed machine and a missing rate say nothing of it."""
+    seeds = [seed for seed in SEEDS if draw(seed).spec.arrivals.keys().isdisjoint(("per_second", "poll_seconds"))][:10]
+    fast = [
+        msgspec.structs.replace(a_row(seed, None), throughput=10.0, rates={"as it is": 10.0 * (number + 1)})
+        for number, seed in enumerate(seeds)
+    ]
+    paced = next(seed for seed in SEEDS if "per_second" in draw(seed).spec.arrivals)
+    others = [
+        msgspec.structs.replace(fast[0], case=draw(paced)),
+        msgspec.structs.replace(fast[0], rivals=1.0),
+        msgspec.structs.replace(fast[0], rates={}),
+        msgspec.structs.replace(fast[0], throughput=None),
+    ]
+    found = apart.summarize([("truth", row) for row in [*fast, *others]])
+    assert found["pipelines"] == 10
+    assert (found["nine_in_ten"], found["median"]) == (pytest.approx(math.log(9)), pytest.approx(math.log(5)))
+    assert "at most x9.00 in nine of ten" in apart.as_text(found)
+    assert "No dated result" in apart.as_text(apart.summarize([]))
+
+
+def test_what_if_takes_what_two_runs_differ_by_from_the_newest_dated_result() -> None:
+    """Its constant is that of the file that its comment names."""
+    newest = max(RESULTS.glob("runs_apart_*.json"), key=lambda path: json.loads(path.read_text())["written_at"])
+    assert round(json.loads(newest.read_text())["data"]["nine_in_ten"], 2) == whatif._RUNS_APART
+    assert newest.stem in Path(whatif.__file__).read_text()
