@@ -55,6 +55,8 @@ def conclude(document: ExperimentDocument) -> Conclusion | None:
     limiting = [(answer, state) for state in document.stations if (answer := _limit_of(state, made)) is not None]
     if limiting:
         return _workers(*max(limiting, key=lambda pair: _mid(pair[0])), made)
+    if is_limit(made.get("receiving")):
+        return _intake(made)
     gil, cores = is_limit(made.get("gil")), is_limit(made.get("cores"))
     if cores:
         return Conclusion(

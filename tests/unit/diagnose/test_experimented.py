@@ -66,6 +66,14 @@ def test_an_idle_pipeline_is_asked_at_its_source(receiving: float, limit: str) -
     assert found.limit == limit
 
 
+def test_a_delay_of_the_receivers_alone_shows_that_the_source_is_slow() -> None:
+    """Sleeping receivers take no GIL and no core: what they cost is the source's; what they do not cost says less."""
+    found = conclude(experiment(perturbation("receiving", FULL), utilization=0.1))
+    assert found is not None
+    assert found.limit == "receiving"
+    assert conclude(experiment(perturbation("receiving", NONE), utilization=0.1)) is None
+
+
 def test_what_is_not_decided_is_no_conclusion() -> None:
     """An open answer rules nothing out."""
     open_delay = perturbation("delay", 0.5, decided=False)

@@ -1,6 +1,7 @@
 """Three kinds of evidence, apart from the simulation, that a stage is the bottleneck; two of three must agree.
 
-Not the lowest speed: a stage that looks slow because it waits for the one after it, or for a core, is a victim.
+Not the lowest speed: a stage that looks slow because it waits for the one after it, or for a core, is a victim. So are stations
+that wait most of their time for the GIL while this stage holds it: their queues and their times say nothing against it.
 
 References:
     F. Zhou, Y. Gan, S. Ma, Y. Wang, "wPerf: generic off-CPU analysis to identify bottleneck waiting events", OSDI 2018
@@ -20,6 +21,8 @@ _BUSY = 0.9
 _GRADIENT = 0.25
 #: Of the largest time that items spend at one station.
 _OF_LARGEST = 0.8
+#: Share of a station's service that it waits for the GIL, from which on its time is that of whoever holds it.
+_MOSTLY = 0.5
 NAMES = ("busy", "queue_gradient", "critical_path")
 
 
@@ -83,7 +86,7 @@ def _share_of_time(facts: Facts, view: StageView) -> float | None:
 def _gradient(facts: Facts, view: StageView) -> EvidenceLine:
     """Is the queue before it fuller than the one after it?"""
     own = station(facts, view)
-    before, after, next_queue = own.queue_fill, *_after(facts, own)
+    before, (after, next_queue, following) = own.queue_fill, _after(facts, own)
     first = next((one for one in facts.stages if one.queue_fill is not None), None)
     receiving = facts.receiving
     if (before is None or own is first) and receiving is not None and receiving.calls:
@@ -95,17 +98,20 @@ def _gradient(facts: Facts, view: StageView) -> EvidenceLine:
         return line("queue_gradient", f"{missing}: not measured", None, _GRADIENT, source="wPerf, OSDI 2018")
     difference = before - after
     says = f"the way into {own.name} is {before:.0%} full, {next_queue} (difference from {_GRADIENT:.0%})"
+    if difference < _GRADIENT and following is not None and _is_victim(facts, view, following.account.station):
+        says += f"; but {following.name} mostly waits for the GIL, which {view.name} holds"
+        return line("queue_gradient", says, difference, _GRADIENT, source="wPerf, OSDI 2018")
     return line("queue_gradient", says, difference, _GRADIENT, difference >= _GRADIENT, "wPerf, OSDI 2018")
 
 
-def _after(facts: Facts, own: StageView) -> tuple[float | None, str]:
-    """Return how full the next queue is, and that in words; 0 where none comes, None where it was not measured."""
+def _after(facts: Facts, own: StageView) -> tuple[float | None, str, StageView | None]:
+    """Return how full the next queue is, that in words, and its stage; 0 where none comes, None where it was not measured."""
     for one in facts.stages[own.index + 1 :]:
         if one.account.station == own.account.station or not one.account.queue_capacity:
             continue
         fill = one.queue_fill
-        return fill, f"queue before {one.name}" if fill is None else f"the next queue {fill:.0%}"
-    return 0.0, "and none comes after it"
+        return fill, f"queue before {one.name}" if fill is None else f"the next queue {fill:.0%}", one
+    return 0.0, "and none comes after it", None
 
 
 def _critical_path(facts: Facts, view: StageView) -> EvidenceLine:
@@ -120,5 +126,19 @@ def _critical_path(facts: Facts, view: StageView) -> EvidenceLine:
         return line("critical_path", "where items spend their time: not measured", None, _OF_LARGEST)
     says = f"items spend {own / total:.0%} of their time waiting for {view.account.station} and in it"
     if own < largest:
-        says += f", and {largest / total:.0%} at {max(spent, key=lambda name: spent[name])}"
+        longest = max(spent, key=lambda name: spent[name])
+        says += f", and {largest / total:.0%} at {longest}"
+        if own < _OF_LARGEST * largest and _is_victim(facts, view, longest):
+            says += f", which mostly waits for the GIL that {view.name} holds"
+            return line("critical_path", says, own / largest, _OF_LARGEST)
     return line("critical_path", says, own / largest, _OF_LARGEST, own >= _OF_LARGEST * largest)
+
+
+def _is_victim(facts: Facts, view: StageView, station: str) -> bool:
+    """Return whether another station waits most of its service for the GIL, and a stage was seen to hold it meanwhile."""
+    holders = facts.gil_holders
+    if station == view.account.station or holders is None or holders.most is None or holders.most[0] != view.name:
+        return False
+    members = [one for one in facts.stages if one.account.station == station]
+    waits = sum((one.waits("gil") or 0.0) * one.service for one in members)
+    return waits >= _MOSTLY * sum(one.service for one in members) > 0

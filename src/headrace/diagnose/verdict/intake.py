@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from headrace.base.formatting import quote_arg
@@ -54,7 +55,7 @@ def rules(facts: Facts) -> Iterator[Proposal]:
     elif backlog:
         yield _source(facts, receiving, in_calls)
     elif not facts.do_jobs_come_again:  # calls that wait for jobs to come again starve nobody
-        yield (_capped if hands_out_few(receiving) else _starved)(facts, receiving, in_calls)
+        yield from (_capped if hands_out_few(receiving) else _starved)(facts, receiving, in_calls)
 
 
 def call_share(receiving: Receiving) -> float | None:
@@ -81,13 +82,20 @@ def hands_out_few(receiving: Receiving) -> bool | None:
     Whoever waits for jobs gets as many as come together, when they come: by chance, or by the sender's clock, which a late call
     does not put off. A service that hands out so many at a time, and takes its own time for them, does neither.
     """
-    spread, correlation = receiving.gap_spread, receiving.gap_correlation
-    brought = receiving.calls - receiving.empty_calls
-    if spread is None or correlation is None or brought < _MIN_CALLS:
+    takes_own_time, brought = takes_its_own_time(receiving), receiving.calls - receiving.empty_calls
+    if takes_own_time is None:
         return None
     is_same = receiving.most_calls >= _SAME_CALLS * brought and receiving.most_jobs >= _FEWEST
     is_less = receiving.jobs <= _FEW_JOBS * receiving.asked
-    return is_same and is_less and spread <= _EVEN and correlation >= _OWN_TIME
+    return is_same and is_less and takes_own_time
+
+
+def takes_its_own_time(receiving: Receiving) -> bool | None:
+    """Return whether calls end at even times that no clock sets, as those of a slow source do; None if it was not recorded."""
+    spread, correlation = receiving.gap_spread, receiving.gap_correlation
+    if spread is None or correlation is None or receiving.calls - receiving.empty_calls < _MIN_CALLS:
+        return None
+    return spread <= _EVEN and correlation >= _OWN_TIME
 
 
 def idle_lines(facts: Facts) -> list[EvidenceLine]:
@@ -251,9 +259,8 @@ def _broker(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
     )
 
 
-def _capped(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
-    """Return the proposal where a source does not tell whether jobs wait in it, and its calls look as if some did."""
-    twice = 2 * facts.plan.source.receivers
+def _capped(facts: Facts, receiving: Receiving, in_calls: float) -> Iterator[Proposal]:
+    """Propose where a source does not tell whether jobs wait in it, and its calls look as if some did."""
     most, asked = receiving.most_jobs, receiving.asked / receiving.calls
     correlation = receiving.gap_correlation
     clock = line(
@@ -264,7 +271,7 @@ def _capped(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
         _OWN_TIME,
         True,
     )
-    return Proposal(
+    yield Proposal(
         verdict=VerdictClass.BROKER,
         stage=None,
         says=(
@@ -280,11 +287,7 @@ def _capped(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
         evidence=(*_describe_receiving(facts, receiving), clock, *idle_lines(facts)),
         advice=(
             Advice(says=f"let the service hand out more than {most} jobs per call, or answer sooner"),
-            Advice(
-                says=f"try it with {twice} receivers: if no more jobs a second come, all are there one after the other, or "
-                f"they are sent {most} at a time and nothing is slow",
-                command=profile_again(facts.info, "--set", f"source.receivers={twice}"),
-            ),
+            _tell_apart(facts),
         ),
     )
 
@@ -333,15 +336,17 @@ def _working(facts: Facts, receiving: Receiving, in_calls: float, work: SourceWo
     )
 
 
-def _starved(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
-    """Return the proposal where a source that is slow and one that has no job yet look the same."""
-    twice = 2 * facts.plan.source.receivers
+def _starved(facts: Facts, receiving: Receiving, in_calls: float) -> Iterator[Proposal]:
+    """Propose both where a source that is slow and one that has no job yet look the same; the first alone where they do not."""
     room = headroom(facts)
     times = f"; about x{room:.1f} could be done" if room is not None and room > 1 else ""
-    return Proposal(
+    may_be_slow = takes_its_own_time(receiving) is not False
+    calls = _describe_calls(receiving, in_calls)
+    either = ". Either no more jobs are there, or the source is slow (SOURCE)" if may_be_slow else ""
+    starved = Proposal(
         verdict=VerdictClass.STARVED,
         stage=None,
-        says=f"{_describe_calls(receiving, in_calls)}. Whether jobs were there to be had was not measured{times}",
+        says=f"{calls}{either}. Whether jobs were there to be had was not measured{times}",
         rule=(
             f"receivers spend at least {_IN_CALLS:.0%} of their time in calls of a source that does not tell whether jobs wait "
             "in it"
@@ -351,12 +356,36 @@ def _starved(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
         evidence=(*_describe_receiving(facts, receiving), *idle_lines(facts)),
         advice=(
             Advice(says="nothing to mend if jobs come when others send them (a camera, a sensor, another service)"),
-            Advice(
-                says=f"try it with {twice} receivers: if more jobs a second come, the source is slow, else no more are there",
-                command=profile_again(facts.info, "--set", f"source.receivers={twice}"),
-            ),
-            Advice(says="if it is slow: list, sort or open less per job in the source"),
+            _tell_apart(facts),
+            _FASTER_SOURCE,
         ),
+    )
+    yield starved
+    if may_be_slow:
+        yield dataclasses.replace(
+            starved,
+            verdict=VerdictClass.SOURCE,
+            says=(
+                f"{calls}. If jobs are there, the source is slow in handing them out; whether they were was not measured"
+            ),
+            advice=(_tell_apart(facts), _FASTER_SOURCE),
+        )
+
+
+_FASTER_SOURCE = Advice(
+    says="if it is slow: list, sort or open less per job in the source, or receive with more threads (source.receivers) if it "
+    "may be called by several"
+)
+
+
+def _tell_apart(facts: Facts) -> Advice:
+    """Return what tells a slow source from one that has no more jobs: no experiment where the jobs are requests."""
+    if facts.info.served:
+        return Advice(says="which of the two it is shows whether senders wait before their requests are read")
+    return Advice(
+        says="which of the two it is shows when the receivers are held up for short stretches: if that costs throughput the "
+        "source is slow, else no more jobs are there",
+        command=profile_again(facts.info, "--experiment"),
     )
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from headrace.diagnose.experimented import Conclusion, conclude, is_limit, show
 from headrace.diagnose.verdict.facts import Facts
+from headrace.diagnose.verdict.intake import has_backlog
 from headrace.diagnose.verdict.proposal import Advice, Proposal
 from headrace.diagnose.verdict.ranking import Ranking, all_proposals
 from headrace.diagnose.verdict.remedies import remedies
@@ -77,13 +78,14 @@ def decide(ranking: Ranking, facts: Facts) -> Ranking:
         first, runner_up = ranking.first, ranking.runner_up
     else:
         first, runner_up = _finding(found, ranking, facts), ranking.first
-    if runner_up is not None and (_has_room(runner_up, document) or runner_up.verdict is VerdictClass.INCONCLUSIVE):
+    if runner_up is not None and _is_ruled_out(runner_up, found, document):
         runner_up = None
-    offered = first.remedies or (Remedy(says=_ADVICE[found.limit]),)
+    is_answered = _is_answered(found, facts)
+    offered = () if is_answered else first.remedies
     kept = tuple(one for one in (_measured(remedy, found, document) for remedy in offered) if one is not None)
     first = msgspec.structs.replace(
         first,
-        says=f"{found.says}. {first.says}" if first.says != found.says else found.says,
+        says=found.says if is_answered or first.says == found.says else f"{found.says}. {first.says}",
         rule=_RULE,
         confidence="high",
         evidence=(*evidence, *first.evidence),
@@ -157,6 +159,18 @@ def _finding(found: Conclusion, ranking: Ranking, facts: Facts) -> Finding:
     return Proposal(
         verdict=verdict, stage=found.station, says=found.says, rule=_RULE, resources=(), share=0.0, advice=advice
     ).as_finding()
+
+
+def _is_answered(found: Conclusion, facts: Facts) -> bool:
+    """Return whether the experiment answers all that was left open: whether jobs were there that the source did not tell of."""
+    was_open = facts.receiving is not None and has_backlog(facts) is None and facts.info.source_work is None
+    return was_open and found.limit in ("receiving", "arrivals")
+
+
+def _is_ruled_out(finding: Finding, found: Conclusion, document: ExperimentDocument) -> bool:
+    """Return whether nothing is left of what a recording alone put first or second."""
+    has_jobs = found.limit == "receiving" and finding.verdict.value in _OF_LIMIT["arrivals"]
+    return has_jobs or finding.verdict is VerdictClass.INCONCLUSIVE or _has_room(finding, document)
 
 
 def _has_room(finding: Finding, document: ExperimentDocument) -> bool:

@@ -35,7 +35,7 @@ _WORTH_LIMITING = 0.02
 _MORE, _MOST_SPARE = 0.5, 8
 
 
-#: `first`: in any case; `if_limit`: once its station is known to be the limit; `if_none`: once no station's delay costs
+#: `first`: in any case; `if_limit`: once its station is known to be the limit; `if_none`: once nothing that comes first costs
 #: anything; `last`: once nothing that was tried costs anything.
 Turn = Literal["first", "if_limit", "if_none", "last"]
 
@@ -91,8 +91,11 @@ def plan_perturbations(
     if native_seconds > _WORTH_LIMITING:
         found += _native_threads()
     found += [_gil(), _cores(num_cores)]
-    is_idle = all(share < ALWAYS_BUSY for share in utilization.values())
-    return [*found, _receiving(levers, throughput, num_receivers)] if is_idle else found
+    if any(share >= ALWAYS_BUSY for share in utilization.values()):
+        return found
+    # Where all workers rest half of the time, it is the source that is most likely to hold them up.
+    turn: Turn = "last" if worth else "first"
+    return [*found, _receiving(levers, throughput, num_receivers, turn)]
 
 
 def is_its_turn(planned: Planned, answers: Mapping[str, bool | None]) -> bool | None:
@@ -108,6 +111,8 @@ def is_its_turn(planned: Planned, answers: Mapping[str, bool | None]) -> bool | 
     if planned.turn == "if_limit":
         return _first_known(answers.get(f"{kind}:{planned.station}") for kind in ("delay", "fewer"))
     asked = [answer for name, answer in answers.items() if name.startswith("delay:") or _is_first(name, answers)]
+    if planned.kind != "receiving" and "receiving" in answers:
+        asked.append(answers["receiving"])
     if planned.turn == "last":
         asked += [answer for name, answer in answers.items() if name in ("gil", "cores")]
     if any(asked):
@@ -200,11 +205,11 @@ def _batch(station: Adjustable) -> Planned:
     )  # fmt: skip
 
 
-def _receiving(levers: Levers, throughput: float, num_receivers: int) -> Planned:
+def _receiving(levers: Levers, throughput: float, num_receivers: int, turn: Turn) -> Planned:
     lever, seconds = levers.receiving, AMOUNT * num_receivers / throughput
 
     return Planned(
-        name="receiving", kind="receiving", turn="last", station=None, amount=AMOUNT, worst_loss=_loss(AMOUNT),
+        name="receiving", kind="receiving", turn=turn, station=None, amount=AMOUNT, worst_loss=_loss(AMOUNT),
         enter=lambda: _delayed(lever, seconds),
         says=f"each receiver sleeps {seconds * 1000:.3g} ms after a job",
     )  # fmt: skip

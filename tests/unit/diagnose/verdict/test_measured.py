@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from headrace.base.documents import encode_document
@@ -95,3 +96,27 @@ def test_an_open_experiment_changes_no_verdict(waiting: Run) -> None:
     found = diagnose(waiting, asked("gil", 0.0))
     assert found.first.verdict is VerdictClass.DOWNLOAD_LATENCY
     assert found.first.evidence[-1].supports is None
+
+
+@pytest.mark.parametrize(
+    ("receiving", "verdict"), [(1.0, VerdictClass.SOURCE), (0.0, VerdictClass.STARVED)], ids=["slow", "no more jobs"]
+)
+def test_an_experiment_tells_a_slow_source_from_one_without_jobs(
+    make_run: MakeRun, made: Any, pipe: Any, receiving: float, verdict: VerdictClass
+) -> None:
+    """The recording names both; afterwards one is left, which does not ask for the experiment again."""
+    received = {
+        "calls": 80, "empty_calls": 0, "jobs": 400, "asked": 800, "full_calls": 0, "call_seconds": 8.0,
+        "empty_call_seconds": 0.0, "blocked_seconds": 0.05,
+    }  # fmt: skip
+    run = make_run(pipe(stages=[made(name="enrich", cpu=0.002)], arrivals=np.arange(400) * 0.02, receiving=received))
+    before = diagnosis_document(Analysis(run))
+    assert before.runner_up is not None
+    assert [before.first.verdict, before.runner_up.verdict] == [VerdictClass.STARVED, VerdictClass.SOURCE]
+    others = () if receiving else (asked("gil", 0.0), asked("cores", 0.0))
+    found = diagnose(run, asked("receiving", receiving), *others)
+    assert (found.first.verdict, found.first.confidence) == (verdict, "high")
+    assert found.runner_up is None
+    assert "not measured" not in found.first.says
+    assert found.first.remedies
+    assert not any("--experiment" in one.command for one in found.first.remedies)

@@ -601,7 +601,12 @@ def test_a_source_that_is_slow(diagnose: Diagnose, made: Any, age: float | None,
     assert found.first.verdict is verdict
     if verdict is VerdictClass.STARVED:
         assert not any(remedy.ratio or remedy.settings for remedy in found.first.remedies)
-        assert any("--set source.receivers=2" in remedy.command for remedy in found.first.remedies)
+        assert next(remedy.command for remedy in found.first.remedies if remedy.command).endswith("--experiment")
+        assert found.runner_up is not None
+        assert found.runner_up.verdict is VerdictClass.SOURCE
+        assert "not measured" in found.first.says
+        assert "not measured" in found.runner_up.says
+        assert found.first.confidence != "high"
 
 
 @pytest.mark.parametrize(("is_decoding", "verdict"), [(True, VerdictClass.DECODE), (False, VerdictClass.SOURCE)])
@@ -654,6 +659,9 @@ def test_a_source_that_hands_out_few_at_a_time(
         receiving=received | changes,
     )  # fmt: skip
     assert found.first.verdict is verdict
+    is_regular = changes.keys().isdisjoint({"gap_correlation", "gap_spread"}) or changes == {"gap_correlation": None}
+    second = found.runner_up and found.runner_up.verdict
+    assert (second is VerdictClass.SOURCE) == (verdict is VerdictClass.STARVED and is_regular)
 
 
 def test_two_equal_stages_tie(diagnose: Diagnose, made: Any) -> None:
@@ -732,12 +740,13 @@ def test_deliveries_that_were_given_back_are_wasted(facts_of: Any, pipe: Any, ma
 
 
 @pytest.mark.parametrize(
-    ("counted", "verdicts"), [({}, [VerdictClass.STARVED]), ({"retried": 40}, []), ({"returned": 40}, [])]
+    ("counted", "verdicts"),
+    [({}, [VerdictClass.STARVED, VerdictClass.SOURCE]), ({"retried": 40}, []), ({"returned": 40}, [])],
 )
 def test_waiting_for_retries_is_no_slow_source(
     facts_of: Any, pipe: Any, made: Any, counted: dict[str, int], verdicts: list[VerdictClass]
 ) -> None:
-    """Calls bring few jobs: STARVED, with nothing promised of more calls; none where they may wait for jobs that come again."""
+    """Calls bring few jobs: STARVED or SOURCE, nothing promised of more calls; none where jobs may come again."""
     received = {
         "calls": 80, "empty_calls": 0, "jobs": 400, "asked": 800, "full_calls": 0, "call_seconds": 8.0,
         "empty_call_seconds": 0.0, "blocked_seconds": 0.05,

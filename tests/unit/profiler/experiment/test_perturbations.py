@@ -91,6 +91,16 @@ def test_what_is_asked_next_depends_on_the_answers() -> None:
     assert is_its_turn(planned["receiving"], {"delay:fetch": False, "gil": False, "cores": False})
 
 
+def test_an_idle_pipeline_is_asked_at_its_source_first() -> None:
+    """Where all workers rest half of the time the receivers come first; once they are the limit nothing else is asked."""
+    levers = Levers()
+    planned = plan(levers, [station(levers, "fetch")], {"fetch": 0.1})
+    assert planned["receiving"].turn == "first"
+    for answer, is_next in ((None, None), (True, False), (False, True)):
+        assert [is_its_turn(planned[name], {"receiving": answer}) for name in ("gil", "cores")] == [is_next] * 2
+    assert plan(levers, [station(levers, "busy")], {"busy": 0.6})["receiving"].turn == "last"
+
+
 def test_stations_that_cannot_be_delayed_are_asked_by_fewer_workers() -> None:
     """Where one thread carries the calls, fewer places come first."""
     levers = Levers()
