@@ -10,6 +10,7 @@ import pytest
 
 from headrace.base.documents import encode_document
 from headrace.cli import main
+from headrace.diagnose.training import simulation_whatif
 from headrace.runs.formats.comparison import ComparisonDocument, Side
 from headrace.runs.formats.training import LoaderInfo, TrainingProcess, process_file
 from headrace.runs.run_folder import RunFolder
@@ -206,8 +207,11 @@ def test_batch_by_what_a_search_measured(tmp_path: Path, capsys: pytest.CaptureF
     assert _predict(capsys, before, "--set", "batch=32", "--curve", f"step={before}") == 1.0
 
 
-def test_format_by_what_a_trial_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_format_by_what_a_trial_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`headrace pack --try --json` says what an item of each format costs."""
+    monkeypatch.setattr(simulation_whatif, "WARMTH", 0.0)
     before, trial = _write_run(tmp_path / "before"), tmp_path / "try.json"
     figures = [
         {"format": name, "order": "random", "cache": "cold", "us": us}

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from headrace.diagnose.training.simulation_machine import Need
 from headrace.diagnose.training.simulation_needs import CACHED, IN_THREADS, LOADING, PARTS, PER_BATCH, PER_STEP, Needs
 from headrace.diagnose.training.simulation_ranks import exchange_of, spread_places
 from headrace.diagnose.training.simulation_recorded import RecordedTraining
+from headrace.diagnose.training.simulation_warmth import taken_share
 from headrace.diagnose.training.steps import Array
 from headrace.runs.formats.prediction import Change
 from headrace.runs.training_phases import LoaderWork, Phase
@@ -36,6 +38,8 @@ class Pace:
     """See `Machine`."""
     recorded: float = 1.0
     """By how much CPU times of the run are longer than those of one core that is busy alone, >= 1."""
+    warmth: float = 0.0
+    """See `simulation_warmth`."""
 
     def without(self, needs: Needs) -> Needs:
         """Return needs as they are on one core that is busy alone."""
@@ -107,11 +111,18 @@ def _build_rank(
 ) -> TrainingModel:
     """Return one rank of a training; cores are those of the machine."""
     _refuse_unknown(recorded, settings, change)
-    loads = {work: pace.without(needs) for work, needs in _change_loading(recorded, settings, change).items()}
-    phases = {
-        phase: pace.without(_scaled(needs, _factor(change, str(phase))))
-        for phase, needs in _change_phases(recorded, settings, change).items()
-    }
+    loads, phases = _warmed(
+        recorded,
+        settings,
+        _change_loading(recorded, settings, change),
+        {
+            phase: _scaled(needs, _factor(change, str(phase)))
+            for phase, needs in _change_phases(recorded, settings, change).items()
+        },
+        pace.warmth,
+    )
+    loads = {work: pace.without(needs) for work, needs in loads.items()}
+    phases = {phase: pace.without(needs) for phase, needs in phases.items()}
     builder = _Builder(recorded, settings, phases, loads, threads or recorded.threads, exchanges=exchanges)
     return TrainingModel(
         loader=_change_loader(recorded.loader, settings),
@@ -181,6 +192,28 @@ def _change_phases(recorded: RecordedTraining, settings: TrainingChange, change:
     """Return what the training thread needs for each step: of batches of another size, with what was moved to the device."""
     phases = change_batch(recorded, settings.batch, change.cost_curves.get(STEP))
     return add_on_device(recorded, phases, change.on_device, settings.batch)
+
+
+def _warmed(
+    recorded: RecordedTraining,
+    settings: TrainingChange,
+    loads: dict[LoaderWork, Needs],
+    phases: dict[Phase, Needs],
+    warmth: float,
+) -> tuple[dict[LoaderWork, Needs], dict[Phase, Needs]]:
+    """Return changed needs with less CPU time where less loading lies between them; see `simulation_warmth`."""
+    if (
+        not warmth or settings.batch is not None
+    ):  # a batch of another size is not the same work with parts of it taken away
+        return loads, phases
+    is_in_thread = not recorded.loader.workers
+    others = recorded.phases.values() if is_in_thread else ()
+    factor = 1.0 - warmth * taken_share(recorded.loading, loads, others)
+    return _cheaper(loads, factor), _cheaper(phases, factor) if is_in_thread else phases
+
+
+def _cheaper(needs: dict[Any, Needs], factor: float) -> dict[Any, Needs]:
+    return {name: Needs(one.blocked, one.cpu * factor) for name, one in needs.items()}
 
 
 def _change_loader(own: LoaderModel, settings: TrainingChange) -> LoaderModel:

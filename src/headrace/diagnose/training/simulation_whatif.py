@@ -8,6 +8,7 @@ interval reaches to what comes otherwise.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ from headrace.diagnose.training.simulation_changes import ALONE, Pace, build_mod
 from headrace.diagnose.training.simulation_elsewhere import FOLDER, MOVABLE, nearest_state
 from headrace.diagnose.training.simulation_ranks import needs_exchange, recorded_bandwidth
 from headrace.diagnose.training.simulation_recorded import RecordedTraining, read_training
+from headrace.diagnose.training.simulation_warmth import WARMTH
 from headrace.diagnose.training.steps import Array
 from headrace.diagnose.whatif import in_words
 from headrace.runs.formats.prediction import Change, PredictedMetric, PredictionDocument, TrackRecord
@@ -47,8 +49,9 @@ MOST_MISFIT = 0.40
 #: Below this share of the computing, waiting for cores needs no other programs to explain it.
 _LEAST_DELAY = 0.03
 #: What a core computes while all are busy, over what it computes alone: between what fits more workers than before best on two
-#: virtual cores of an AMD EPYC of family 25 (about 0.85) and of one of family 23 (about 0.75).
-SPEED_IN_A_CROWD = 0.80
+#: virtual cores of an AMD EPYC of family 23 (about 0.75), of one of family 25 (about 0.85) and of an Intel Xeon of model 207
+#: (about 0.9).
+SPEED_IN_A_CROWD = 0.85
 #: Repetitions until what that adds to a run is known to a thousandth.
 _ROUNDS = 4
 #: Threads of other programs, at most, for each core.
@@ -126,6 +129,7 @@ class TrainingReplay:
                 "machine, or for longer"
             )
         simulated = simulate_training(after)
+        by_hand = self._model(change, pace=self._cold)
         is_same = after == before and not change.quiet
         granted = [] if is_same else self._assumptions(change)
         ratio = Estimate(1.0, 1.0, 1.0) if is_same else self._ratio(change, simulated, granted, record)
@@ -146,8 +150,8 @@ class TrainingReplay:
                 base=None, predicted=None, ratio=None, refused="of a training only the median step is predicted"
             ),
             cpu_per_item=_cpu_per_sample(self.base, simulated),
-            bound_ratio=bound_ratio(before, after),
-            naive_ratio=naive_ratio(self.recorded, before, after),
+            bound_ratio=bound_ratio(before, by_hand),
+            naive_ratio=naive_ratio(self.recorded, before, by_hand),
             limit_after=limit_in_words(after, simulated),
             simulated_base=self.recorded.whole_rate * (1.0 + self.misfit),
             record=record,
@@ -155,6 +159,11 @@ class TrainingReplay:
             assumes=tuple(one.says for one in granted),
             warnings=(*([_SAME] if is_same else []), *self._warnings(granted, simulated)),
         )
+
+    @property
+    def _cold(self) -> Pace:
+        """As `pace`, where less loading makes nothing else cheaper."""
+        return dataclasses.replace(self.pace, warmth=0.0)
 
     def _model(
         self, change: Change, order: Array | None = None, threads: int | None = None, pace: Pace | None = None
@@ -246,11 +255,19 @@ class TrainingReplay:
 
     def _machine_granted(self, change: Change) -> Iterator[_Assumption]:
         if self.pace.of_a_core < 1.0:
-            as_fast = self._simulate(change, pace=ALONE).rate / self._simulate(Change(), pace=ALONE).rate
+            alike = dataclasses.replace(ALONE, warmth=self.pace.warmth)
+            as_fast = self._simulate(change, pace=alike).rate / self._simulate(Change(), pace=alike).rate
             if abs(math.log(as_fast * self.base.rate / self._simulate(change).rate)) > _MATTERS:
                 yield _Assumption(
                     f"a core computes at {self.pace.of_a_core:.0%} of its speed while all of them are busy", as_fast
                 )
+        as_cold = self._simulate(change, pace=self._cold).rate
+        if abs(math.log(as_cold / self._simulate(change).rate)) > _MATTERS:
+            yield _Assumption(
+                f"what the thread that loads does besides takes up to {WARMTH:.0%} less CPU time with less loading in "
+                "between, which pushes its data out of the caches",
+                as_cold / self.base.rate,
+            )
         threads = self.recorded.threads
         if threads > 1:
             one = self._simulate(change, threads=1).rate / self._simulate(Change(), threads=1).rate
@@ -364,11 +381,11 @@ def find_pace(recorded: RecordedTraining, others: float) -> Pace:
     The speed is a constant; what it added to the run is found by repetition: the simulated run has to take the CPU time that
     was recorded.
     """
-    found = ALONE if recorded.cores <= 1.0 else Pace(SPEED_IN_A_CROWD)
+    found = Pace(1.0 if recorded.cores <= 1.0 else SPEED_IN_A_CROWD, warmth=WARMTH)
     computing = simulate_training(build_model(recorded, Change(), others=others)).cores_used
     for _ in range(_ROUNDS if found.of_a_core < 1.0 and computing else 0):
         seen = simulate_training(build_model(recorded, Change(), others=others, pace=found)).cores_used
-        found = Pace(found.of_a_core, max(1.0, found.recorded * seen / computing))
+        found = dataclasses.replace(found, recorded=max(1.0, found.recorded * seen / computing))
     return found
 
 

@@ -31,6 +31,7 @@ from headrace.diagnose.training.simulation_changes import (
 )
 from headrace.diagnose.training.simulation_machine import Need
 from headrace.diagnose.training.simulation_recorded import RecordedTraining, recorded_training
+from headrace.diagnose.training.simulation_warmth import WARMTH
 from headrace.diagnose.training.simulation_whatif import TrainingReplay, find_others
 from headrace.diagnose.training.steps import LoadedBatches, RankSteps, Stretches, Times
 from headrace.runs.formats.prediction import Change
@@ -244,6 +245,7 @@ def test_other_workers_are_predicted(run: Run, was: int, becomes: int) -> None:
         assert document.throughput.predicted.low < truth < document.throughput.predicted.high
 
 
+@pytest.mark.usefixtures("cold_caches")
 def test_faster_part_is_predicted_with_bounds(run: Run) -> None:
     """Decoding three times as fast: as the changed training, and no more than the bounds allow."""
     job = _job(workers=2)
@@ -293,6 +295,13 @@ def test_accumulating_as_recorded_changes_nothing() -> None:
     assert [len(step.microbatches) for step in made.steps] == counts.tolist()
 
 
+@pytest.fixture
+def cold_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left takes what it took: for what a change saves by itself."""
+    monkeypatch.setattr(simulation_whatif, "WARMTH", 0.0)
+
+
+@pytest.mark.usefixtures("cold_caches")
 def test_cache_saves_reading_and_decoding(run: Run) -> None:
     """Without workers, kept items leave 6 ms of augmentation and 13 ms of the step out of 39 ms."""
     document = TrainingReplay(run, _record(_job(workers=0))).predict(Change(settings=("cache=ram",)))
@@ -300,6 +309,27 @@ def test_cache_saves_reading_and_decoding(run: Run) -> None:
     assert document.throughput.ratio.mid == pytest.approx(39 / 19, rel=0.03)
 
 
+def test_what_is_left_is_cheaper_without_loading_in_between(run: Run) -> None:
+    """20 of 39 ms are taken away: the other 19 take a tenth less CPU; the interval reaches to as much as they took."""
+    document = TrainingReplay(run, _record(_job(workers=0))).predict(Change(settings=("cache=ram",)))
+    ratio = document.throughput.ratio
+    assert ratio is not None
+    assert ratio.mid == pytest.approx(39 / (19 * (1 - WARMTH * 20 / 39)), rel=0.03)
+    assert ratio.low < 39 / 19 < ratio.mid
+    assert document.bound_ratio == pytest.approx(39 / 19, rel=0.03)
+    assert any("caches" in one for one in document.assumes)
+
+
+def test_a_worker_that_loads_less_does_not_make_the_training_thread_cheaper(run: Run) -> None:
+    """With workers only what they compute themselves lies between what they load."""
+    replay = TrainingReplay(run, _record(_job(workers=2)))
+    before, after = (replay._model(change) for change in (Change(), Change(settings=("cache=ram",))))
+    for was, now in zip(before.steps, after.steps, strict=True):
+        assert now.microbatches[0].compute == was.microbatches[0].compute
+        assert sum(one.cpu for one in now.microbatches[0].load) < was.microbatches[0].load[-1].cpu
+
+
+@pytest.mark.usefixtures("cold_caches")
 def test_a_cache_keeps_what_is_computed_before_the_transform(run: Run) -> None:
     """Opening an item is saved with reading and decoding; what comes after the transform is not."""
     job = _job(workers=0)
