@@ -132,10 +132,12 @@ def _where(pipeline: Pipeline, place: Path | None, asked: bool) -> tuple[FiniteS
     source, delivery = pipeline.source, pipeline.delivery
     if not isinstance(source, FiniteSource) or source.where is None:
         if asked:
-            raise CheckpointError(
-                "only a run over a folder or a list of URLs is resumed; a queue itself keeps what is not done: start the run "
-                "again without --resume and --checkpoint"
+            why = (
+                "values in memory are gone with their program: put them into files, or into a queue"
+                if isinstance(source, FiniteSource)
+                else "a queue itself keeps what is not done: start the run again without --resume and --checkpoint"
             )
+            raise CheckpointError(f"only a run over a folder or a list of URLs is resumed; {why}")
         return None
     recoverable = delivery if isinstance(delivery, Recoverable) and delivery.checkpoint is not None else None
     place = place or (recoverable.checkpoint if recoverable else None)

@@ -455,6 +455,8 @@ def test_what_cannot_be_resumed(folder: Path, out: Path) -> None:
     source = hr.Pipeline(ListSource([1]), stages=[hr.stage("size", str)])
     with pytest.raises(CheckpointError, match="a queue itself keeps what is not done"):
         hr.run(source, resume=True)
+    with pytest.raises(CheckpointError, match="values in memory are gone with their program"):
+        hr.run(hr.Pipeline(hr.items([1]), stages=[hr.stage("text", str)]), resume=True)
     with pytest.raises(CheckpointError, match=r"results of Collect cannot be read back; .* --checkpoint DIR"):
         hr.run(pipeline(folder, hr.collect()), resume=True)
     hr.run(pipeline(folder, hr.collect()))  # and without resume nothing is asked
