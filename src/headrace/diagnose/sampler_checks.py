@@ -27,6 +27,8 @@ _FEWEST_RESOURCES, _COVERED = 6, 0.8
 _CORES = 0.15
 #: Looks at threads from the first on, as a share of those that were taken; in 60 runs 95 % at least.
 _LEAST_LOOKS, _FEWEST_LOOKS = 0.5, 20
+#: Seconds for which the sampler's process may get no core, or read slowly, where others compute: such looks are not missing.
+_KEPT_FROM_LOOKING = 0.5
 #: Share of the run before the first look from which on it is said that nothing is known of that part.
 _LATE = 0.2
 #: Samples of a stage, and clock readings, from which on they are compared.
@@ -143,7 +145,8 @@ def _looks(evidence: Evidence) -> Iterator[str]:
     inside = (states.times >= 0) & (states.times <= evidence.elapsed_seconds * 1e9)
     looks = len(np.unique(states.times[inside]))
     taken = profile.state_samples_per_second * (evidence.elapsed_seconds - _seconds_before_looks(evidence))
-    if taken > _FEWEST_LOOKS and looks < _LEAST_LOOKS * taken:
+    kept = _KEPT_FROM_LOOKING * profile.state_samples_per_second
+    if taken > _FEWEST_LOOKS and looks < min(_LEAST_LOOKS * taken, taken - kept):
         yield f"threads were looked at about {taken:,.0f} times, and {looks:,} of these looks lie within the run"
     if looks < _FEWEST_LOOKS or len(evidence.info.plans) > 1:
         return

@@ -215,6 +215,15 @@ def test_looks_that_began_late_are_no_wrong_file(builder: Any, first: float, ste
     assert ("first 60% of the run" in found.says) == (status == "warning")
 
 
+def test_a_sampler_may_lose_a_moment(builder: Any) -> None:
+    """Two looks where 25 were due, in the last quarter second of a run: others had the core."""
+    chain(builder)
+    builder.states(np.array([9.75, 9.95]), "work-0", "running")
+    builder.profiling(state_samples_per_second=100.0)
+    found = check(profile_document(builder.finish()), "samples")
+    assert found.status == "warning", found.says
+
+
 def test_workers_that_are_seldom_busy_may_never_be_met(single_server: Any, builder: Any) -> None:
     """A hundred samples that all missed a worker that is busy 3 % of the time agree with it; ones that say 60 % do not."""
     single_server(builder, AT, np.full(1000, 0.0003), sample_seconds=0)
