@@ -188,7 +188,8 @@ class TimedCollate:
 
     def __call__(self, items: Any) -> Any:
         """Return the batch of these items."""
-        self._clock.items_ended()
+        if getattr(inside, "clock", None) is self._clock:
+            self._clock.items_ended()
         return self._collate(items)
 
 
@@ -199,10 +200,17 @@ class WatchedFetcher:
         fetcher: PyTorch's; its `collate_fn` is wrapped until `release`.
         clock: Times the batches.
         is_over: Asked before each batch: whether nobody reads the records any more.
+        is_wanted: Asked before each batch: whether this one is to be timed.
     """
 
-    def __init__(self, fetcher: Any, clock: BatchClock, is_over: Callable[[], bool] = lambda: False) -> None:
-        self._fetcher, self._clock, self._is_over = fetcher, clock, is_over
+    def __init__(
+        self,
+        fetcher: Any,
+        clock: BatchClock,
+        is_over: Callable[[], bool] = lambda: False,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._fetcher, self._clock, self._is_over, self._is_wanted = fetcher, clock, is_over, is_wanted
         self._collate = fetcher.collate_fn
         self._is_iterable = hasattr(fetcher, "dataset_iter")
         self._is_collating = bool(getattr(fetcher, "auto_collation", True))
@@ -224,6 +232,8 @@ class WatchedFetcher:
         """Return the batch of these indices, as the fetcher does."""
         if self._is_over():
             self._fetcher.collate_fn = self._collate
+            return self._fetcher.fetch(index)
+        if not self._is_wanted():
             return self._fetcher.fetch(index)
         watch_decoders()
         clock, outer = self._clock, getattr(inside, "clock", None)

@@ -40,7 +40,13 @@ _NUM_PARAMETERS = 3
 
 
 class Source(Protocol):
-    """Where the batches of one iterator are loaded."""
+    """Where the batches of one iterator are loaded.
+
+    Attributes:
+        is_wanted: Whether the next batch is to be timed; workers, which are ahead of that, time all of theirs.
+    """
+
+    is_wanted: bool
 
     def begin_epoch(self) -> None:
         """The iterator begins from the start."""
@@ -54,6 +60,8 @@ class Source(Protocol):
 
 class NoSource:
     """Of an iterator that cannot be watched."""
+
+    is_wanted = False
 
     def begin_epoch(self) -> None:
         """Nothing to do."""
@@ -73,6 +81,8 @@ class WorkerSource:
         iterator: PyTorch's.
         records: Where its workers leave what batches cost.
     """
+
+    is_wanted = True
 
     def __init__(self, iterator: Any, records: SharedRecords) -> None:
         self._iterator = weakref.ref(iterator)
@@ -131,8 +141,9 @@ class ThreadSource:
         self._iterator = weakref.ref(iterator)
         self._records: deque[BatchRecord] = deque()
         self._is_over = False
+        self.is_wanted = True
         clock = BatchClock(self._records.append, os.getpid(), is_alone=False)
-        fetcher = WatchedFetcher(iterator._dataset_fetcher, clock, self._has_ended)
+        fetcher = WatchedFetcher(iterator._dataset_fetcher, clock, self._has_ended, lambda: self.is_wanted)
         iterator._dataset_fetcher = fetcher
         self._fetcher = weakref.ref(fetcher)
 

@@ -109,7 +109,11 @@ class WatchedIterator:
             return self._next_alone()
         asked = time.monotonic_ns()
         try:
-            batch = next(self._iterator) if self._source is not None else self._first()
+            if self._source is None:
+                batch = self._first()
+            else:
+                self._source.is_wanted = self._recorder.is_metered
+                batch = next(self._iterator)
         except StopIteration:
             self._recorder.batches_ended()
             self._learnt = self._recorder.num_learnt

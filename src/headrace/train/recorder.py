@@ -11,7 +11,8 @@ has made one, because gradients alone are no training, and, once it has ended, t
 
 Clocks of CPU time and of waiting for a core cost more than all else here. Where steps are shorter than `SHORT_NS` they are
 read in one stretch of `METERED_ONE_IN`; the others have wall times only, and who reads the run lets those stand for them. A
-stretch is metered or not as a whole, decided where it begins.
+stretch is metered or not as a whole, decided where it begins. What the training thread's own loading costs is recorded in
+metered stretches only, too.
 
 Where no batch is asked for between two updates, two optimizers make one step (a GAN) and the same optimizer makes two: the step
 then ends, in hindsight, where the first forward pass after its update began.
@@ -199,6 +200,7 @@ class Recorder:
         step_ended: Called behind each step, when the next stretch has begun.
         not_measured: {what: why}, learnt while recording.
         own: What recording itself took of the training thread.
+        is_metered: Whether clocks of CPU time are read in the stretch in progress.
     """
 
     # Of the stretch in progress; `_begin` sets them.
@@ -244,6 +246,7 @@ class Recorder:
         self._write = write
         self._meter = ThreadMeter(_now)
         self._read: Callable[[], Reading] = self._meter.read
+        self.is_metered = True
         #: Wall time of the last step, ns.
         self._last_wall = SHORT_NS
         self._num_stretches = 0
@@ -554,7 +557,7 @@ class Recorder:
     def _begin(self) -> None:
         """Begin a stretch that nothing is known of, at the last mark."""
         self._num_stretches += 1
-        is_metered = (
+        is_metered = self.is_metered = (
             self._last_wall >= SHORT_NS
             or self._numbers[Stretch.STEP] < METERED_FIRST
             or self._num_stretches % METERED_ONE_IN == 0

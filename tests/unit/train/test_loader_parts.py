@@ -22,9 +22,12 @@ from PIL import Image, ImageFile  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, Subset  # noqa: E402
 
 from headrace import train  # noqa: E402
+from headrace.diagnose.training.profile import training_document  # noqa: E402
+from headrace.diagnose.training.simulation_recorded import read_training  # noqa: E402
 from headrace.diagnose.training.steps import LoadedBatches, read_steps  # noqa: E402
 from headrace.runs.reader import read_run  # noqa: E402
 from headrace.runs.training_phases import LoaderWork  # noqa: E402
+from headrace.train import recorder  # noqa: E402
 
 _CPU_SECONDS = 0.002
 _PIXELS = np.random.default_rng(1).integers(0, 256, (64, 64, 3), np.uint8)
@@ -331,3 +334,43 @@ class Slow(Dataset[Any]):
 
         select.select([], [], [], 0.01)
         return torch.tensor([index])
+
+
+class _Numbered(Dataset[Any]):
+    """Items with a transform, which costs the thread that loads some clocks."""
+
+    def __init__(self) -> None:
+        self.transform = abs
+
+    def __len__(self) -> int:
+        return 240
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor(float(self.transform(index)))
+
+
+@pytest.mark.parametrize(("short", "seen"), [(1 << 60, (64, 14)), (0, (64, 56))])
+def test_of_short_steps_one_in_four_says_what_loading_cost(
+    short: int, seen: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without workers: in the steps whose clocks are read, which stand for the others; each batch is what it was."""
+    monkeypatch.setattr(recorder, "SHORT_NS", short)
+    loader = DataLoader(_Numbered(), batch_size=2)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    batches = []
+    with train.profile(loader, output=tmp_path / "run") as watched:
+        for batch in watched:
+            batches.append(batch.tolist())
+            model(batch).sum().backward()
+            optimizer.step()
+    assert batches == [[float(one), float(one + 1)] for one in range(0, 240, 2)]
+    assert isinstance(loader.collate_fn, types.FunctionType)
+    run = read_run(tmp_path / "run")
+    (rank,) = read_steps(run)
+    number = rank.batches.step[rank.batches.step >= 0]
+    assert (int((number < 64).sum()), int((number >= 64).sum())) == seen
+    (document,) = training_document(run).ranks
+    assert document.loading is not None
+    assert document.loading.batches_per_step == 1.0
+    assert len(read_training(run).loading[LoaderWork.AUGMENT].cpu) == 120

@@ -33,7 +33,8 @@ def loading_profile(
     if not len(total) or not plain.any():
         return None
     workers = max((one.workers for one in about.loaders), default=0) if about is not None else _num_processes(rank)
-    per_step = len(total) / int(plain.sum())
+    # Of short steps without workers only some say what loading cost: those stand for the others.
+    per_step = len(total) / len(np.unique(batches.step[used]))
     step = float(rank.steps.wall[plain].mean())
     headroom = find_headroom(rank, num_workers=workers, num_cores=num_cores, counted=plain)
     return LoadingProfile(

@@ -96,16 +96,17 @@ def loading_needs(rank: RankSteps, workers: int) -> dict[LoaderWork, Needs] | No
 
 
 def _places(rank: RankSteps, counts: Array) -> Array:
-    """Return for each micro-batch the place of its batch; of a step whose batches are not all there, some others."""
+    """Return for each micro-batch the place of its batch; of a step whose batches are not all there, those that came next."""
     used = np.flatnonzero(np.isin(rank.batches.step, rank.steps.number))
     used = used if len(used) else np.arange(len(rank.batches))
     by_step: dict[int, list[int]] = {}
     for place in used:
         by_step.setdefault(int(rank.batches.step[place]), []).append(int(place))
     found: list[int] = []
-    for number, count in zip(rank.steps.number, counts, strict=True):
+    nexts = np.searchsorted(rank.batches.step[used], rank.steps.number)
+    for number, count, at in zip(rank.steps.number, counts, nexts, strict=True):
         own = by_step.get(int(number), [])
-        found += own if len(own) == count else [int(used[(len(found) + one) % len(used)]) for one in range(count)]
+        found += own if len(own) == count else [int(used[(at + one) % len(used)]) for one in range(count)]
     return np.array(found, np.int64)
 
 
