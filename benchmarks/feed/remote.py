@@ -1,27 +1,28 @@
 """Reading packed shards over a link of 50 MB/s whose first byte takes 25 ms: by joined requests, and one request for each item.
 
-The server is a loopback one that answers ranges as S3 does; latency and rate are made by it. Then epochs of a pipeline that
-only fetches, whose Plan keeps what it fetched on disk: the first, later ones, later ones with a cache of half the size; beside
-them the same pipeline without a cache over the link, and over the same shards on this disk. All is in the page cache.
+The server is a loopback one, a program of its own, that answers ranges as S3 does; latency and rate are made by it. Then epochs
+of a pipeline that only fetches, whose Plan keeps what it fetched on disk: the first, later ones, later ones with a cache of
+half the size; beside them the same pipeline without a cache over the link, and over the same shards on this disk, in the later
+epochs' order and in that of the shards. All is in the page cache.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
 from benchmarks.feed.data import make_files, pack
-from headrace.base.pieces import RemotePiece
+from headrace.base.pieces import Piece, RemotePiece
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.sources.shards import Shards
 from headrace.store.object_reader import ObjectReader
@@ -58,7 +59,7 @@ def run(*, quick: bool) -> dict[str, Any]:
 class _Pieces(FiniteSource):
     """Gives out pieces, in another order each epoch."""
 
-    def __init__(self, pieces: list[RemotePiece], epoch: int) -> None:
+    def __init__(self, pieces: Sequence[Piece | RemotePiece], epoch: int) -> None:
         super().__init__()
         self._pieces = random.Random(epoch).sample(pieces, len(pieces)) if epoch else pieces
 
@@ -75,8 +76,9 @@ def _time_epochs(data: Path, pieces: list[RemotePiece], folder: Path) -> dict[st
     later, local = [], []
     for epoch in (1, 2):  # in turn
         later.append(_time_epoch(_Pieces(pieces, epoch), whole))
-        local.append(_time_epoch(Shards(data), None)[0])
+        local.append(_time_epoch(_Pieces(list(_pieces(data, is_local=True)), epoch), None)[0])
     found["later_epoch_seconds"], found["local_seconds"] = min(seconds for seconds, _ in later), min(local)
+    found["in_order_seconds"] = _time_epoch(Shards(data), None)[0]
     found["later_hit_share"] = min(share for _, share in later)
     few = pieces[:1_500]
     half = f"disk:{folder / 'half'}:{sum(_room(piece) for piece in few) / 2e6}MB"
@@ -101,12 +103,16 @@ def _time_epoch(source: FiniteSource, cache: str | None) -> tuple[float, float]:
     return seconds, result.counters.notes.get("fetch.cache_hits", 0) / result.counters.received
 
 
-def _pieces(data: Path) -> Iterator[RemotePiece]:
+def _pieces(data: Path, *, is_local: bool = False) -> Iterator[Any]:
     for shard in find_shards(data) or ():
         size = shard.stat().st_size
         for sample in list_shard(shard).samples:
             for one in sample.parts.values():
-                yield RemotePiece("s3://bench", shard.name, one.offset, one.length, size, '"1"', one.crc32)
+                yield (
+                    Piece(shard, one.offset, one.length, one.crc32)
+                    if is_local
+                    else RemotePiece("s3://bench", shard.name, one.offset, one.length, size, '"1"', one.crc32)
+                )
 
 
 def _one_by_one(bucket: Bucket, piece: RemotePiece) -> bytes:
@@ -123,52 +129,27 @@ def _time(pieces: list[RemotePiece], read: Callable[[RemotePiece], bytes]) -> fl
 
 @contextmanager
 def serve(data: Path) -> Iterator[None]:
-    """Answer ranges of files as an object store does, late and at a limited rate; the environment leads there."""
-    lock, free_at = threading.Lock(), [0.0]
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            path = data / self.path.partition("?")[0].rpartition("/")[2]
-            first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
-            size = path.stat().st_size
-            start, end = int(first), min(size, int(last) + 1)
-            time.sleep(LATENCY_SECONDS)
-            self.send_response(206)
-            self.send_header("Content-Length", str(end - start))
-            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
-            self.send_header("ETag", '"1"')
-            self.send_header("Last-Modified", "Tue, 24 Nov 2026 00:00:00 GMT")
-            self.end_headers()
-            with path.open("rb") as file:
-                file.seek(start)
-                while start < end:
-                    part = file.read(min(262_144, end - start))
-                    start += len(part)
-                    with lock:
-                        free_at[0] = max(free_at[0], time.monotonic()) + len(part) / BYTES_PER_SECOND
-                        wait = free_at[0] - time.monotonic()
-                    time.sleep(max(0.0, wait))
-                    self.wfile.write(part)
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    settings = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_address[1]}", "AWS_ACCESS_KEY_ID": "x",
-                "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1"}  # fmt: skip
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
-        server.shutdown()
-        server.server_close()
+    """Answer ranges of files from a program of its own; the environment leads there."""
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.feed.link_server",
+        str(data),
+        str(LATENCY_SECONDS),
+        str(BYTES_PER_SECOND),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        settings = {"AWS_ENDPOINT_URL": server.stdout.readline().strip(), "AWS_ACCESS_KEY_ID": "x",
+                    "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1"}  # fmt: skip
+        before = {name: os.environ.get(name) for name in settings}
+        os.environ.update(settings)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+            server.kill()
 
 
 def as_text(found: dict[str, Any]) -> str:
@@ -182,7 +163,8 @@ def as_text(found: dict[str, Any]) -> str:
         f"| without a cache, in order | {found['uncached_seconds']:.2f} |\n"
         f"| first, kept on disk | {found['first_epoch_seconds']:.2f} |\n"
         f"| later, in another order | {found['later_epoch_seconds']:.2f} |\n"
-        f"| the same shards on this disk, in order | {found['local_seconds']:.2f} |\n\n"
+        f"| the same shards on this disk, in another order | {found['local_seconds']:.2f} |\n"
+        f"| the same, in order | {found['in_order_seconds']:.2f} |\n\n"
         f"First epoch: {found['first_epoch_share']:.2f} of the link (goal: 0.95). Later ones: {found['later_share']:.2f} of "
         f"the local disk (goal: 0.97), {found['speedup']:.1f} times as fast as uncached (goal: 3), "
         f"{found['later_hit_share']:.3f} of the items hit. A cache of half the size hits {found['half_hit_share']:.3f} in the "

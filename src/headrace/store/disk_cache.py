@@ -8,15 +8,16 @@
         users                       locked by all who use it
         claims                      one byte per key, locked by who makes it; see `single_flight`
 
-How this works. Room is taken in `usage` before a byte is written, and an entry appears by being renamed. So a process that is
-killed leaves at most room that nobody uses and a file in `tmp` without a lock; whoever opens the folder next removes the file,
-and whoever opens it alone counts again. Each entry is checked when it is read: what a power cut or a worn disk leaves is
-removed, and counts as missing. A full disk turns writing off, and reading goes on.
+How this works. Room is taken in `usage` before a byte is written, for several entries at a time, and an entry appears by being
+linked. So a process that is killed leaves at most room that nobody uses and a file in `tmp` without a lock; whoever opens the
+folder next removes the file, and whoever opens it alone counts again. Each entry is checked when it is read: what a power cut
+or a worn disk leaves is removed, and counts as missing. A full disk turns writing off, and reading goes on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import itertools
 import logging
@@ -48,6 +49,10 @@ _VERSION = 1
 _USAGE = struct.Struct("<q")
 #: Left free on the disk: this, or a twentieth of it where that is less.
 _LEAST_FREE = 1 << 30
+_BLOCK = 4_096
+#: Taken at a time beyond what is written: this, or so small a part of the limit. Each taking has four calls of the system, and
+#: each of them lets other threads at the GIL.
+_ROOM_AHEAD, _ROOM_PART = 4 << 20, 256
 #: Of an entry: one call of the system reads it.
 _LARGEST = 1 << 30
 #: Files have times that are this much too early at most.
@@ -101,6 +106,7 @@ class DiskCache:
         self.is_off = False
         self.num_damaged = 0
         self._limit = limit_bytes
+        self._room = 0  # taken in `usage`, and not written yet
         self.begin()
         self._lock = threading.Lock()
         self._admission = Admission(limit_bytes)
@@ -134,15 +140,17 @@ class DiskCache:
             fcntl.flock(self._users, fcntl.LOCK_SH)
 
     def __del__(self) -> None:
+        with contextlib.suppress(AttributeError, OSError):
+            self._give_back(0)
         for name in ("_users", "_usage"):
             with contextlib.suppress(AttributeError, OSError):
                 os.close(getattr(self, name))
 
     @property
     def num_bytes(self) -> int:
-        """Bytes in use, as all processes count them."""
+        """Bytes in use, as all processes count them: with the room that others took ahead."""
         with self._locked():
-            return self._read_usage()
+            return self._read_usage() - self._room
 
     def get(self, key: bytes) -> tuple[Any, Any] | None:
         """Return a value and what was noted with it; None if it is not there, or was not what was written."""
@@ -181,53 +189,68 @@ class DiskCache:
         with self._lock:
             self._admission.follow(key, _blocks(size))
         try:
-            return self._path(key).exists() or self._write(self._path(key), parts, size)
+            return self._write(key, parts, size) or os.path.exists(self._path(key))
         except OSError as error:
             self._turn_off(error)
             return False
 
-    def _write(self, path: Path, parts: list[Any], size: int) -> bool:
-        if not self._reserve(_blocks(size), bytes.fromhex(path.parent.name + path.name)):
+    def _write(self, key: bytes, parts: list[Any], size: int) -> bool:
+        if not self._reserve(_blocks(size), key):
             return False
-        temporary = self.folder / "tmp" / f"{os.getpid()}-{next(_number)}-{random.getrandbits(32):08x}"
+        temporary = f"{self.folder}/tmp/{os.getpid()}-{next(_number)}-{random.getrandbits(32):08x}"
         is_kept = False
         try:
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX)
                 _write_all(handle, parts)
-                path.parent.mkdir(mode=0o700, exist_ok=True)
-                # Not renamed over one that is there: its bytes would be counted twice.
-                # Whoever opens the folder may have taken it for one of the dead, before it was locked.
-                with contextlib.suppress(FileExistsError, FileNotFoundError):
-                    os.link(temporary, path)
-                    is_kept = True
+                is_kept = _link(temporary, self._path(key))
             finally:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
                 os.close(handle)
         finally:
             if not is_kept:
-                self._give_back(_blocks(size))
+                with self._lock:
+                    self._own_room(_blocks(size))
         return is_kept
 
     def _reserve(self, size: int, key: bytes) -> bool:
         """Take room for a key, making some where that may be; return whether there is."""
         if size > self._limit:
             return False
-        state = os.statvfs(self.folder)
-        least = min(_LEAST_FREE, state.f_blocks * state.f_frsize // 20)
-        if state.f_bavail * state.f_frsize - size < least:
-            raise OSError(28, f"less than {least:,} bytes would stay free on its disk")
+        with self._lock:
+            if self._own_room() >= size:
+                self._room -= size
+                return True
+        self._check_disk(size)
+        ahead = min(_ROOM_AHEAD, self._limit // _ROOM_PART // _BLOCK * _BLOCK)
         for _ in range(64):
             with self._locked():
                 used = self._read_usage()
-                if used + size <= self._limit:
-                    self._write_usage(used + size)
+                # What this process took ahead is its own to use, also where it is too little by itself.
+                more = size - min(size, self._room)
+                if used + more <= self._limit:
+                    taken = min(more + ahead, self._limit - used)
+                    self._write_usage(used + taken)
+                    self._room += taken - size
                     return True
             if not self._evict(key):
                 return False
         return False
+
+    def _own_room(self, more: int = 0) -> int:
+        """Return the room that this process has taken ahead, with what is added to it; under the lock of the threads."""
+        if self._process == os.getpid():  # a fork's parent keeps the room
+            self._room += more
+            return self._room
+        return 0
+
+    def _check_disk(self, size: int) -> None:
+        state = os.statvfs(self.folder)
+        least = min(_LEAST_FREE, state.f_blocks * state.f_frsize // 20)
+        if state.f_bavail * state.f_frsize - size < least:
+            raise OSError(errno.ENOSPC, f"less than {least:,} bytes would stay free on its disk")
 
     def _evict(self, key: bytes) -> bool:
         """Remove what makes room for a key; return whether there was something."""
@@ -249,10 +272,10 @@ class DiskCache:
                 found = [(state, path) for state, path in found if may_go(state.st_mtime_ns, path)]
                 if found:
                     state, path = min(found, key=lambda pair: pair[0].st_mtime_ns)
-                    return self._remove(Path(path), state.st_size)
+                    return self._remove(path, state.st_size)
         return False
 
-    def _remove(self, path: Path, size: int) -> bool:
+    def _remove(self, path: str, size: int) -> bool:
         try:
             os.unlink(path)
         except OSError:
@@ -261,8 +284,10 @@ class DiskCache:
         return True
 
     def _give_back(self, size: int) -> None:
+        """Give back what an entry took, and what was taken ahead."""
         with self._locked():
-            self._write_usage(max(0, self._read_usage() - size))
+            self._write_usage(max(0, self._read_usage() - size - self._room))
+            self._room = 0
 
     def _turn_off(self, error: OSError) -> None:
         if not self.is_off:
@@ -294,7 +319,7 @@ class DiskCache:
         """Hold `usage` among the threads and processes."""
         with self._lock:
             if self._process != os.getpid():  # after a fork the open file, and its lock, would be the parent's
-                self._usage, self._process = self._open_usage(), os.getpid()
+                self._usage, self._process, self._room = self._open_usage(), os.getpid(), 0
             fcntl.flock(self._usage, fcntl.LOCK_EX)
             try:
                 yield
@@ -311,9 +336,27 @@ class DiskCache:
     def _write_usage(self, used: int) -> None:
         os.pwrite(self._usage, _USAGE.pack(used), 0)
 
-    def _path(self, key: bytes) -> Path:
+    def _path(self, key: bytes) -> str:
         name = key.hex()
-        return self.folder / name[:2] / name[2:]
+        return f"{self.folder}/{name[:2]}/{name[2:]}"
+
+
+def _link(temporary: str, path: str) -> bool:
+    """Give what was written its name; return whether it has it.
+
+    Not renamed over one that is there: its bytes would be counted twice.
+    """
+    for _ in range(2):
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except FileNotFoundError:  # no folder yet; or whoever opens the cache took the file for one of the dead
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(os.path.dirname(path), 0o700)
+        else:
+            return True
+    return False
 
 
 def _refuse_others(folder: Path) -> None:
@@ -352,7 +395,7 @@ def _files_in(folder: Path, name: re.Pattern[str]) -> list[os.DirEntry[str]]:
 
 def _blocks(size: int) -> int:
     """Return what a file takes on a disk."""
-    return -(-size // 4_096) * 4_096
+    return -(-size // _BLOCK) * _BLOCK
 
 
 def _write_all(handle: int, parts: list[Any]) -> None:
