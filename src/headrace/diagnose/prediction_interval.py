@@ -47,14 +47,25 @@ USUAL_ERROR = 0.10
 _FULL_CHANGE = math.log(1.25)
 #: What even a prediction of no change may be off: the noise of a measurement.
 _LEAST_ERROR = 0.02
+#: Of what the simulator may be off by anyway, a spread that is small beside it.
+_SMALL = 1 / 3
 #: {simulations: standard deviations, estimated from so many, within which nine in ten lie}: Student's t. Their own 5th and 95th
 #: percentile would hold three in four.
-_STUDENT = {8: 1.895, 12: 1.796}
+_STUDENT = {4: 2.353, 8: 1.895, 12: 1.796}
 
 
 def nine_in_ten(num_simulations: int) -> float:
-    """Return within how many standard deviations, estimated from 8 or 12 simulations, nine in ten lie."""
+    """Return within how many standard deviations, estimated from 4, 8 or 12 simulations, nine in ten lie."""
     return _STUDENT[num_simulations]
+
+
+def is_spread_small(mid: float, logs: Sequence[float], kinds: Sequence[str]) -> bool:
+    """Return whether the spread of resampled runs adds so little to an interval that more of them change nothing of it.
+
+    Of two errors that are joined, one a third of the other makes both a twentieth larger.
+    """
+    spread = nine_in_ten(len(logs)) * float(np.std(logs, ddof=1))
+    return spread <= _SMALL * model_error(mid, kinds)
 
 
 def times_as_wide(kinds: Sequence[str], record: TrackRecord) -> float:
@@ -75,7 +86,7 @@ def interval(
 
     Args:
         mid: The ratio, > 0.
-        logs: Logarithms of the ratios of 8 or 12 simulations of resampled jobs.
+        logs: Logarithms of the ratios of 4, 8 or 12 simulations of resampled jobs.
         misfit: The run as simulated over the run as measured, less 1, > -1. Whatever the simulator missed of the run itself may
             be missed of the changed run, too, so that no interval is narrower.
         kinds: Of the change; empty: nothing is changed.

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 
 from headrace.base.errors import SettingsError
 from headrace.diagnose.assumptions import likely_change
-from headrace.diagnose.prediction_interval import interval
+from headrace.diagnose.prediction_interval import interval, is_spread_small
 from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.verdict.proposal import Advice
 from headrace.runs.formats.diagnosis import Remedy
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import Estimate
 
-#: Resampled runs that give the spread of a remedy's ratio.
-_RESAMPLES = 8
+#: Resampled runs that give the spread of a remedy's ratio: the first, and all where their spread is not small.
+_FIRST_RESAMPLES, _RESAMPLES = 4, 8
 #: Jobs of each: `headrace whatif` takes more, and knows the ledger's record of this simulator.
 _JOBS = 500
 
@@ -44,8 +44,11 @@ def predict_ratio(replay: Replay, change: Change) -> Estimate | None:
         replay.check_understood()
         likely = likely_change(replay, change)  # more callers of what is limited in rate wait longer each
         mid = replay.ratio(likely)
-        seeds, jobs = range(1, _RESAMPLES + 1), replay.affordable(_JOBS)
-        logs = [math.log(replay.ratio(likely, seed=seed, num_jobs=jobs, resampled=True)) for seed in seeds]
+        jobs, logs = replay.affordable(_JOBS), list[float]()
+        for seed in range(1, _RESAMPLES + 1):
+            if len(logs) == _FIRST_RESAMPLES and is_spread_small(mid, logs, change.kinds):
+                break
+            logs.append(math.log(replay.ratio(likely, seed=seed, num_jobs=jobs, resampled=True)))
     except (CannotReplay, SettingsError, ValueError):
         return None
     return interval(mid, logs, replay.misfit, kinds=change.kinds)

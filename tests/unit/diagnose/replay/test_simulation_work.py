@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from headrace.diagnose.candidates import find_candidates
@@ -46,6 +47,21 @@ def test_resamples_of_a_remedy_are_within_the_bound(fanned: Replay) -> None:
     assert ratio is not None
     assert ratio.low < 2.0 < ratio.high
     assert fanned.num_events - num_events <= MOST_EVENTS * (fanned.num_simulations - num_simulations)
+
+
+@pytest.mark.parametrize(("largest", "resamples"), [(0.02, 4), (0.1, 8)], ids=["alike", "some huge"])
+def test_a_remedy_is_resampled_further_only_where_its_spread_counts(
+    replay_of: Callable[..., Replay], largest: float, resamples: int
+) -> None:
+    """Jobs that are alike are resampled four times, with a change and without; where some neighbours are huge eight times."""
+    cpu = np.where(np.arange(120) % 60 < 12, largest, 0.02)
+    replay = replay_of(
+        [{"name": "parse", "cpu": cpu}, {"name": "rest", "cpu": 0.015}, {"name": "deliver"}], gap=cpu.mean()
+    )
+    replay.simulate()
+    before = replay.num_simulations
+    assert predict_ratio(replay, Change(speedups={"parse": 2.0})) is not None
+    assert replay.num_simulations - before == 1 + 2 * resamples
 
 
 def test_the_run_as_recorded_is_simulated_once(fanned: Replay) -> None:
