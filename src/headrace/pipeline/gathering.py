@@ -7,6 +7,7 @@ and say themselves what is done: see `pipeline.checkpoint`.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -165,23 +166,36 @@ def join(gathered: Sequence[Gathered], results: Path, *, replaces: bool = False)
         SettingsError: If something is there already.
         OSError: If it cannot be written; nothing is left of it then.
     """
-    if results.exists() and not replaces:
-        raise SettingsError(f"{results} is there already; take it away, or leave it and read the portions")
-    new = results.with_name(f"{results.name}.new")
+    with _alone_in(results.parent):
+        if results.exists() and not replaces:
+            raise SettingsError(f"{results} is there already; take it away, or leave it and read the portions")
+        new = results.with_name(f"{results.name}.new")
+        try:
+            written = [one for one in gathered if one.results.exists()]
+            if written and all(one.results.is_dir() for one in written):
+                _join_parts(written, new)
+            else:
+                _join_lines(written, new)
+            if results.is_dir():
+                shutil.rmtree(results)
+            new.rename(results)
+        except BaseException:
+            shutil.rmtree(new, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                new.unlink()
+            raise
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until nobody else puts results together in a folder: two would write the same file."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        written = [one for one in gathered if one.results.exists()]
-        if written and all(one.results.is_dir() for one in written):
-            _join_parts(written, new)
-        else:
-            _join_lines(written, new)
-        if results.is_dir():
-            shutil.rmtree(results)
-        new.rename(results)
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            new.unlink()
-        raise
+        with contextlib.suppress(OSError):  # some network file systems know no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _join_lines(gathered: Sequence[Gathered], new: Path) -> None:
