@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import SettingsError
-from headrace.pipeline import gathering
 from headrace.pipeline.gathering import Gathered, join
 from headrace.sources.portions import Portion
 
@@ -33,7 +32,7 @@ def test_two_at_once_do_not_write_one_file(tmp_path: Path, monkeypatch: pytest.M
         assert go_on.wait(60)
         copy(*arguments)
 
-    monkeypatch.setattr(gathering.shutil, "copyfileobj", slow)
+    monkeypatch.setattr(shutil, "copyfileobj", slow)
     first = threading.Thread(target=join, args=(gathered, tmp_path / "r.jsonl"))
     first.start()
     assert inside.wait(60)
