@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -157,15 +159,29 @@ def test_refusals_and_lost_connections_are_counted_apart(tmp_path: Path) -> None
 
 
 def test_usage_counts_what_threads_used() -> None:
-    """Of this process: work costs CPU, waiting costs switches."""
-    before = usage(os.getpid())
-    sum(number * number for number in range(2_000_000))
-    for _ in range(5):
-        threading.Event().wait(0.05)
-    used = usage(os.getpid()) - before
+    """Work costs CPU, waiting costs switches; of another process, as threads of this one end that earlier tests began."""
+    program = (
+        "import threading\n"
+        "input()\n"
+        "data = bytearray(b'x' * 20_000_000)\n"
+        "sum(number * number for number in range(2_000_000))\n"
+        "for _ in range(5):\n"
+        "    threading.Event().wait(0.05)\n"
+        "print('done', flush=True)\n"
+        "input()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=PIPE, stdout=PIPE, text=True, bufsize=1) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        before = usage(child.pid)
+        child.stdin.write("begin\n")
+        assert child.stdout.readline() == "done\n"
+        used = usage(child.pid) - before
+        resident = resident_bytes(child.pid)
+        child.stdin.write("end\n")
     assert used.cpu_seconds > 0.01
     assert used.switches >= 5
-    assert resident_bytes(os.getpid()) > 10_000_000
+    assert resident > 10_000_000
 
 
 def _order(port: int, folder: Path, **settings: Any) -> Order:
