@@ -27,6 +27,7 @@ EVENTS: Mapping[str, str] = {
     "breaker_closed": "such a server answers again",
     "worker_started": "the supervisor started a worker in the place of one that ended",
     "worker_died": "a worker process died; `code` says of what",
+    "restart_stopped": "a rolling restart asks no other worker to go, as the last one has no successor that works",
     "plan_changed": "the run takes up another model",
     "budget_step": "the run goes down a rung of its budget's ladder, or up again",
     "canary_step": "a canary was opened, got a larger share, was promoted or rolled back",

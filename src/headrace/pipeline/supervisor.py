@@ -120,6 +120,7 @@ class _Worker:
     started_at: float
     ended: Ended | None = None
     """What it said when it had finished."""
+    does_its_work: bool = False
     beats: int = 0
     silent_seconds: float = 0.0
     leave_by: float | None = None
@@ -216,6 +217,7 @@ class Supervisor:
         self._memory_kills = memory_kills()
         self._random = random.Random()
         self._renewal = Renewal(self._tell_people)
+        self._slowest_seconds = 0.0
 
     def run(self) -> Supervised:
         """Run until all workers have ended and return what came of it; in a worker this raises SystemExit."""
@@ -262,6 +264,10 @@ class Supervisor:
         try:
             name = _table_name(post.number, post.lives + 1)
             table, pipe = self._recovery.table(name) if self._recovery else InFlightTable(), Pipe()
+            # Before the fork: what it holds is memory of both processes.
+            slot = WorkerSlot(
+                post.number, post.lives + 1, len(self._posts), table, self._blame, pipe[1], post.orphans, self._recovery
+            )
             pid = self._fork(pipe[0])
         except OSError as error:  # no process, memory or file to be had now, which need not last
             for end in pipe:
@@ -272,9 +278,6 @@ class Supervisor:
             self._put_off(post, error)
             return
         ours, theirs = pipe
-        slot = WorkerSlot(
-            post.number, post.lives + 1, len(self._posts), table, self._blame, theirs, post.orphans, self._recovery
-        )
         if pid == 0:
             raise SystemExit(self._work(slot))
         theirs.close()
@@ -485,7 +488,7 @@ class Supervisor:
             self._has_drained = True
         elif status == _MISUSE and not worker.slot.table.num_beats:
             self._leave_empty(post, status)
-        elif status == _DEFECT and self._restarts.is_storm(self._now()):
+        elif status == _DEFECT and self._is_storm(worker):
             self._end_in_storm()
         else:
             self._again(post, worker, delivered)
@@ -523,10 +526,19 @@ class Supervisor:
             self._end_all(
                 _DEFECT, f"the first worker died {_MOST_FIRST_DEATHS} times before it began; the causes stand above"
             )
-        elif self._restarts.is_storm(self._now()):
+        elif self._is_storm(worker):
             self._end_in_storm()
         else:
             self._again(post, worker, delivered)
+
+    def _is_storm(self, worker: _Worker) -> bool:
+        """Note an end, and return whether no worker can live.
+
+        One that never came to do its work says nothing about others that do theirs: it may have found a Plan that is new.
+        """
+        is_one_too_many = self._restarts.is_storm(self._now())
+        others_work = any(post.worker.slot.does_its_work for post in self._workers())
+        return is_one_too_many and (worker.slot.does_its_work or not others_work)
 
     def _leave_empty(self, post: _Post, status: int) -> None:
         """Start no more workers where settings keep one from beginning, as they would keep the next."""
@@ -613,14 +625,25 @@ class Supervisor:
         """Replace workers one after the other where SIGHUP asked for it."""
         if self._stopping or not self._has_begun:
             return
-        self._renewal.look(
-            [
-                Standing(post.number, worker.pid, worker.slot.does_its_work)
-                if (worker := post.worker) is not None
-                else Standing(post.number, None, has_begun=False)
-                for post in self._posts
-            ]
-        )
+        now = self._now()
+        if self._renewal.is_requested:
+            for post in self._posts:
+                if (
+                    post.worker is None and post.start_at is None
+                ):  # its settings kept it from beginning, and may be others now
+                    post.start_at = now
+        for post in self._workers():
+            worker = post.worker
+            if not worker.does_its_work and worker.slot.does_its_work:
+                worker.does_its_work = True
+                self._slowest_seconds = max(self._slowest_seconds, now - worker.started_at)
+        standing = [
+            Standing(post.number, worker.pid, worker.does_its_work)
+            if (worker := post.worker) is not None
+            else Standing(post.number, None, has_begun=False)
+            for post in self._posts
+        ]
+        self._renewal.look(standing, now, self._slowest_seconds)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

@@ -181,3 +181,66 @@ def test_who_is_told_that_it_began_may_signal_at_once() -> None:
     said = supervised(RESTARTED, BEGUN).splitlines()
     assert said[:2] == ["listening", "restarting 1 workers, one after the other"]
     assert said[-1] == "status 0 restarts 0"
+
+
+BAD_SUCCESSOR = """
+from headrace.base.policies.restart import RestartPolicy
+from headrace.pipeline import renewal
+renewal._LEAST_SECONDS, afterwards = 0.5, 0.5
+stops = []
+def print(text, *more):
+    sys.stdout.write(" ".join(map(str, (text, *more))) + chr(10))
+    sys.stdout.flush()
+    if "rolling restart stops" in str(text):  # a second try, and then the end
+        stops.append(1)
+        renewal._LEAST_SECONDS = afterwards
+        os.kill(os.getpid(), signal.SIGHUP if len(stops) == 1 else signal.SIGTERM)
+    if "all workers were restarted" in str(text):
+        os.kill(os.getpid(), signal.SIGTERM)
+options = dict(renews=True, policy=RestartPolicy(base_seconds=0.001, max_seconds=0.001, storm_deaths=2))
+"""
+SERVES_UNLESS_RESTARTED = """slot.expect_serving()
+    slot.begin()
+    try:
+        while slot.generation > 1:
+            {as_successor}
+        slot.note_serving()
+        if (slot.number, slot.generation) == (1, 1):
+            os.kill(os.getppid(), signal.SIGHUP)
+        while True:
+            time.sleep(0.01)
+    except KeyboardInterrupt:
+        slot.finish(Ended(0, is_drained=True))
+"""
+
+
+@pytest.mark.parametrize("as_successor", ["time.sleep(0.01)", "os._exit(70)", "slot.finish(Ended(70)); return 70"])
+def test_a_restart_whose_first_successor_never_serves_ends_nobody_else(as_successor: str) -> None:
+    """It may wait for ever, die or end again and again: the other worker serves on, and a second restart asks one as well."""
+    said = supervised(SERVES_UNLESS_RESTARTED.format(as_successor=as_successor), BAD_SUCCESSOR, num_workers=2)
+    assert said.count("the rolling restart stops: worker 0 has not come to do its work") == 2
+    assert said.count("1 workers were not restarted, and 1 do their work") == 2
+    assert "died 4 times" not in said
+    assert "worker 1 (process" not in said
+    assert "stopping: workers finish what they have" in said
+
+
+def test_a_restart_brings_back_a_worker_that_could_not_begin() -> None:
+    """Its settings may have been mended meanwhile."""
+    work = """slot.expect_serving()
+    if (slot.number, slot.generation) == (0, 2):
+        slot.finish(Ended(2))
+        return 2
+    slot.begin()
+    slot.note_serving()
+    try:
+        if (slot.number, slot.generation) == (1, 1):
+            os.kill(os.getppid(), signal.SIGHUP)
+        while True:
+            time.sleep(0.01)
+    except KeyboardInterrupt:
+        slot.finish(Ended(0, is_drained=True))
+"""
+    said = supervised(work, BAD_SUCCESSOR.replace("0.5, 0.5", "0.5, 50.0"), num_workers=2)
+    assert "worker 0 cannot begin (status 2" in said
+    assert "all workers were restarted" in said
