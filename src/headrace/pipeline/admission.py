@@ -244,7 +244,8 @@ class Admission:
     def enter(self, items: Sequence[Item]) -> bool:
         """Count jobs as in flight; return False where everything was given back: whoever did may not have seen these."""
         with self._lock:
-            self._in_flight.update({id(item): item for item in items})
+            for item in items:
+                self._in_flight[id(item)] = item
             if self._tasks is not None:
                 for item in items:
                     self._tasks.entered(item)

@@ -19,7 +19,7 @@ import numpy as np
 
 from headrace.base.clock import Clock
 from headrace.base.current_job import hands
-from headrace.base.deadline import limit_to_deadline, refuse_late
+from headrace.base.deadline import note_deadline, refuse_late
 from headrace.base.errors import ItemRejected, as_item_error
 from headrace.base.metering import Metering, Reading, ThreadMeter
 from headrace.base.policies.batching import ReleaseReason
@@ -165,8 +165,11 @@ class Group:
         if deadline is None:
             self._run_calls(calls, item)
             return
-        with limit_to_deadline(deadline):
+        note_deadline(deadline)  # not `limit_to_deadline`: a context manager takes ten calls, for each item
+        try:
             self._run_calls(calls, item, deadline)
+        finally:
+            note_deadline(None)
 
     def _run_calls(self, calls: Sequence[_Call], item: Item, deadline: int | None = None) -> None:
         now_ns, read = self._now_ns, self._meter.read

@@ -135,9 +135,17 @@ class ReceivingBook:
             ended: When it came back.
             unix_seconds: The same moment in Unix time.
         """
-        if jobs:
-            ages = [unix_seconds - job.sent_at for job in jobs if job.sent_at is not None and job.attempt == 1]
-            self._ages.add(len(ages), sum(ages))
+        num_again, num_aged, age_seconds = 0, 0, 0.0
+        for job in (
+            jobs
+        ):  # a loop, since a request comes alone: what makes lists and sums would take longer than all else here
+            if job.attempt > 1:
+                num_again += 1
+            elif job.sent_at is not None:
+                num_aged += 1
+                age_seconds += unix_seconds - job.sent_at
+        if num_aged:
+            self._ages.add(num_aged, age_seconds)
         if self._began_at is None or began < self._began_at:
             if jobs and self._began_at is None:
                 self._began_at = ended
@@ -156,7 +164,7 @@ class ReceivingBook:
             self._most_jobs, self._most_calls = len(jobs), 0
         self._most_calls += len(jobs) == self._most_jobs
         self._gaps.add(ended)
-        if all(job.attempt > 1 for job in jobs):
+        if num_again == len(jobs):
             self._again_calls += 1
             self._again_seconds += ended - began
 

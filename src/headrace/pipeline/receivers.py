@@ -132,7 +132,8 @@ class Receivers:
     def _admit(self, jobs: Sequence[Job], over: int, inline: dict[Station, Worker], *, waits: bool = True) -> None:
         """Send jobs on their way; the last `over` of them are beyond the run's limit. Where it `waits`, for room in queues."""
         received = self._context.clock.now_ns()
-        self.begun.set()
+        if not self.begun.is_set():
+            self.begun.set()
         if self._context.observers.wants["job_received"]:
             self._context.observers.notify("job_received", jobs)
         by_station: dict[Station, list[Item]] = {}

@@ -293,7 +293,10 @@ class Runtime:
 
     def num_waiting(self, task: str) -> int:
         """Return how many items wait in the queues on the way of a task's jobs, or in all where there is one task; cheap."""
-        return sum([station.queue.depth for station in self._routes.get(task, self.stations)])
+        num = 0
+        for station in self._routes.get(task, self.stations):
+            num += station.queue.depth
+        return num
 
     def longest_call_seconds(self) -> float:
         """Return for how long the oldest call of a stage lasts by now; 0 where none is under way."""

@@ -365,6 +365,8 @@ def _read_wait(request: Request, *, is_called_back: bool) -> float | None:
 
 def _read_preference(text: str) -> float | None:
     """Return how long a client waits that prefers `respond-async`, or `respond-async, wait=SECONDS` (RFC 7240)."""
+    if not text:
+        return None
     wishes = {wish.partition(";")[0].strip() for wish in text.lower().split(",")}
     if "respond-async" not in wishes:
         return None

@@ -152,7 +152,8 @@ class RequestSource(Source):
             refused = refused or (_stopping(job) if self._is_over else None)
             if refused is None:
                 self._waiting.append(job)
-                self._call_receiver()
+                if self._push is None:
+                    self._receivers.call()
         if refused is not None:
             self._end_unrun(job, refused)
         elif is_first and self._push is not None:

@@ -90,11 +90,13 @@ class WaitJudge:
         return decision
 
     def _ended(self, task: str, work: LetIn, on_end: Callable[[Ended], object], ended: Ended) -> None:
-        if ended.code in _TELLING:
-            with self._lock:
-                now = self._clock.now_ns() / 1e9
-                self._policies[task].note_end(now, work, self._inside(task, work.priority))
-        on_end(ended)
+        now = self._clock.now_ns() / 1e9
+        try:
+            on_end(ended)  # first: the client need not wait until something was learned of it
+        finally:
+            if ended.code in _TELLING:
+                with self._lock:
+                    self._policies[task].note_end(now, work, self._inside(task, work.priority))
 
     def _inside(self, task: str, priority: int) -> Inside:
         before = self._source.count_open(task or None, priority)

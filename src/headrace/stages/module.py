@@ -199,7 +199,8 @@ def check_results(results: Any, num_inputs: int, stage: str) -> Sequence[Any]:
         WrongResultCount: Naming both lengths.
     """
     try:
-        if isinstance(results, Mapping | str | bytes):
+        # Most are lists, which is seen sooner than that they are none of these.
+        if not isinstance(results, list) and isinstance(results, Mapping | str | bytes):
             raise TypeError
         num_results = len(results)
     except TypeError:
@@ -211,4 +212,4 @@ def check_results(results: Any, num_inputs: int, stage: str) -> Sequence[Any]:
         raise WrongResultCount(
             f"{stage} was given {num_inputs} inputs and returned {num_results} results; they must match"
         )
-    return results  # type: ignore[no-any-return]
+    return results

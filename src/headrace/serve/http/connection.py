@@ -8,9 +8,11 @@ How this works. A connection is in one of these states:
     LINGERING  all is said; what the client still sends is thrown away, so that it reads the answer rather than a reset
     CLOSED     nothing comes or goes any more
 
-Everything here runs in the front's thread, except `answer`, which only posts. What comes while a request is being handled stays
-in `_rest`, at most one piece; then reading stops. The end of a client's sending counts as its end: a client that half-closes
-gets what is answered at once, nothing that takes longer.
+Everything here runs in the front's thread, except `answer`. That posts; but where nobody else waits for an answer, it sends it
+itself first, as waking the front for that would take longer than the sending. The front hears of it when anybody sends
+something, or with its next tick. What comes while a request is being handled stays in `_rest`, at most one piece; then reading
+stops. The end of a client's sending counts as its end: a client that half-closes gets what is answered at once, nothing that
+takes longer.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import cast
 
 from headrace.serve.http.reading import RequestReader, defect
 from headrace.serve.http.refusal import BadRequest
-from headrace.serve.http.request import Answer, Request, error_answer
+from headrace.serve.http.request import Answer, Request, class_of, error_answer
 from headrace.serve.http.routes import Found
 from headrace.serve.http.shared import Shared
 from headrace.serve.http.wire import BODILESS, CONTINUE, head_bytes
@@ -39,7 +41,6 @@ logger = logging.getLogger("headrace")
 _JOINED_BYTES = 64 * 1024
 #: What the kernel says of a connection from which nothing can be read.
 _NO_BYTES = bytes(4)
-_CLASSES = {number: f"{number}xx" for number in range(10)}
 
 
 class State(Enum):
@@ -103,6 +104,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return where the next bytes belong."""
+        if self._state is HANDLING:
+            self._hear_answer()
+        elif self._shared.is_unheard:
+            self._shared.empty_outbox()
         return self._reader.room() if self._state is READING else self._shared.piece_view
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -110,11 +115,13 @@ class Connection(asyncio.BufferedProtocol):
         shared = self._shared
         if self._state is not READING:
             self._keep(bytes(shared.piece_view[:nbytes]))
+            if self._state is HANDLING:  # whoever sent the answer meanwhile may not have seen that more came
+                self._hear_answer()
             return
         try:
             reader = self._reader
             used = reader.received(nbytes)
-            if reader.is_amid_body and not self._is_timed:
+            if not reader.is_ready and not self._is_timed and reader.is_amid_body:
                 self._read_at_once()
             if reader.is_ready:
                 self._hand_over()
@@ -137,11 +144,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End, and let the handler know."""
+        if self._state is HANDLING:
+            self._hear_answer()
         was_waiting, self._state = self._state is HANDLING, CLOSED
         shared, request = self._shared, self._request
         shared.forget(self)
         shared.bodies.used_bytes -= len(self._rest)
         if was_waiting and request is not None:
+            shared.num_waiting -= 1
             shared.counts["gone"] += 1
             _note_gone(request)
         self._request = None
@@ -259,6 +269,7 @@ class Connection(asyncio.BufferedProtocol):
         self._request = request = reader.finish()
         self._closes = self._closes or reader.closes
         self._state = HANDLING
+        shared.num_waiting += 1
         found = reader.found
         answer = found if isinstance(found, Answer) else _handle(found, request)
         if answer is not None and request.claim():
@@ -266,18 +277,50 @@ class Connection(asyncio.BufferedProtocol):
 
     def answer(self, request: Request, answer: Answer) -> None:
         """Send the answer to a request; any thread."""
-        self._shared.post(self, request, answer)
+        shared = self._shared
+        if shared.num_waiting != 1 or not self._is_plain:
+            shared.post(self, request, answer)
+            return
+        with request.lock:  # meanwhile the connection is not lost, nor its descriptor given to another
+            shared.post(self, request, answer, self._send_at_once(request, answer))
 
-    def deliver(self, request: Request, answer: Answer) -> None:
-        """Send the answer of a request, if the request is still the one that waits for it."""
+    def deliver(self, request: Request, answer: Answer, left: bytes | None = None) -> None:
+        """Send the answer of a request, or what is left of it, if the request is still the one that waits for it."""
         if request is self._request and self._state is HANDLING:
-            self._answer_now(request, answer)
+            self._answer_now(request, answer, left)
             if self._rest:
                 self._read_rest()
 
-    def _answer_now(self, request: Request, answer: Answer) -> None:
+    def _send_at_once(self, request: Request, answer: Answer) -> bytes | None:
+        """Send an answer beside the front's thread; return what the client did not take.
+
+        None where the front is to send all of it: what ends the connection, or is not simple.
+        """
+        if request.is_gone or self._rest or self._ends_with(answer) or self._transport.get_write_buffer_size():
+            return None
+        if len(answer.body) > _JOINED_BYTES:
+            return None
+        try:
+            data = b"".join(self._as_bytes(answer, request.method))
+            return data[os.write(self._reader.descriptor, data) :]
+        except (AttributeError, OSError, TypeError, ValueError):  # the front meets the same, and says so
+            return None
+
+    def _hear_answer(self) -> None:
+        """Note that the request was answered, if another thread has sent the answer; it has the lock meanwhile."""
+        if (request := self._request) is not None:
+            with request.lock:
+                pass
+            self._shared.empty_outbox()
+
+    def _answer_now(self, request: Request, answer: Answer, left: bytes | None = None) -> None:
+        self._shared.num_waiting -= 1
         self._forget_request()
-        self._send(answer, request.method)
+        if left is None:
+            self._send(answer, request.method)
+        else:
+            self._shared.counts[class_of(answer)] += 1
+            self._transport.write(left)
         if self._transport.get_write_buffer_size():
             self._state = SENDING
             self._shared.sending.put(self, self._shared.clock.now_ns())
@@ -285,22 +328,31 @@ class Connection(asyncio.BufferedProtocol):
             self._end_answer()
 
     def _send(self, answer: Answer, method: str) -> None:
-        shared, transport = self._shared, self._transport
-        is_old = self._old_at_ns is not None and shared.clock.now_ns() > self._old_at_ns
-        closes = self._closes = self._closes or shared.is_draining or answer.closes or is_old
+        transport = self._transport
+        self._closes = self._ends_with(answer)
         try:
-            head = head_bytes(answer, shared.date, closes=closes)
+            head, body = self._as_bytes(answer, method)
         except (AttributeError, TypeError, ValueError) as error:
             logger.error("http.answer: the client gets 500 instead of an answer that cannot be sent: %r", error)
             answer = error_answer(500, "http.answer", "the server's answer cannot be sent; see its log")
-            head = head_bytes(answer, shared.date, closes=closes)
-        shared.counts[_CLASSES[answer.status // 100]] += 1
-        body = b"" if method == "HEAD" or answer.status in BODILESS else answer.body
+            head, body = self._as_bytes(answer, method)
+        self._shared.counts[class_of(answer)] += 1
         if len(body) <= _JOINED_BYTES:
             transport.write(head + body)
         else:
             transport.write(head)
             transport.write(body)
+
+    def _ends_with(self, answer: Answer) -> bool:
+        """Return whether the connection ends with an answer."""
+        if self._closes or self._shared.is_draining or answer.closes:
+            return True
+        return self._old_at_ns is not None and self._shared.clock.now_ns() > self._old_at_ns
+
+    def _as_bytes(self, answer: Answer, method: str) -> tuple[bytes, bytes]:
+        """Return head and body; raises what `head_bytes` does."""
+        head = head_bytes(answer, self._shared.date, closes=self._closes)
+        return head, b"" if method == "HEAD" or answer.status in BODILESS else answer.body
 
     def _end_answer(self) -> None:
         """Close, or be ready to read on: the client has its answer."""

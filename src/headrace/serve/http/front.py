@@ -77,6 +77,7 @@ class Front:
         self._shared = Shared(routes, limits or Limits(), self._clock, token, self._wake)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._ident = 0
         self._acceptor: Acceptor | None = None
         self._turned_ns = 0
         self._is_closing = False
@@ -118,7 +119,7 @@ class Front:
         `connections` that are open now, and `body_bytes` in flight.
         """
         now = {"connections": len(self._shared.connections), "body_bytes": self._shared.bodies.used_bytes}
-        return dict(self._shared.counts) | now
+        return self._shared.count() | now
 
     @property
     def lateness(self) -> float:
@@ -130,14 +131,14 @@ class Front:
         if self._loop is None:
             return
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            if threading.current_thread() is self._thread:
+            if threading.get_ident() == self._ident:
                 self._loop.call_soon(function)
             else:
                 self._loop.call_soon_threadsafe(function)
 
     def call_after_reading(self, function: Callable[[], object]) -> None:
         """Call a function in the front's thread once all that is ready was read; at once, if that is what is being read now."""
-        if self._shared.turn.is_last and threading.current_thread() is self._thread:
+        if self._shared.turn.is_last and threading.get_ident() == self._ident:
             function()
         else:
             self.call_soon(function)
@@ -175,6 +176,7 @@ class Front:
         self.call_soon(self._shared.empty_outbox)
 
     def _run(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
+        self._ident = threading.get_ident()
         asyncio.set_event_loop(loop)
         loop.set_exception_handler(_log_error)
         try:
@@ -216,6 +218,7 @@ class Front:
 
     def _begin_drain(self, done: threading.Event) -> None:
         self._shared.is_draining = True
+        self._shared.empty_outbox()
         self._shared.idle.shorten(_DRAIN_IDLE_SECONDS, self._clock.now_ns())
         self._close_listener()
         self._look_drained(done)

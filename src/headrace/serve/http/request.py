@@ -25,6 +25,14 @@ class Answer(msgspec.Struct, frozen=True):
     """Close the connection afterwards."""
 
 
+_CLASSES = {number: f"{number}xx" for number in range(10)}
+
+
+def class_of(answer: Answer) -> str:
+    """Return what counts call an answer: `2xx`, ..."""
+    return _CLASSES[answer.status // 100]
+
+
 def json_answer(status: int, value: object, *headers: tuple[str, str]) -> Answer:
     """Return an answer with a JSON body."""
     return Answer(status, msgspec.json.encode(value), headers=headers)
@@ -63,13 +71,13 @@ class Request:
         body: Valid until the request is answered or its client is gone; then the buffer serves another one. Who needs it
             longer makes `bytes` of it.
         received_ns: When its first byte came, ns of the host's monotonic clock.
+        lock: Of what the threads that handle and answer it share.
         is_gone: The client went away, or was cut off for being slow: nobody waits for an answer.
     """
 
     __slots__ = (
         "__weakref__",
         "_is_answered",
-        "_lock",
         "_on_gone",
         "_query",
         "_query_text",
@@ -77,6 +85,7 @@ class Request:
         "body",
         "headers",
         "is_gone",
+        "lock",
         "method",
         "path",
         "received_ns",
@@ -103,7 +112,7 @@ class Request:
         self._sends = sends
         self._is_answered = False
         self._on_gone: Callable[[], object] | None = None
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
 
     @property
     def query(self) -> dict[str, str]:
@@ -127,7 +136,7 @@ class Request:
 
     def claim(self) -> bool:
         """Return whether the caller is the first to answer; the connection does it for what a handler returns."""
-        with self._lock:
+        with self.lock:
             if self._is_answered:
                 return False
             self._is_answered = True
@@ -137,7 +146,7 @@ class Request:
 
     def call_when_gone(self, call: Callable[[], object]) -> None:
         """Call a function in the front's thread once the client goes before the answer, or now if it has; must not block."""
-        with self._lock:
+        with self.lock:
             if self._is_answered:
                 return
             if not self.is_gone:
@@ -147,7 +156,7 @@ class Request:
 
     def note_gone(self) -> None:
         """Note that the client is gone; the first time, what `call_when_gone` was given is called, and may raise."""
-        with self._lock:
+        with self.lock:
             self.is_gone = True
             call, self._on_gone = self._on_gone, None
         if call is not None:

@@ -14,7 +14,7 @@ from headrace.serve.http.bodies import Bodies
 from headrace.serve.http.deadlines import Deadlines
 from headrace.serve.http.head import KnownHeads
 from headrace.serve.http.limits import Limits
-from headrace.serve.http.request import Answer, Request
+from headrace.serve.http.request import Answer, Request, class_of
 from headrace.serve.http.routes import Routes
 from headrace.serve.http.turns import Turn
 
@@ -36,8 +36,8 @@ _PAUSE_SECONDS, _LATE_SECONDS, _LATE_TIMES = 0.001, 0.3, 3
 class Connected(Protocol):
     """A connection, as its front sees it."""
 
-    def deliver(self, request: Request, answer: Answer) -> None:
-        """Send the answer of a request, if the request is still the one that waits for it."""
+    def deliver(self, request: Request, answer: Answer, left: bytes | None = None) -> None:
+        """Send the answer of a request, or what is left of it, if the request is still the one that waits for it."""
         ...
 
     def time_out(self, kind: str) -> None:
@@ -79,6 +79,8 @@ class Shared:
         date: The header `Date`.
         turn: Of the loop.
         known_heads: What heads said that come again and again.
+        is_unheard: An answer was sent of which the front's thread does not know yet.
+        num_waiting: Requests that wait for their answers.
         is_draining: Each connection ends with its next answer.
     """
 
@@ -100,30 +102,43 @@ class Shared:
         self.date = ""
         self.turn = Turn(clock)
         self.known_heads = KnownHeads()
+        self.is_unheard = False
+        self.num_waiting = 0
         self.is_draining = False
-        self._outbox: deque[tuple[Connected, Request, Answer]] = deque()
+        self._outbox: deque[tuple[Connected, Request, Answer, bytes | None]] = deque()
         self._wake = wake
         self._is_woken = False
 
-    def post(self, connection: Connected, request: Request, answer: Answer) -> None:
-        """Bring an answer to the front's thread; any thread. Many answers wake it once."""
-        self._outbox.append((connection, request, answer))
-        if not self._is_woken:
+    def post(self, connection: Connected, request: Request, answer: Answer, left: bytes | None = None) -> None:
+        """Bring an answer to the front's thread; any thread. Many answers wake it once.
+
+        `left` is what was not sent of it; None: all of it. Where nothing is left the thread hears of it when it wakes anyway.
+        """
+        self._outbox.append((connection, request, answer, left))
+        if left == b"":
+            self.is_unheard = True
+        elif not self._is_woken:
             self._is_woken = True
             self._wake()
 
     def empty_outbox(self) -> None:
         """Give the answers to their connections."""
         # In this order: an answer that is appended after this line wakes the thread again, an earlier one is seen below.
-        self._is_woken = False
+        self._is_woken = self.is_unheard = False
         outbox = self._outbox
         while outbox:
-            connection, request, answer = outbox.popleft()
+            connection, request, answer, left = outbox.popleft()
             try:
-                connection.deliver(request, answer)
+                connection.deliver(request, answer, left)
             except Exception as error:  # the other answers are not to suffer
                 logger.error("http.answer: an answer could not be sent: %r", error, exc_info=error)
                 connection.cut_off()
+
+    def count(self) -> dict[str, int]:
+        """Return the counts, with the answers that were sent and that the front's thread has not heard of; any thread."""
+        counts = Counter(dict(self.counts))
+        counts.update(class_of(answer) for *_, answer, left in self._outbox.copy() if left is not None)
+        return counts
 
     def forget(self, connection: Connected) -> None:
         """Forget a connection that is closed."""
@@ -133,6 +148,7 @@ class Shared:
 
     def tick(self, now_ns: int) -> float | None:
         """Close connections whose time is up; return after how many seconds to go on with others, None where there are none."""
+        self.empty_outbox()
         self.date = f"Date: {formatdate(self.clock.unix_seconds(), usegmt=True)}\r\n"
         lines = {"idle": self.idle, "reading": self.reading, "sending": self.sending}
         is_late = max(line.lateness_ns(now_ns) for line in lines.values()) > _LATE_SECONDS * 1e9
@@ -163,6 +179,7 @@ class Shared:
 
     def close_oldest_idle(self) -> bool:
         """Close the connection that has been idle longest; return whether one was found."""
+        self.empty_outbox()
         num_spared = 0
         for connection in self.idle.pop_all():
             if not connection.is_idle:

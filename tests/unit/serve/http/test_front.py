@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import logging
 import os
+import queue
 import resource
 import socket
 import ssl
@@ -449,3 +450,123 @@ def test_the_rest_of_a_body_that_is_here_is_read_in_the_same_turn() -> None:
             theirs.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
             connection.buffer_updated(mine.recv_into(connection.get_buffer(-1)))
             assert b"".join(transport.written).endswith(b"\r\n\r\n%d" % size)
+
+
+_LATER = b"POST /later HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
+
+
+@pytest.fixture
+def never_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a front hear of nothing by its tick, so that what waits for that waits for ever."""
+    monkeypatch.setattr("headrace.serve.http.front._TICK_SECONDS", 3_600.0)
+
+
+def test_an_answer_beside_no_other_does_not_wait_for_the_front(serve: Any, connect: Any, later: Any) -> None:
+    """Whoever has it sends it, and it is counted at once; the front hears of it when the client goes on."""
+    front = serve()
+    client = connect(front).send(_LATER)
+    request = later.wait()
+    is_held, may_go = threading.Event(), threading.Event()
+    front.call_soon(lambda: (is_held.set(), may_go.wait()))
+    is_held.wait()
+    request.answer(Answer(200, b"alone"))
+    assert client.read().body == b"alone"
+    assert (front.counts["2xx"], front.counts["requests"]) == (1, 1)
+    may_go.set()
+    client.send(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi")
+    assert client.read().body == b"hi"
+    assert (front.counts["2xx"], front.counts["requests"], front.counts["body_bytes"]) == (2, 2, 0)
+
+
+def test_answers_beside_others_go_through_the_front(serve: Any, connect: Any, later: Any, never_ticks: None) -> None:
+    """It is woken once for many, which costs less than a call of the system for each in the thread that has them."""
+    front = serve()
+    clients = [connect(front).send(_LATER) for _ in range(3)]
+    later.wait(3)
+    for number, request in enumerate(later.requests):
+        request.answer(Answer(200, str(number).encode()))
+    assert sorted(client.read().body for client in clients) == [b"0", b"1", b"2"]
+
+
+def test_no_answer_is_lost_or_left_where_clients_go_on_at_once(
+    serve: Any, connect: Any, routes: Routes, never_ticks: None
+) -> None:
+    """Another thread answers while the next request comes, be it before the answer: every one is answered, in order."""
+    waiting: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+    routes.add("POST", "/handed", waiting.put)
+
+    def work() -> None:
+        while (request := waiting.get()) is not None:
+            request.answer(Answer(200, bytes(request.body)))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    client = connect(serve())
+    numbers = range(3_000)
+    ahead = 0
+    for number in numbers:
+        while ahead < min(len(numbers), number + 1 + number % 3):  # 1, 2 or 3 are on their way
+            client.send(b"POST /handed HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n%4d" % ahead)
+            ahead += 1
+        assert client.read().body == b"%4d" % number
+    waiting.put(None)
+    thread.join()
+
+
+def test_what_the_client_does_not_take_at_once_follows(serve: Any, connect: Any, later: Any, never_ticks: None) -> None:
+    """The system takes a part of a long answer; the front sends the rest."""
+    front = serve()
+    client = connect(front, receive_bytes=4_096).send(_LATER)
+    request = later.wait()
+    (connection,) = front._shared.connections
+    connection._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    body = bytes(range(256)) * 240
+    request.answer(Answer(200, body))
+    assert client.read().body == body
+    assert client.send(_LATER)
+    later.wait().answer(Answer(200, b"next"))
+    assert client.read().body == b"next"
+
+
+def test_an_answer_to_a_client_that_is_gone_reaches_nobody_else(serve: Any, connect: Any, later: Any) -> None:
+    """The next connection has the same descriptor, and gets its own answers alone."""
+    front = serve()
+    client = connect(front).send(_LATER)
+    request = later.wait()
+    (connection,) = front._shared.connections
+    descriptor = connection._reader.descriptor
+    client.reset()
+    later.wait_gone()
+    client = connect(front).send(_LATER)
+    own = later.wait()
+    (connection,) = front._shared.connections
+    assert connection._reader.descriptor == descriptor
+    request.answer(Answer(200, b"late"))
+    own.answer(Answer(200, b"own"))
+    assert client.read().body == b"own"
+    assert front.counts["gone"] == 1
+
+
+def test_a_client_that_goes_once_it_has_its_answer_is_not_gone(serve: Any, connect: Any, later: Any) -> None:
+    """The front hears that the request was answered before it hears that the connection ended."""
+    front = serve()
+    client = connect(front).send(_LATER)
+    later.wait().answer(Answer(200, b"alone"))
+    assert client.read().body == b"alone"
+    client.close()
+    while front.counts["connections"]:
+        pass
+    assert (front.counts.get("gone", 0), later.gone) == (0, [])
+
+
+def test_a_full_front_closes_a_connection_whose_answer_another_thread_sent(
+    serve: Any, connect: Any, later: Any, never_ticks: None
+) -> None:
+    """It is idle, although the front has not heard of that yet."""
+    front = serve(Limits(connections=1))
+    first = connect(front).send(_LATER)
+    later.wait().answer(Answer(200, b"alone"))
+    assert first.read().body == b"alone"
+    second = connect(front).send(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert second.read().status == 200
+    assert first.is_closed()
