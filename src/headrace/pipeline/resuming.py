@@ -202,9 +202,15 @@ def _warn_of_repetition(
     journal: Journal, past: Past, recoverable: Recoverable | None, source: FiniteSource, force: bool
 ) -> None:
     """Say that a run that finished is done again behind its own results; some mean it, most forgot `--resume`."""
-    if force or past.is_cut_off or journal.header is None or journal.header.get("source") != source.where:
+    if force or past.is_cut_off or recoverable is None or not recoverable.has_results:
         return
-    if recoverable is not None and recoverable.has_results:
+    if journal.header is None:
+        logger.warning(
+            "results are there already, and no checkpoint says of which items (a profile keeps none): all is done now, behind "
+            "them. Where only what is missing there should be done: --resume --force (resume=True, force=True); where this is "
+            "meant, --force (force=True) leaves out this line"
+        )
+    elif journal.header.get("source") == source.where:
         logger.warning(
             "an earlier run over %s finished, and its results are still there: all is done again behind them. Where only what "
             "is new should be done: --resume (resume=True); where this is meant, --force (force=True) leaves out this line",

@@ -218,6 +218,18 @@ def test_doing_all_again_is_said(folder: Path, out: Path, caplog: pytest.LogCapt
     assert "--resume (resume=True)" in caplog.text
 
 
+def test_results_without_a_checkpoint_are_said(folder: Path, out: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As those of a profile that was interrupted; what is missing there can still be done alone."""
+    hr.run(pipeline(folder, hr.jsonl(out)), limit=3, checkpoint=False)
+    hr.run(pipeline(folder, hr.jsonl(out)), resume=True, force=True)
+    found = ids(out)
+    assert len(found) == len(set(found)) > 3
+    shutil.rmtree(out.with_name("out.jsonl.checkpoint"))
+    assert "all is done now, behind them" not in caplog.text
+    hr.run(pipeline(folder, hr.jsonl(out)))
+    assert "all is done now, behind them" in caplog.text
+
+
 def test_half_a_line_is_done_again(folder: Path, out: Path) -> None:
     """A line that was cut in the middle, or only lacks its end, is cut off and its item comes out once."""
     checkpoint = begin(folder, out)
