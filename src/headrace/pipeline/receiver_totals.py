@@ -136,9 +136,8 @@ class ReceivingBook:
             unix_seconds: The same moment in Unix time.
         """
         num_again, num_aged, age_seconds = 0, 0, 0.0
-        for job in (
-            jobs
-        ):  # a loop, since a request comes alone: what makes lists and sums would take longer than all else here
+        # A loop, since a request comes alone: what makes lists and sums would take longer than all else here.
+        for job in jobs:
             if job.attempt > 1:
                 num_again += 1
             elif job.sent_at is not None:

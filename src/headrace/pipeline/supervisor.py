@@ -628,9 +628,8 @@ class Supervisor:
         now = self._now()
         if self._renewal.is_requested:
             for post in self._posts:
-                if (
-                    post.worker is None and post.start_at is None
-                ):  # its settings kept it from beginning, and may be others now
+                # Its settings kept it from beginning, and may be others now.
+                if post.worker is None and post.start_at is None:
                     post.start_at = now
         for post in self._workers():
             worker = post.worker

@@ -202,9 +202,8 @@ def _warmed(
     warmth: float,
 ) -> tuple[dict[LoaderWork, Needs], dict[Phase, Needs]]:
     """Return changed needs with less CPU time where less loading lies between them; see `simulation_warmth`."""
-    if (
-        not warmth or settings.batch is not None
-    ):  # a batch of another size is not the same work with parts of it taken away
+    # A batch of another size is not the same work with parts of it taken away.
+    if not warmth or settings.batch is not None:
         return loads, phases
     is_in_thread = not recorded.loader.workers
     others = recorded.phases.values() if is_in_thread else ()
