@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import numpy as np
+
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan, StageDefaults, StagePlan, model_key, resolve
+from headrace.base.settings import check, unknown_key
 from headrace.diagnose.replay.demands import CannotReplay, StageDemands
 from headrace.runs.formats.prediction import Change
 
@@ -60,6 +63,56 @@ def change_plan(recorded: Plan, settings: tuple[str, ...], stages: tuple[StageDe
     plan = resolve(wanted, defaults, cores)
     _check(plan, stages)
     return plan
+
+
+def check_change(change: Change, plan: Plan, stages: Sequence[StageDemands], *, is_open: bool) -> None:
+    """Raise SettingsError if a change names what is not there, or is impossible.
+
+    Args:
+        change: What is done otherwise.
+        plan: As recorded.
+        stages: What ran.
+        is_open: Whether jobs came by themselves.
+    """
+    names = [stage.name for stage in stages]
+    for name in (
+        *change.speedups,
+        *change.drop,
+        *change.cache_hits,
+        *change.every,
+        *change.on_device,
+        *change.cost_curves,
+    ):
+        if name not in names and name != "receiving":
+            raise unknown_key(name, "the stages of this run", names)
+    for name, factor in change.speedups.items():
+        check(factor > 0 and np.isfinite(factor), f"speed-up of {name}", factor, "a factor above 0")
+    for name, share in change.cache_hits.items():
+        check(0 <= share <= 1, f"cache hits of {name}", share, "a share from 0 to 1")
+    for name, number in change.every.items():
+        check(number >= 1, f"every item of {name}", number, "a whole number >= 1")
+    for name, seconds in change.on_device.items():
+        check(seconds > 0 and np.isfinite(seconds), f"seconds of {name} on the device", seconds, "more than 0")
+        stage = next(one for one in stages if one.name == name)
+        takes_items = stage.info.kind == "cpu" and stage.info.role == "map"
+        check(takes_items, "stage moved to the device", name, "a stage of kind cpu that maps items one by one")
+    check(change.cores is None or change.cores > 0, "cores", change.cores, "more than 0")
+    check(change.devices is None or change.devices >= 1, "devices", change.devices, "a whole number >= 1")
+    has_device = any(stage.is_exclusive and not plan.model_of(stage.info.task, stage.name).uses for stage in stages)
+    allowed = (
+        "only where a model runs on a device of its own; here it runs on the cores (--cores), or uses [resources] of the "
+        "Plan (--set resources.NAME=N)"
+    )
+    check(change.devices is None or has_device, "devices", change.devices, allowed)
+    rate = change.arrival_rate
+    check(rate is None or rate > 0, "arrival rate", rate, "more than 0 jobs per second")
+    deadline = change.deadline_seconds
+    check(deadline is None or deadline > 0, "deadline", deadline, "more than 0 seconds")
+    open_only = "only where jobs come by themselves; say how many: --arrival-rate 100/s"
+    check(deadline is None or rate is not None or is_open, "deadline", deadline, open_only)
+    for name in change.drop:
+        role = next(stage.info.role for stage in stages if stage.name == name)
+        check(role == "map", "dropped stage", name, f"a stage that maps; {name} is a {role}")
 
 
 def not_simulated(recorded: Plan, changed: Plan) -> list[str]:

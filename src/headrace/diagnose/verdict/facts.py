@@ -17,7 +17,7 @@ from headrace.diagnose.gil_holders import GilHolders, find_gil_holders
 from headrace.diagnose.latency_parts import find_latency_parts
 from headrace.diagnose.lock_holders import share_of_lock_waits
 from headrace.diagnose.replay import Replay
-from headrace.diagnose.replay.replay import COMES_AGAIN
+from headrace.diagnose.replay.jobs import COMES_AGAIN
 from headrace.diagnose.span_columns import Array
 from headrace.diagnose.verdict.proposal import WORTH_NAMING
 from headrace.diagnose.verdict.work import Work, find_work
