@@ -53,30 +53,17 @@ class DeliverStage(Stage):
 
     def open(self, context: StageContext) -> Callable[..., Any]:
         """Return the delivery; the pipeline has opened it once for all workers."""
-        if carries_calls(self.delivery):
-            return _CarriedDelivery(self.delivery)
-        return _TogetherDelivery(self.delivery) if delivers_many(self.delivery) else self.delivery.deliver
+        offers = carries_calls(self.delivery) or delivers_many(self.delivery)
+        return _WorkersDelivery(self.delivery) if offers else self.delivery.deliver
 
 
-class _CarriedDelivery:
-    """What one worker calls, and what one thread calls that carries the calls of many."""
-
-    def __init__(self, delivery: Any) -> None:
-        self._deliver = delivery.deliver
-        self.carried = delivery.delivering
-
-    def __call__(self, job: Job, result: Any) -> bool:
-        """Deliver one result; see `Delivery.deliver`."""
-        durable: bool = self._deliver(job, result)
-        return durable
-
-
-class _TogetherDelivery:
-    """What one worker calls with a result, or with all that it took."""
+class _WorkersDelivery:
+    """What one worker calls with a result, and what else it may call: see `OpenedGroup.carried` and `Group`."""
 
     def __init__(self, delivery: Any) -> None:
         self._deliver = delivery.deliver
-        self.together = delivery.deliver_many
+        self.carried = delivery.delivering if carries_calls(delivery) else None
+        self.together = delivery.deliver_many if delivers_many(delivery) else None
 
     def __call__(self, job: Job, result: Any) -> bool:
         """Deliver one result; see `Delivery.deliver`."""

@@ -50,9 +50,9 @@ _USAGE = struct.Struct("<q")
 #: Left free on the disk: this, or a twentieth of it where that is less.
 _LEAST_FREE = 1 << 30
 _BLOCK = 4_096
-#: Taken at a time beyond what is written: this, or so small a part of the limit. Each taking has four calls of the system, and
-#: each of them lets other threads at the GIL.
-_ROOM_AHEAD, _ROOM_PART = 4 << 20, 256
+#: Taken at a time beyond what is written: this, or so small a part of the limit, since a kill leaves it taken until somebody
+#: opens the folder alone. Each taking has four calls of the system, and each of them lets other threads at the GIL.
+_ROOM_AHEAD, _ROOM_PART = 1 << 20, 4_096
 #: Of an entry: one call of the system reads it.
 _LARGEST = 1 << 30
 #: Files have times that are this much too early at most.
@@ -141,7 +141,8 @@ class DiskCache:
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError, OSError):
-            self._give_back(0)
+            if self._own_room():
+                self._give_back(0)
         for name in ("_users", "_usage"):
             with contextlib.suppress(AttributeError, OSError):
                 os.close(getattr(self, name))
