@@ -19,7 +19,8 @@ from headrace.serve.front_door import FrontDoor, State
 from headrace.serve.http.request import Answer, Request, json_answer
 from headrace.serve.http.routes import Routes
 
-#: How often an idle service tries itself, how long a success proves something, and how soon a failure is tried again.
+#: How often an idle service tries itself, how long a success proves something, and how soon it tries again without one: after
+#: each failure in a row twice as long, up to the first of these, as each is one more item in the log and the totals.
 _PROBE_SECONDS, _PROOF_SECONDS, _AGAIN_SECONDS = 5.0, 15.0, 0.5
 _FIRST_SECONDS = 0.05
 #: A call hangs that takes longer than the slowest of warm-up by more than this, and by more than so many times that: what hangs
@@ -39,6 +40,10 @@ class _Proof:
 
     succeeded_at: float | None = None
     failure: str = "no item has gone through the pipeline yet"
+    num_failed: int = 0
+    """In a row."""
+    again_at: float = 0.0
+    """When it may be tried again."""
 
 
 @dataclass
@@ -114,10 +119,14 @@ class Health:
     def note(self, task: str, ended: Ended) -> None:
         """Note how a probe ended."""
         proof = self._proofs[task]
+        now = time.monotonic()
         if ended.code:
             proof.failure = f"the probe failed: {ended.reason}"
+            proof.again_at = now + min(_AGAIN_SECONDS * 2**proof.num_failed, _PROBE_SECONDS)
+            proof.num_failed = min(proof.num_failed + 1, 10)
         else:
-            proof.succeeded_at, proof.failure = time.monotonic(), "nothing has gone through the pipeline of late"
+            proof.succeeded_at, proof.failure = now, "nothing has gone through the pipeline of late"
+            proof.num_failed = 0
             self.on_proof(task, ended.result)
 
     def _answer_live(self, request: Request) -> Answer:
@@ -137,8 +146,10 @@ class Health:
                 was_ready = True
                 self.on_ready()
             pause = _PROBE_SECONDS if was_ready else _FIRST_SECONDS
-            for task in self._proofs:
-                if not self._is_proved(task, _PROBE_SECONDS) and not self._probe(task):
+            for task, proof in self._proofs.items():
+                if self._is_proved(task, _PROBE_SECONDS):
+                    continue
+                if time.monotonic() < proof.again_at or not self._probe(task):
                     pause = min(pause, _AGAIN_SECONDS)
 
     def _is_proved(self, task: str, seconds: float) -> bool:

@@ -20,13 +20,18 @@ class Door:
     state = State.OPEN
 
     def __init__(self) -> None:
-        self.num_asked = 0
+        self.asked_at: list[float] = []
         self.refused: Refused | None = None
         self.code = ""
 
+    @property
+    def num_asked(self) -> int:
+        """How many items came."""
+        return len(self.asked_at)
+
     def submit(self, work: Work) -> Any:
         """Answer or refuse."""
-        self.num_asked += 1
+        self.asked_at.append(time.monotonic())
         if self.refused is None:
             work.on_end(Ended("own", 1, code=self.code))
         return self.refused or self
@@ -116,6 +121,26 @@ def test_while_requests_are_answered_none_is_sent(service: Service, monkeypatch:
         while service.door.num_asked == 1:
             assert time.monotonic() < give_up_at
             time.sleep(0.01)
+
+
+@pytest.mark.parametrize("was_ready", [False, True])
+def test_what_fails_is_tried_again_ever_more_rarely(
+    was_ready: bool, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is an item that the log and the totals name; before the service was ready for the first time too."""
+    monkeypatch.setattr(health_module, "_FIRST_SECONDS", 0.0001)
+    monkeypatch.setattr(health_module, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(health_module, "_PROBE_SECONDS", 0.04)
+    if not was_ready:
+        service = Service()
+    service.door.code = "serve.failed"
+    service.door.asked_at.clear()
+    with service.health:
+        while service.door.num_asked < 6:
+            time.sleep(0.01)
+    at = service.door.asked_at
+    for later, sooner, pause in zip(at[1:], at, (0.01, 0.02, 0.04, 0.04, 0.04), strict=False):
+        assert later - sooner >= pause
 
 
 def test_what_hangs_for_long_is_given_up(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
