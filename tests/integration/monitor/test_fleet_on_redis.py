@@ -52,6 +52,17 @@ def test_heartbeats_are_kept_and_replaced(address: str) -> None:
         client.set("headrace:other", b"x")
         assert 0 < int(str(client.ttl("headrace:fleet:a"))) <= 86_400
         client.rpush("headrace:fleet:list", "x")
-        assert ("list", b"") in RedisPlace(address).read_all()  # another's; the workers are shown all the same
-        client.delete("headrace:fleet:list")
-    assert list(RedisPlace(address).read_all()) == [("a", b"first"), ("b", b"new")]
+        client.set("headrace:fleet:text", "x")
+        others = [(left.name, left.content) for left in RedisPlace(address).read_all()]
+        assert others == [
+            ("a", b"first"),
+            ("b", b"new"),
+            ("list", b""),
+            ("text", b""),
+        ]  # the workers are shown all the same
+        client.delete("headrace:fleet:list", "headrace:fleet:text")
+        client.pexpire("headrace:fleet:a", 86_400_000 - 100_000)  # as if it had been left 100 s ago
+    old, new = RedisPlace(address).read_all()
+    assert (old.name, old.content, new.name, new.content) == ("a", b"first", "b", b"new")
+    assert old.age_seconds >= 100 > new.age_seconds >= 0
+    assert abs(RedisPlace(address).now() - time.time()) < 60

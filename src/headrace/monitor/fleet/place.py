@@ -1,11 +1,17 @@
-"""Where heartbeats are left: a folder that all machines see, or a Redis server. The newest of each worker stays."""
+"""Where heartbeats are left: a folder that all machines see, or a Redis server. The newest of each worker stays.
+
+How old one is says the place, by one clock for all: when the file was written, or how much is left of a key's life. The
+workers' own clocks, and the reader's, may be wrong.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +33,17 @@ class PlaceUnavailable(HeadraceError):
     """Heartbeats cannot be left or read there now."""
 
 
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is there of one worker."""
+
+    name: str
+    content: bytes
+    """Empty if it cannot be read."""
+    age_seconds: float
+    """Since it was left, by the place's clock."""
+
+
 class Place(Protocol):
     """Keeps the newest heartbeat of each worker."""
 
@@ -34,8 +51,12 @@ class Place(Protocol):
         """Replace a worker's heartbeat; PlaceUnavailable if that fails."""
         ...
 
-    def read_all(self) -> Iterator[tuple[str, bytes]]:
-        """Give the worker's name and content of each that is there."""
+    def now(self) -> float:
+        """Return Unix seconds by the place's clock; PlaceUnavailable if it cannot be asked."""
+        ...
+
+    def read_all(self) -> Iterator[Left]:
+        """Give what is there of each worker, sorted by name; PlaceUnavailable if it cannot be read."""
         ...
 
 
@@ -69,15 +90,30 @@ class FolderPlace:
         except OSError as error:
             raise PlaceUnavailable(f"{self._folder}: {error.strerror}") from None
 
-    def read_all(self) -> Iterator[tuple[str, bytes]]:
+    def now(self) -> float:
+        """See `Place`: when a new file was written, as the disk's own machine says; ours where none can be written."""
+        try:
+            with tempfile.TemporaryFile(dir=self._folder) as file:
+                file.write(b"-")
+                file.flush()
+                return os.fstat(file.fileno()).st_mtime
+        except OSError:
+            return time.time()
+
+    def read_all(self) -> Iterator[Left]:
         """See `Place`; what cannot be read is an empty content."""
+        now = self.now()
         try:
             names = sorted(entry.name for entry in os.scandir(self._folder) if entry.name.endswith(_SUFFIX))
         except OSError as error:
             raise PlaceUnavailable(f"{self._folder}: {error.strerror}") from None
         for name in names[:MOST_WORKERS]:
+            path = self._folder / name
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                yield name.removesuffix(_SUFFIX), self._read(self._folder / name)
+                written = (
+                    path.lstat().st_mtime
+                )  # before the content: one that is replaced now is rather too old than too new
+                yield Left(name.removesuffix(_SUFFIX), self._read(path), now - written)
 
     def _read(self, path: Path) -> bytes:
         try:
@@ -89,21 +125,24 @@ class FolderPlace:
 
     def remove_old(self) -> None:
         """Remove what workers of long ago left."""
+        now = self.now()
         with contextlib.suppress(OSError):
             for entry in os.scandir(self._folder):
-                if entry.name.endswith(_SUFFIX) and time.time() - entry.stat().st_mtime > KEPT_SECONDS:
+                if entry.name.endswith(_SUFFIX) and now - entry.stat().st_mtime > KEPT_SECONDS:
                     os.unlink(entry.path)
 
 
-def _value(client: Any, key: bytes) -> bytes:
-    """Return what a key holds; nothing if that is no text: others may use the server, too."""
+def _value(client: Any, key: bytes) -> tuple[bytes, float]:
+    """Return what a key holds, and how long it has; nothing if that is no text: others may use the server, too."""
     import redis
 
     try:
-        value: bytes = client.getrange(key, 0, MOST_BYTES - 1)
+        with client.pipeline(transaction=True) as both:
+            value, left = both.getrange(key, 0, MOST_BYTES - 1).pttl(key).execute()
     except redis.ResponseError:
-        return b""
-    return value
+        return b"", 0.0
+    # A key that lives for ever was not left by a worker.
+    return (value, KEPT_SECONDS - left / 1000) if left >= 0 else (b"", 0.0)
 
 
 class RedisPlace:
@@ -118,16 +157,23 @@ class RedisPlace:
         with self._said():
             self._open().set(f"{_KEY}{worker}", content, ex=int(KEPT_SECONDS))
 
-    def read_all(self) -> Iterator[tuple[str, bytes]]:
+    def now(self) -> float:
+        """See `Place`."""
+        with self._said():
+            seconds, micros = self._open().time()
+            return float(seconds + micros / 1e6)
+
+    def read_all(self) -> Iterator[Left]:
         """See `Place`."""
         found = []
         with self._said():
             client = self._open()
             for key in client.scan_iter(match=f"{_KEY}*", count=1000):
-                found.append((key.decode("utf-8", "replace").removeprefix(_KEY), _value(client, key)))
+                name = key.decode("utf-8", "replace").removeprefix(_KEY)
+                found.append(Left(name, *_value(client, key)))
                 if len(found) == MOST_WORKERS:
                     break
-        yield from sorted(found)
+        yield from sorted(found, key=lambda left: left.name)
 
     def _open(self) -> Any:
         if self._client is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -11,38 +10,39 @@ import msgspec
 from headrace.base.documents import decode_document
 from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration, format_rate
-from headrace.monitor.fleet.place import KEPT_SECONDS, Place
+from headrace.monitor.fleet.place import KEPT_SECONDS, Left, Place
 from headrace.runs.formats.fleet import FleetDocument, FleetWorker, WorkerState
 from headrace.runs.formats.heartbeat import SCHEMA, Heartbeat
 
-#: Heartbeats that may be missing before a worker is silent, and the least time: machines' clocks differ by some seconds.
+#: Heartbeats that may be missing before a worker is silent, and the least time: a place may take seconds.
 _MISSED, _LEAST_SILENT_SECONDS = 3, 15.0
 #: A worker with jobs that delivers nothing for so long, or whose call lasts so long, is stuck unless the user knows better.
 STUCK_SECONDS = 60.0
+#: A worker's clock that is further off the place's is said: leaving a heartbeat takes some seconds at most.
+_CLOCK_OFF_SECONDS = 10.0
 #: What no worker reaches: a count, Unix seconds, jobs a second; and characters of a name.
 _MOST, _MOST_CHARACTERS = 1e15, 1000
 _ORDER: tuple[WorkerState, ...] = ("silent", "stuck", "works", "idle", "ended")
 
 
-def read_fleet(place: Place, *, stuck_seconds: float = STUCK_SECONDS, now: float | None = None) -> FleetDocument:
-    """Return all workers of the last day, those that need a look first.
+def read_fleet(place: Place, *, stuck_seconds: float = STUCK_SECONDS) -> FleetDocument:
+    """Return all workers of the last day, those that need a look first; by the place's clock.
 
     Args:
         place: Where the heartbeats are.
         stuck_seconds: A worker is stuck that has jobs and delivers none for so long.
-        now: Unix seconds; None: this machine's clock.
 
     Raises:
         PlaceUnavailable: If it cannot be read.
     """
-    now = time.time() if now is None else now
+    now = place.now()
     workers, unreadable = [], 0
-    for name, content in place.read_all():
-        beat = _decode(content)
+    for left in place.read_all():
+        beat = _decode(left.content)
         if beat is None:
             unreadable += 1
-        elif now - beat.at_unix_seconds <= KEPT_SECONDS:
-            workers.append(_judge(name, beat, now, stuck_seconds))
+        elif left.age_seconds <= KEPT_SECONDS:
+            workers.append(_judge(left, beat, now, stuck_seconds))
     workers.sort(key=lambda worker: (_ORDER.index(worker.state), worker.name))
     return _sum_up(workers, now, unreadable)
 
@@ -65,10 +65,14 @@ def _is_plausible(beat: Heartbeat) -> bool:
     return all(-1 <= value < _MOST for value in values.values())
 
 
-def _judge(name: str, beat: Heartbeat, now: float, stuck_seconds: float) -> FleetWorker:
-    age = now - beat.at_unix_seconds
+def _judge(left: Left, beat: Heartbeat, now: float, stuck_seconds: float) -> FleetWorker:
+    age = max(0.0, left.age_seconds)
     state, says = _state(beat, age, stuck_seconds)
-    return FleetWorker(name=name, state=state, says=says, age_seconds=max(0.0, age), beat=beat)
+    ahead = beat.at_unix_seconds - (now - age)
+    if state != "ended" and abs(ahead) > _CLOCK_OFF_SECONDS:
+        clock = f"its clock is {format_duration(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}"
+        says = f"{says}; {clock}" if says else clock
+    return FleetWorker(name=left.name, state=state, says=says, age_seconds=age, clock_ahead_seconds=ahead, beat=beat)
 
 
 def _state(beat: Heartbeat, age: float, stuck_seconds: float) -> tuple[WorkerState, str]:
@@ -92,8 +96,6 @@ def _state(beat: Heartbeat, age: float, stuck_seconds: float) -> tuple[WorkerSta
         notes.append("nothing succeeds: it tries only a few jobs")
     if beat.open_breakers:
         notes.append(f"{pluralize(beat.open_breakers, 'server')} not called now")
-    if age < -_LEAST_SILENT_SECONDS:
-        notes.append(f"its clock is {format_duration(-age)} ahead")
     return ("works" if beat.in_flight or beat.rate else "idle"), "; ".join(notes)
 
 
@@ -113,6 +115,9 @@ def _sum_up(workers: list[FleetWorker], now: float, unreadable: int) -> FleetDoc
         *_differ("Plans", plans),
         *_differ("versions of headrace", versions),
     ]
+    off = sum(abs(worker.clock_ahead_seconds) > _CLOCK_OFF_SECONDS for worker in workers if worker.state != "ended")
+    if off:
+        says.append(f"The clock of {pluralize(off, 'worker')} is wrong: what they write down is dated by it.")
     if unreadable:
         what = "file or key" if unreadable == 1 else "files or keys"
         says.append(f"{unreadable:,} {what} could not be read as a heartbeat.")

@@ -22,7 +22,9 @@ class FleetWorker(msgspec.Struct, frozen=True, kw_only=True):
     says: str
     """Why it is stuck or silent, or what is odd about it; empty for nothing."""
     age_seconds: float
-    """Of its newest heartbeat."""
+    """Of its newest heartbeat, by the clock of the place where that was left."""
+    clock_ahead_seconds: float = 0.0
+    """Of its machine's clock beside the place's, to some seconds; below 0 it is behind."""
     beat: Heartbeat
 
 

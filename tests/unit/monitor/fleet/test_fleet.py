@@ -18,7 +18,7 @@ from headrace.base.documents import encode_document
 from headrace.base.errors import SettingsError
 from headrace.cli import main
 from headrace.monitor.fleet.beating import FleetWatch
-from headrace.monitor.fleet.place import FolderPlace, PlaceUnavailable, RedisPlace, open_place
+from headrace.monitor.fleet.place import FolderPlace, Left, PlaceUnavailable, RedisPlace, open_place
 from headrace.monitor.fleet.status import read_fleet
 from headrace.runs.formats.fleet import FleetDocument
 from headrace.runs.formats.heartbeat import Heartbeat
@@ -37,23 +37,33 @@ def beat(**others: Any) -> Heartbeat:
 
 
 class Kept:
-    """A place in memory."""
+    """A place in memory, at NOW. What it has was left when it says so, by clocks that are right, but by the one given."""
 
-    def __init__(self, **beats: Heartbeat | bytes) -> None:
-        self.contents = {name: one if isinstance(one, bytes) else encode_document(one) for name, one in beats.items()}
+    def __init__(self, clock_ahead: float = 0.0, **beats: Heartbeat | bytes) -> None:
+        self.beats = beats
+        self.clock_ahead = clock_ahead
 
     def put(self, worker: str, content: bytes) -> None:
         """Keep it."""
-        self.contents[worker] = content
+        self.beats[worker] = content
 
-    def read_all(self) -> Iterator[tuple[str, bytes]]:
+    def now(self) -> float:
+        """Return the time."""
+        return NOW
+
+    def read_all(self) -> Iterator[Left]:
         """Give all."""
-        yield from self.contents.items()
+        for name, one in self.beats.items():
+            if isinstance(one, bytes):
+                yield Left(name, one, 0.0)
+            else:
+                age = NOW - (one.at_unix_seconds - self.clock_ahead)
+                yield Left(name, encode_document(one), age)
 
 
-def status(**beats: Heartbeat | bytes) -> FleetDocument:
+def status(clock_ahead: float = 0.0, **beats: Heartbeat | bytes) -> FleetDocument:
     """Return the view of these at NOW."""
-    return read_fleet(Kept(**beats), now=NOW)
+    return read_fleet(Kept(clock_ahead, **beats))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +81,6 @@ def status(**beats: Heartbeat | bytes) -> FleetDocument:
         ({"idle_seconds": 61.0}, "stuck", "3 jobs in it, and none ended for 61.0 s"),
         ({"is_braked": True}, "works", "nothing succeeds"),
         ({"open_breakers": 2}, "works", "2 servers not called now"),
-        ({"at_unix_seconds": NOW + 40}, "works", "its clock is 40.0 s ahead"),
     ],
 )
 def test_what_a_worker_is(others: dict[str, Any], state: str, says: str) -> None:
@@ -80,6 +89,49 @@ def test_what_a_worker_is(others: dict[str, Any], state: str, says: str) -> None
     assert worker.state == state
     assert says in worker.says
     assert bool(says) == bool(worker.says)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "says"), [(40.0, "its clock is 40.0 s ahead"), (-3000.0, "its clock is 50.0 min behind"), (9.0, "")]
+)
+def test_a_clock_that_is_wrong_makes_nobody_silent(ahead: float, says: str) -> None:
+    """The place says how old a heartbeat is; what the worker says of the time is shown beside it."""
+    document = status(ahead, a=beat(at_unix_seconds=NOW + ahead - 2))
+    (worker,) = document.workers
+    assert (worker.state, worker.says) == ("works", says)
+    assert (worker.age_seconds, worker.clock_ahead_seconds) == pytest.approx((2.0, ahead))
+    assert any("clock of 1 worker is wrong" in line for line in document.says) == bool(says)
+
+
+def test_a_dead_worker_whose_clock_was_ahead_is_silent() -> None:
+    """Its last heartbeat is from the future by its own clock, and a minute old by the place's."""
+    (worker,) = status(3600.0, a=beat(at_unix_seconds=NOW + 3540)).workers
+    assert worker.state == "silent"
+    assert "no heartbeat for 60.0 s" in worker.says
+    assert "its clock is 60.0 min ahead" in worker.says
+
+
+def test_a_folder_says_how_old_a_heartbeat_is(tmp_path: Path) -> None:
+    """By when the file was written; and asking for its time leaves nothing there."""
+    place = FolderPlace(tmp_path)
+    place.put("a", encode_document(beat(at_unix_seconds=time.time() + 5000)))
+    path = tmp_path / "a.heartbeat.json"
+    os.utime(path, (path.stat().st_mtime - 100,) * 2)
+    (worker,) = read_fleet(place).workers
+    assert worker.state == "silent"
+    assert 99 < worker.age_seconds < 200
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_only_reads_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the time is this machine's."""
+    FolderPlace(tmp_path).put("a", encode_document(beat(at_unix_seconds=time.time())))
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    assert [worker.state for worker in read_fleet(FolderPlace(tmp_path)).workers] == ["works"]
 
 
 def test_one_view_of_all() -> None:
@@ -163,7 +215,11 @@ class Broken:
         """Fail."""
         raise PlaceUnavailable("no room")
 
-    def read_all(self) -> Iterator[tuple[str, bytes]]:
+    def now(self) -> float:
+        """Return the time."""
+        return NOW
+
+    def read_all(self) -> Iterator[Left]:
         """Give nothing."""
         return iter(())
 
@@ -228,6 +284,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert "\x1b" not in out
     assert "works" in out
     place.put("b", encode_document(beat(at_unix_seconds=time.time() - 60)))
+    os.utime(tmp_path / "b.heartbeat.json", (time.time() - 60,) * 2)
     assert main(["fleet", "status", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["schema"] == "headrace.fleet/1"
 
