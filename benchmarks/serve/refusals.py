@@ -50,8 +50,8 @@ def watch(file: Path) -> None:
         read_ns[self] = now_ns()
         return begin(self, data, start, stop)
 
-    def answer_and_note(self: Connection, request: Request, answer: Answer) -> None:
-        answer_now(self, request, answer)
+    def answer_and_note(self: Connection, request: Request, answer: Answer, left: bytes | None = None) -> None:
+        answer_now(self, request, answer, left)
         if answer.status in STATUSES:
             ended_ns = now_ns()
             found.note("seen", ended_ns - request.received_ns)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
-from benchmarks.serve.refusals import Histograms, milliseconds, read_histograms
+from benchmarks.serve.refusals import Histograms, milliseconds, read_histograms, watch
+from headrace.serve.http.connection import Connection
+from headrace.serve.http.front import Front
+from headrace.serve.http.reading import RequestReader
+from headrace.serve.http.request import Answer
+from headrace.serve.http.routes import Routes
 
 
 def test_what_was_counted_meanwhile_is_told(tmp_path: Path) -> None:
@@ -33,3 +41,27 @@ def test_nothing_has_no_figure_and_extremes_are_counted(tmp_path: Path) -> None:
     found.note("read", 0)
     found.note("read", 10**15)
     assert sum(read_histograms(file)["read"]) == 2
+
+
+def test_a_watched_front_answers_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its thread answers and what another does; the refusals of both are counted."""
+    for owner, name in ((RequestReader, "_begin_request"), (Connection, "_answer_now")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # watching replaces them for good
+    file = tmp_path / "refusals"
+    watch(file)
+    routes = Routes()
+    routes.add("GET", "/here", lambda request: Answer(429))
+    routes.add("GET", "/elsewhere", lambda request: Thread(target=request.answer, args=(Answer(503),)).start())
+    routes.add("GET", "/fine", lambda request: Answer(200))
+    with closing(Front(routes)) as front:
+        front.start()
+        connection = HTTPConnection(*front.address, timeout=30)
+        found = []
+        for path in ("/here", "/elsewhere", "/fine", "/here"):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            answer.read()
+            found.append(answer.status)
+        connection.close()
+    assert found == [429, 503, 200, 429]
+    assert {series: sum(counts) for series, counts in read_histograms(file).items()} == {"seen": 3, "read": 3}
