@@ -123,8 +123,8 @@ class CanaryRunner:
             self._lose("is gone")
             return
         self._arms.status, self._arms.share = state.status, state.share
-        for pid in self._folder.find_dead():
-            state = self._roll_back(state, f"death: a worker (process {pid}) died within a call of the canary's model")
+        for worker in self._folder.find_dead():
+            state = self._roll_back(state, f"death: a worker ({worker}) died within a call of the canary's model")
         self._take_up(state)
         if self._state is None or self._state.status == "rolled back":
             return
@@ -267,10 +267,11 @@ class CanaryRunner:
             mine = self._state
             if state is None or mine is None or state.id != mine.id or state.status != "running":
                 return
-            if now - state.judged_unix_seconds < JUDGE_SECONDS / 2:
+            # On many machines; one whose clock is ahead keeps nobody from judging.
+            if abs(now - state.judged_unix_seconds) < JUDGE_SECONDS / 2:
                 return
             seen = self._folder.sum_seen(state.id)
-            decision = judge(state.policy, seen, state.step, now - state.since_unix_seconds)
+            decision = judge(state.policy, seen, state.step, max(0.0, now - state.since_unix_seconds))
             after = self._decided(state, decision, now)
             self._folder.write(after)
         if after.steps != state.steps:

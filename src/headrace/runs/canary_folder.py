@@ -1,12 +1,14 @@
 """The folder through which commands and workers agree on a canary.
 
     state.json       what is to be done; written by commands and by workers, under the lock, always as a whole
-    seen-PID.json    what one worker saw; its sum decides, also of workers that have ended
-    call-PID         one byte: how many calls of the canary's model are under way in a worker; who died within one, died of it
+    seen-WORKER.json what one worker saw; its sum decides, also of workers that have ended
+    call-WORKER      one byte: how many calls of the canary's model are under way in a worker; who died within one, died of it
     feedback.jsonl   what users said of answers to a worker that did not give them; who did counts it
     lock             held while the state is changed
 
-All is small and local: workers of one machine share the folder.
+All is small. Workers of one machine share the folder, or those of many, where it lies on a file system that all of them see and
+that passes locks on. A number of a process says nothing there, so a worker that lives keeps its `call-` file locked, and each
+has a name that nobody else has.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import errno
 import fcntl
 import mmap
 import os
+import re
 import threading
 import time
 import weakref
@@ -69,6 +72,9 @@ class CanaryFolder:
         self._version: tuple[int, int] | None = None
         self._state: CanaryState | None = None
         self._heard = _Heard()
+        host = re.sub(r"[^A-Za-z0-9.-]", "-", os.uname().nodename)[:80]
+        #: Of this worker, among all that have the folder.
+        self.worker = f"{host}-{os.getpid()}-{os.urandom(4).hex()}"
         if must_exist and not path.is_dir():
             raise RunFolderError(
                 f"there is no canary folder {path}; expected the one of a run: start that with --canary DIR, and name DIR with "
@@ -169,12 +175,12 @@ class CanaryFolder:
             yield
 
     def write_seen(self, canary: str, seen: Seen) -> None:
-        """Note what this process saw of a canary."""
+        """Note what this worker saw of a canary."""
         content = encode_document(_SeenFile(id=canary, seen=seen))
-        replace_file(self.path / f"seen-{os.getpid()}.json", content)
+        replace_file(self.path / f"seen-{self.worker}.json", content)
 
     def sum_seen(self, canary: str) -> Seen:
-        """Return what all processes saw of a canary."""
+        """Return what all workers saw of a canary."""
         total = Seen()
         for file in sorted(self.path.glob("seen-*.json")):
             with contextlib.suppress(OSError, msgspec.DecodeError):  # of another version, or just gone
@@ -206,25 +212,23 @@ class CanaryFolder:
                 found.append(decode_document(line, Feedback))
         return found
 
-    def find_others(self) -> list[int]:
-        """Return the other processes whose runs have this folder now."""
-        numbers = [file.name.removeprefix("call-") for file in self.path.glob("call-*")]
-        others = [int(number) for number in numbers if number.isdigit()]
-        return [pid for pid in others if pid != os.getpid() and _is_alive(pid)]
+    def find_others(self) -> list[str]:
+        """Return the other workers whose runs have this folder now."""
+        return [file.name.removeprefix("call-") for file in self._marks() if _is_locked(file)]
 
-    def find_dead(self) -> list[int]:
-        """Return the processes that died within a call of the canary's model, each once."""
+    def find_dead(self) -> list[str]:
+        """Return the workers that died within a call of the canary's model, each once."""
         dead = []
-        for file in self.path.glob("call-*"):
-            number = file.name.removeprefix("call-")
-            if not number.isdigit() or _is_alive(int(number)):
-                continue
-            with contextlib.suppress(OSError):
+        for file in self._marks():
+            with contextlib.suppress(OSError), _lock_at_once(file):
                 content = read_regular(file, _MOST_BYTES)
                 file.unlink()
                 if content.strip(b"\0"):
-                    dead.append(int(number))
+                    dead.append(file.name.removeprefix("call-"))
         return dead
+
+    def _marks(self) -> list[Path]:
+        return [file for file in self.path.glob("call-*") if file.name != f"call-{self.worker}"]
 
 
 def _decode(content: bytes) -> CanaryState:
@@ -267,16 +271,39 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
+@contextlib.contextmanager
+def _lock_at_once(file: Path) -> Iterator[None]:
+    """Hold a worker's file, which means that it is dead; raises OSError if it is not, or the file is gone."""
+    descriptor = open_regular(file, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(file: Path) -> bool:
+    try:
+        with _lock_at_once(file):
+            return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
 class CallMark:
     """Entered around calls of a canary's model; thread-safe. What it writes outlives the process."""
 
     def __init__(self, folder: CanaryFolder) -> None:
-        path = folder.path / f"call-{os.getpid()}"
-        path.unlink(missing_ok=True)  # of a process that died; and what it may be a link to is nobody's business
-        with path.open("xb+") as file:
+        self._path = folder.path / f"call-{folder.worker}"
+        # It has another name until it is locked: one that is not was left by a worker that is dead.
+        unlocked = folder.path / f".call-{folder.worker}"
+        with unlocked.open("xb+") as file:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX)
             file.truncate(1)
-            self._byte = mmap.mmap(file.fileno(), 1)
-        self._path = path
+            self._byte = mmap.mmap(file.fileno(), 1)  # has the file open, and so keeps the lock
+        unlocked.rename(self._path)
         self._num = 0
         self._lock = threading.Lock()
 
@@ -287,26 +314,10 @@ class CallMark:
         self._count(-1)
 
     def close(self) -> None:
-        """Remove the file: this process ends orderly."""
+        """Remove the file: this worker ends orderly."""
         self._path.unlink(missing_ok=True)
 
     def _count(self, change: int) -> None:
         with self._lock:
             self._num += change
             self._byte[0] = min(self._num, 255)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return not _is_zombie(pid)
-
-
-def _is_zombie(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    return False

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -24,7 +25,7 @@ from headrace.delivery.collect import Collect
 from headrace.pipeline import canary
 from headrace.pipeline.canary import CanaryPlace
 from headrace.pipeline.execute import Result, run
-from headrace.runs.canary_folder import CanaryFolder
+from headrace.runs.canary_folder import CallMark, CanaryFolder
 from headrace.runs.formats.canary import CanaryState
 from headrace.runs.reader import read_run
 from headrace.sources.finite import Entry, FiniteSource
@@ -319,19 +320,28 @@ def test_a_canary_has_the_batches_of_its_plan(live: Live, tmp_path: Path) -> Non
 
 
 def test_a_key_needs_a_run_of_one_process(live: Live, tmp_path: Path) -> None:
-    """Another process that has the folder sees other jobs of the same keys: the canary is rolled back, and that is said."""
-    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    try:
-        live.folder.path.mkdir(exist_ok=True)
-        (live.folder.path / f"call-{other.pid}").write_bytes(b"\0")
-        start(live, save(tmp_path / "same.onnx", 1.0), CanaryPolicy(shares=(0.5, 1.0), key="camera"))
-        state = live.wait_for_end()
-    finally:
-        other.kill()
-        other.wait()
+    """Another worker that has the folder sees other jobs of the same keys: the canary is rolled back, and that is said."""
+    mark = CallMark(CanaryFolder(live.folder.path))
+    start(live, save(tmp_path / "same.onnx", 1.0), CanaryPolicy(shares=(0.5, 1.0), key="camera"))
+    state = live.wait_for_end()
+    mark.close()
     finish(live)
     assert state.status == "rolled back"
     assert "its key camera is drawn in runs of one process, and 2 share" in state.reason
+
+
+def test_a_clock_that_is_ahead_keeps_nobody_from_judging(live: Live, tmp_path: Path) -> None:
+    """Of a machine that judged last, an hour from now; the canary goes on as if it had not."""
+    start(live, save(tmp_path / "same.onnx", 1.0), HALF_AND_HOLD)
+    live.wait_for(lambda state: bool(state.plan_id))
+    with live.folder.locked():
+        state = live.folder.read()
+        assert state is not None
+        ahead = time.time() + 3600
+        live.folder.write(msgspec.structs.replace(state, judged_unix_seconds=ahead, since_unix_seconds=ahead))
+    live.wait_for(lambda state: 0 < state.judged_unix_seconds < ahead - 1800)
+    finish(live)
+    assert_none_lost(live)
 
 
 def test_a_canary_for_a_stage_that_is_not_there_is_rolled_back(live: Live, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -119,25 +118,43 @@ def test_what_workers_saw_is_added_up(folder: CanaryFolder) -> None:
 
 
 def test_who_died_in_a_call_is_known(folder: CanaryFolder) -> None:
-    """Once, and not of a process that lives or ended outside of a call."""
+    """Once, and not of a worker that lives or ended outside of a call."""
     mark = CallMark(folder)
     with mark:
-        (folder.path / "call-99999999").write_bytes((next(folder.path.glob("call-*"))).read_bytes())
-        assert folder.find_dead() == [99999999]
+        (folder.path / "call-node-7-ab").write_bytes((next(folder.path.glob("call-*"))).read_bytes())
+        assert folder.find_dead() == ["node-7-ab"]
         assert folder.find_dead() == []
-    (folder.path / "call-99999998").write_bytes(b"\0")
+    (folder.path / "call-node-8-ab").write_bytes(b"\0")
     assert folder.find_dead() == []
     mark.close()
     assert not list(folder.path.glob("call-*"))
+
+
+def test_a_worker_of_another_machine_lives_by_its_lock(folder: CanaryFolder) -> None:
+    """Its process has a number that means nothing here; and two workers of one number do not write into one file."""
+    other = CanaryFolder(folder.path)
+    mark = CallMark(other)
+    with mark:
+        file = folder.path / f"call-{other.worker}"
+        file.rename(folder.path / "call-far-99999999-ab")
+        assert folder.find_dead() == []
+        assert folder.find_others() == ["far-99999999-ab"]
+    seen = Seen(num_pairs=2)
+    for one in (folder, other):
+        one.write_seen("c1", seen)
+    assert folder.sum_seen("c1") == seen.plus(seen)
 
 
 def test_a_mark_is_not_written_through_a_link(tmp_path: Path) -> None:
     """Somebody who may write into the folder cannot let a canary empty a file of its user's."""
     folder, victim = CanaryFolder(tmp_path), tmp_path / "notes.txt"
     victim.write_text("kept")
-    (tmp_path / f"call-{os.getpid()}").symlink_to(victim)
+    for name in (f"call-{folder.worker}", "call-else-1-ab"):
+        (tmp_path / name).symlink_to(victim)
     with CallMark(folder):
         assert victim.read_text() == "kept"
+    assert folder.find_dead() == []
+    assert victim.read_text() == "kept"
 
 
 @pytest.mark.parametrize("damage", ['{"id": 3', "", '"step": 99', '"steps": []'])
