@@ -55,10 +55,11 @@ class FrameworkRun:
         armed = armed_session()
         self._is_joined = armed is not None
         if armed is not None:
-            logger.warning(
-                "`headrace train` records this process already, into its own run folder; %s is not written",
-                self._output,
-            )
+            if self._output != armed.folder:
+                logger.warning(
+                    "`headrace train` records this process already, into its own run folder; %s is not written",
+                    self._output,
+                )
             self.session = armed
             armed.framework = self._framework
             return self.session

@@ -51,6 +51,7 @@ class Session:
     """Records the training of this process into a run folder, from its making until `close`.
 
     Attributes:
+        folder: The run folder.
         recorder: Is told of the events of the loop.
         hooks: Tell it what PyTorch does.
         loaders: What was wrapped, for `training/HOST-PID.json`.
@@ -68,7 +69,7 @@ class Session:
             framework: Whose loop it is.
             forked_from: The process that trained already when this one was forked from it; None: none did.
         """
-        self._folder, self._script, self.framework = folder, encodable(script), framework
+        self.folder, self._script, self.framework = folder, encodable(script), framework
         self._forked_from = forked_from
         self.process = os.getpid()
         (folder / SPANS_FOLDER).mkdir(parents=True, exist_ok=True)
@@ -93,7 +94,7 @@ class Session:
         """Return what runs torch.profiler on a schedule; None where nobody asked for it."""
         if not schedule:
             return None
-        profiler = ScheduledProfiler(self._folder, parse_schedule(schedule), self.recorder)
+        profiler = ScheduledProfiler(self.folder, parse_schedule(schedule), self.recorder)
         self.recorder.step_ended = profiler.step
         return profiler
 
@@ -136,13 +137,11 @@ class Session:
 
     def _write_description(self) -> None:
         try:
-            file = process_file(self._folder, socket.gethostname(), self.process)
+            file = process_file(self.folder, socket.gethostname(), self.process)
             file.parent.mkdir(exist_ok=True)
             replace_file(file, encode_document(self._describe(), indent=True) + b"\n")
         except OSError as error:
-            logger.error(
-                "what trained cannot be written to %s: %s; the steps themselves are there", self._folder, error
-            )
+            logger.error("what trained cannot be written to %s: %s; the steps themselves are there", self.folder, error)
 
     def _write(self, spans: Sequence[Span]) -> None:
         if os.getpid() != self.process:

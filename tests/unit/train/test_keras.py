@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -136,3 +138,39 @@ def test_a_training_that_raised_is_closed_by_the_next(tmp_path: Path) -> None:
     assert len(_stretches(tmp_path / "run")) == 3
     _fit([callback])
     assert read_run(tmp_path / "run").info.status == "finished"
+
+
+_SCRIPT = """
+import os
+import subprocess
+import sys
+os.environ["KERAS_BACKEND"] = "torch"
+import keras
+import numpy as np
+keras.utils.set_random_seed(1)
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16), keras.layers.Dropout(0.5), keras.layers.Dense(3)])
+model.compile(optimizer="sgd", loss="mse")
+data = np.random.rand(50, 8), np.random.rand(50, 3)
+own = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: print("epoch"))
+for callbacks in (None, own, [own], keras.callbacks.CallbackList([own], model=model, epochs=2)):
+    model.fit(*data, batch_size=10, epochs=2, verbose=0, callbacks=callbacks, validation_data=data)
+print([float(one.sum()).hex() for one in model.get_weights()])
+raise SystemExit(4)
+"""
+
+
+def test_a_script_needs_no_callback(tmp_path: Path) -> None:
+    """Under `headrace train`, whatever it gives `fit`; prints, weights and exit status are those of a bare start."""
+    script = tmp_path / "script.py"
+    script.write_text(_SCRIPT)
+    armed = ["-m", "headrace", "train", "-o", str(tmp_path / "run")]
+    bare, recorded = (
+        subprocess.run([sys.executable, *before, str(script)], capture_output=True, text=True, timeout=300)
+        for before in ([], armed)
+    )
+    assert (recorded.stdout, recorded.returncode) == (bare.stdout, 4)
+    assert bare.stdout.count("epoch") == 6
+    assert "cannot be recorded" not in recorded.stderr
+    steps = _stretches(tmp_path / "run")
+    assert Counter(step["release_reason"] for step in steps) == {"epoch_start": 8, None: 32}
+    assert "forward" in _phases(tmp_path / "run")

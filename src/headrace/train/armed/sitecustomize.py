@@ -1,5 +1,7 @@
 """Python runs this when a program begins that `headrace train` started: waits until PyTorch is imported, and does nothing else.
 
+It waits for Keras on PyTorch as well, which trains by functions of its own.
+
 This folder, which holds nothing but this file, stands before `PYTHONPATH` in such a program and in its children. It takes
 itself off `sys.path` and goes on to the `sitecustomize` of whoever else has one. A program that never imports PyTorch pays for
 one look at the name of each module that it imports, and nothing is imported for it. What goes wrong here is printed; the
@@ -12,23 +14,31 @@ import sys
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
-class _WaitsForTorch:
-    """A finder of modules that finds none; behind the import of PyTorch it arms this process."""
+class _Waits:
+    """A finder of modules that finds none; behind the import of one it lets a function of ours arm this process.
+
+    Args:
+        waited: Module.
+        ours: Ours, whose function `arm` is called.
+    """
 
     is_looking = False
 
+    def __init__(self, waited, ours):  # type: ignore[no-untyped-def]
+        self.waited, self.ours = waited, ours
+
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
-        """Return PyTorch's own spec with a loader that arms afterwards; None for every other module.
+        """Return the module's own spec with a loader that arms afterwards; None for every other module.
 
         Many only look whether PyTorch is there (`importlib.util.find_spec`) and import it later, so every look is answered.
         """
-        if name != "torch" or self.is_looking:
+        if name != self.waited or self.is_looking:
             return None
         from importlib.util import find_spec
 
         self.is_looking = True
         try:
-            spec = find_spec("torch")
+            spec = find_spec(name)
         finally:
             self.is_looking = False
         if spec is not None and spec.loader is not None:
@@ -46,9 +56,9 @@ def _arm_after(loader, finder):  # type: ignore[no-untyped-def]
             sys.meta_path.remove(finder)
         execute(module)
         try:
-            from headrace.train.arming import arm
+            from importlib import import_module
 
-            arm()
+            import_module(finder.ours).arm()
         except Exception as error:
             print(
                 f"headrace train: {sys.executable} cannot record this process: {type(error).__name__}: {error}; "
@@ -74,5 +84,8 @@ def _go_on() -> None:
 
 
 if os.environ.get("HEADRACE_TRAIN"):
-    sys.meta_path.insert(0, _WaitsForTorch())
+    sys.meta_path[:0] = [
+        _Waits("torch", "headrace.train.arming"),  # type: ignore[no-untyped-call]
+        _Waits("keras.src.backend.torch.trainer", "headrace.train.keras_arming"),  # type: ignore[no-untyped-call]
+    ]
 _go_on()
