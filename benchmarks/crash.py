@@ -157,7 +157,7 @@ def sqlite_broker(folder: Path, jobs: int) -> Iterator[Broker]:
 @contextlib.contextmanager
 def redis_broker(folder: Path, jobs: int) -> Iterator[Broker]:
     """Run a redis-server that keeps what it was told."""
-    program, port = shutil.which("redis-server"), _free_port()
+    program, port = shutil.which("redis-server"), free_port()
     if program is None:
         raise SystemExit("redis-server is not installed; leave this queue out with --queue")
     command = [
@@ -173,13 +173,13 @@ def redis_broker(folder: Path, jobs: int) -> Iterator[Broker]:
         "--dir",
         str(folder),
     ]
-    server = _started(command, port)
+    server = started(command, port)
 
     def restart() -> None:
         nonlocal server
         server.kill()
         server.wait()
-        server = _started(command, port)
+        server = started(command, port)
 
     try:
         yield Broker(f"redis://127.0.0.1:{port}/0?visibility=3s", restart)
@@ -193,9 +193,9 @@ def sqs_broker(folder: Path, jobs: int) -> Iterator[Broker]:
     """Run a moto server with one queue."""
     import boto3
 
-    port = _free_port()
+    port = free_port()
     os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
-    server = _started([str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p", str(port)], port)
+    server = started([str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p", str(port)], port)
     try:
         endpoint = f"http://127.0.0.1:{port}"
         boto3.session.Session().client("sqs", region_name="eu-west-1", endpoint_url=endpoint).create_queue(
@@ -212,13 +212,15 @@ def sqs_broker(folder: Path, jobs: int) -> Iterator[Broker]:
 BROKERS = {"sqlite": sqlite_broker, "redis": redis_broker, "sqs": sqs_broker}
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody has."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _started(command: list[str], port: int) -> subprocess.Popen[bytes]:
+def started(command: list[str], port: int) -> subprocess.Popen[bytes]:
+    """Start a server and return it once it takes connections."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _wait(lambda: _answers(port), f"{command[0]} takes no connections")
     return process

@@ -407,6 +407,7 @@ class _Run:
             plan=context.plan,
             spans=self.record.spans,
             span_limit=self.record.span_limit,
+            opened=runtime.opened,
             begun=runtime.begun,
             before_closing=runtime.before_closing,
             arms=context.arms,

@@ -108,6 +108,8 @@ class Runtime:
         bounds = bounds or Bounds()
         self.context = context
         self.signals = signals or EndSignals()
+        #: Set when every part is open and whoever ends the run is heard.
+        self.opened = threading.Event()
         self.interrupted = False
         self.ended_because = ""
         self.before_receiving: list[Callable[[], object]] = []
@@ -204,6 +206,7 @@ class Runtime:
         ]
         receivers = self._receivers.threads(self._guard.around)
         with self.signals.heard():
+            self.opened.set()
             try:
                 self._start_workers()
                 for call in self.before_receiving:

@@ -59,6 +59,8 @@ class RunInProgress:
     """Writes the spans; None without a folder."""
     span_limit: SpanLimit | None
     """Keeps their number below a limit, which may be changed until the run begins; None without a folder."""
+    opened: threading.Event
+    """Set when every part is open; until then a signal ends the process at once, and nothing was received."""
     begun: threading.Event
     """Set when the first job has come, before it goes anywhere."""
     before_closing: list[Callable[[], object]]

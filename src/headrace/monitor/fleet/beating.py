@@ -19,6 +19,8 @@ from headrace.runs.formats.heartbeat import Heartbeat
 logger = logging.getLogger("headrace")
 
 EVERY_SECONDS = 5.0
+#: How often is looked whether the run's parts are open.
+_OPENING_SECONDS = 0.1
 #: How long the end of a run waits for its last heartbeat.
 _LEAVE_SECONDS = 2.0
 
@@ -67,6 +69,11 @@ class Beating:
         self._thread.join(_LEAVE_SECONDS)  # a place that hangs holds up no end; then the last heartbeat is missing
 
     def _beat_on(self) -> None:
+        while (
+            not self._run.opened.is_set()
+        ):  # one that a signal ends before could say nothing of its end, and be missed
+            if self._ended.wait(_OPENING_SECONDS) and not self._run.opened.is_set():
+                return
         if isinstance(self._place, FolderPlace):
             self._place.remove_old()
         while True:

@@ -16,6 +16,8 @@ import pytest
 import headrace as hr
 from headrace.base.documents import encode_document
 from headrace.base.errors import SettingsError
+from headrace.base.plan import SourcePlan
+from headrace.base.protocols import Source
 from headrace.cli import main
 from headrace.monitor.fleet.beating import FleetWatch
 from headrace.monitor.fleet.place import FolderPlace, Left, PlaceUnavailable, RedisPlace, open_place
@@ -206,6 +208,25 @@ def test_a_run_leaves_a_last_heartbeat(tmp_path: Path) -> None:
     assert left.plan_id
     (worker,) = read_fleet(FolderPlace(tmp_path / "new" / "fleet")).workers
     assert worker.state == "ended"
+
+
+def test_a_run_that_does_not_open_leaves_none(tmp_path: Path) -> None:
+    """It had nothing in hand; a heartbeat of it, ended by a signal before it can say so, would be missed for a day."""
+
+    class Absent(Source):
+        def open(self, settings: SourcePlan) -> None:
+            time.sleep(0.3)
+            raise SettingsError("no such queue")
+
+        def receive(self, limit: int, wait_seconds: float) -> None:
+            return None
+
+    with pytest.raises(SettingsError):
+        hr.run(
+            hr.Pipeline(Absent(), stages=[hr.stage("same", lambda value: value)], delivery=hr.collect()),
+            watch=FleetWatch(FolderPlace(tmp_path / "fleet"), every_seconds=0.01),
+        )
+    assert not (tmp_path / "fleet").exists()
 
 
 class Broken:
