@@ -22,7 +22,10 @@ def parse_duration(text: str | float) -> float:
     Raises:
         ValueError: If the text is not a duration or the value is negative or not finite.
     """
-    expected = "a duration such as '300ms', '2s', '3m30s' or a number of seconds"
+    # A text without its unit is refused: the reason must not offer a number.
+    expected = "a duration such as '300ms', '2s', '3m30s'" + (
+        "" if isinstance(text, str) else " or a number of seconds"
+    )
     if not isinstance(text, str) or not _SUM.fullmatch(text):
         return _parse(text, _DURATIONS, expected)
     parts = [match[0] for match in _QUANTITY.finditer(text)]
@@ -47,8 +50,8 @@ def parse_size(text: str | float) -> int:
     Raises:
         ValueError: If the text is not a size or the value is negative or not finite.
     """
-    # round: 1.001 * 1000 is a little less than 1001
-    return round(_parse(text, _SIZES, "a size such as '256MB', '1GiB' or a number of bytes"))
+    expected = "a size such as '256MB', '1GiB'" + ("" if isinstance(text, str) else " or a number of bytes")
+    return round(_parse(text, _SIZES, expected))  # round: 1.001 * 1000 is a little less than 1001
 
 
 def parse_bandwidth(text: str | float) -> float:

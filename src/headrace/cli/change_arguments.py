@@ -103,7 +103,7 @@ def change_of(args: argparse.Namespace, plan: Plan, stages: Sequence[StageInfo])
         RunFolderError: If a run folder that `--curve` names cannot be read.
     """
     from headrace.base.goals import parse_rate
-    from headrace.base.units import parse_duration
+    from headrace.base.units import parse_duration, parse_seconds
     from headrace.runs.formats.prediction import Change
 
     names = [stage.name for stage in stages]
@@ -121,7 +121,7 @@ def change_of(args: argparse.Namespace, plan: Plan, stages: Sequence[StageInfo])
         cores=_parse_optional("--cores", args.cores, _cores),
         devices=_parse_optional("--devices", args.devices, _devices),
         arrival_rate=_parse_optional("--arrival-rate", args.arrival_rate, parse_rate),
-        deadline_seconds=_parse_optional("--deadline", args.deadline, parse_duration),
+        deadline_seconds=_parse_optional("--deadline", args.deadline, parse_seconds),
         quiet=args.quiet_machine,
     )
 

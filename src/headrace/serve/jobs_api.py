@@ -27,7 +27,7 @@ from headrace.base.errors import BadMessage, HeadraceError
 from headrace.base.log_events import read_trace
 from headrace.base.passage import Passage
 from headrace.base.records import Job, Message, Payload
-from headrace.base.units import parse_duration
+from headrace.base.units import parse_seconds
 from headrace.delivery.encoding import encode
 from headrace.serve.door import Ended, ForeseeingDoor, Refused, Work
 from headrace.serve.forms import read_form
@@ -352,7 +352,7 @@ def _read_wait(request: Request, *, is_called_back: bool) -> float | None:
     text = query.get("wait") if query else None
     if text is not None:
         try:
-            seconds = parse_duration(text)
+            seconds = parse_seconds(text)
         except (HeadraceError, ValueError) as error:
             raise BadMessage(f"message.wait: wait={text!r:.40} is no duration, such as 2s or 500ms: {error}") from error
         if seconds > _LONGEST_WAIT_SECONDS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +88,16 @@ def test_bad_durations(value: object) -> None:
     """What is no duration is refused with what was expected."""
     with pytest.raises(ValueError, match=r"expected a duration such as '300ms'.*got "):
         parse_duration(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("parse", [parse_duration, parse_size])
+def test_a_reason_offers_nothing_that_would_be_refused(parse: Callable[[str | float], float]) -> None:
+    """Text without its unit is refused, so the reason does not speak of a number; a number is told of one."""
+    with pytest.raises(ValueError, match="got '2'") as refused:
+        parse("2")
+    assert "a number" not in str(refused.value)
+    with pytest.raises(ValueError, match="or a number of"):
+        parse(-1)
 
 
 @pytest.mark.parametrize("value", [*(value for value in BAD if value != "9" * 400 + "s"), "1ms", "9" * 400 + "gb"])

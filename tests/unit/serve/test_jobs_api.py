@@ -409,6 +409,13 @@ def test_a_reason_that_is_no_unicode_or_long_is_told_all_the_same() -> None:
     assert len(asker.answers[0].body) < 10_000
 
 
+def test_a_wait_may_be_a_bare_number_of_seconds() -> None:
+    """As in `Prefer: wait=2`, and as `--deadline 2` of the command."""
+    later = Later()
+    assert routes_of(Door(), later=later).answer(Asker().request("POST", "/v1/jobs?wait=2", b"x")) is None
+    assert [seconds for seconds, _ in later.calls] == [2.0]
+
+
 def test_nobody_waits_for_days() -> None:
     """Each wait keeps a timer, so there is a bound."""
     answer = routes_of(Door()).answer(Asker().request("POST", "/v1/jobs?wait=48h", b"x"))
