@@ -29,6 +29,8 @@ class Standing:
     """None: no worker is there."""
     has_begun: bool
     """Whether it has opened its models, and serves if it is to serve."""
+    is_given_up: bool = False
+    """Whether none is there and none will be started, as its settings keep it from beginning."""
 
 
 @dataclass(slots=True)
@@ -77,7 +79,7 @@ class Renewal:
             return
         number, pid = self._left[0]
         others = (one for one in standing if (one.number, one.pid) not in self._left)
-        missing = next((one.number for one in others if not one.has_begun), None)
+        missing = next((one for one in others if not one.has_begun), None)
         if missing is not None:
             self._wait(missing, standing, at, max(_LEAST_SECONDS, _TIMES * slowest_seconds))
             return
@@ -91,18 +93,19 @@ class Renewal:
             self._is_asked = True
             os.kill(pid, signal.SIGINT)
 
-    def _wait(self, number: int, standing: Sequence[Standing], at: float, limit: float) -> None:
-        """Ask nobody to go while another is not there; after a while, never."""
+    def _wait(self, missing: Standing, standing: Sequence[Standing], at: float, limit: float) -> None:
+        """Ask nobody to go while another is not there; after a while, or where it will not come, never."""
         if self._waits_since is None:
             self._waits_since = at
-        if at - self._waits_since <= limit:
+        if not missing.is_given_up and at - self._waits_since <= limit:
             return
         num_left = sum((one.number, one.pid) in self._left for one in standing)
         self._left.clear()
         self._is_asked, self._waits_since = False, None
+        why = "cannot begin" if missing.is_given_up else f"has not come to do its work within {limit:.0f} s"
         text = (
-            f"the rolling restart stops: worker {number} has not come to do its work within {limit:.0f} s; {num_left} workers "
+            f"the rolling restart stops: worker {missing.number} {why}; {num_left} workers "
             f"were not restarted, and {sum(one.has_begun for one in standing)} do their work. The lines above say what is "
             "wrong, such as a Plan or a model that was changed; mend that, and send SIGHUP again"
         )
-        self.say(EventText(text, "restart_stopped", logging.ERROR, worker=number))
+        self.say(EventText(text, "restart_stopped", logging.ERROR, worker=missing.number))

@@ -639,7 +639,7 @@ class Supervisor:
         standing = [
             Standing(post.number, worker.pid, worker.does_its_work)
             if (worker := post.worker) is not None
-            else Standing(post.number, None, has_begun=False)
+            else Standing(post.number, None, has_begun=False, is_given_up=post.start_at is None)
             for post in self._posts
         ]
         self._renewal.look(standing, now, self._slowest_seconds)

@@ -64,6 +64,19 @@ def test_a_restart_stops_where_nobody_takes_the_first_ones_place(asked: list[int
     assert asked == [10, 30, 11]
 
 
+def test_a_restart_stops_at_once_where_a_successor_will_not_come(asked: list[int]) -> None:
+    """A Plan that cannot be read keeps a worker from beginning for good: there is nothing to wait two minutes for."""
+    said: list[str] = []
+    restart = Renewal(said.append)
+    restart.request()
+    restart.look(both(10, 11), 0.0)
+    restart.look(both(None, 11), 1.0)
+    assert len(said) == 1
+    restart.look([Standing(0, None, has_begun=False, is_given_up=True), Standing(1, 11, has_begun=True)], 1.1)
+    assert "the rolling restart stops: worker 0 cannot begin; 1 workers were not restarted" in said[1]
+    assert asked == [10]
+
+
 def test_each_successor_has_the_time_for_itself(asked: list[int]) -> None:
     """What the first one took does not count for the second."""
     said: list[str] = []

@@ -242,6 +242,7 @@ def test_a_restart_brings_back_a_worker_that_could_not_begin() -> None:
     except KeyboardInterrupt:
         slot.finish(Ended(0, is_drained=True))
 """
-    said = supervised(work, BAD_SUCCESSOR.replace("0.5, 0.5", "0.5, 50.0"), num_workers=2)
+    said = supervised(work, BAD_SUCCESSOR.replace("0.5, 0.5", "50.0, 50.0"), num_workers=2)
     assert "worker 0 cannot begin (status 2" in said
+    assert "the rolling restart stops: worker 0 cannot begin; 1 workers were not restarted" in said
     assert "all workers were restarted" in said
