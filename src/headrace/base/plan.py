@@ -349,7 +349,7 @@ class Plan:
                 check(isinstance(part, Mapping), key, part, f"tables such as [{key}.NAME]")
                 values[key] = {name: build(several[key], sub, f"[{key}.{name}]") for name, sub in part.items()}
             else:
-                raise unknown_key(key, "the plan", ["version", "resources", *_TABLES, *several])
+                raise _unknown_table(key, part, ["version", "resources", *_TABLES, *several])
         return cls(**values)
 
     def with_settings(self, settings: Iterable[str]) -> Plan:
@@ -447,6 +447,13 @@ def _refuse_unknown(keys: list[str]) -> None:
     if table is not None and not set(keys[1:]) & set(of_stages):
         both = {part.name for part in dataclasses.fields(table)} | set(of_stages)
         raise unknown_key(keys[1], f"[{keys[0]}] and [stages.{keys[0]}]", both)
+
+
+def _unknown_table(key: str, part: object, allowed: Iterable[str]) -> SettingsError:
+    """Return the error for a table that no Plan has, which may be a stage's without `stages.` before its name."""
+    if isinstance(part, Mapping) and part and part.keys() <= {field.name for field in dataclasses.fields(StagePlan)}:
+        return SettingsError(f"the plan: there is no table [{key}]; that of a stage {key} is [stages.{key}]")
+    return unknown_key(key, "the plan", allowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -205,6 +205,7 @@ def test_the_table_leaves_out_what_is_none() -> None:
         ("[source]\nmax_receives = 0", ["[source]: max_receives = 0", ">= 1"]),
         ("[source]\nvisibility_seconds = 0", ["visibility_seconds = 0", "more than 0"]),
         ("[run]\nordered = 'yes'", ["[run]: ordered = 'yes'", "true or false"]),
+        ("[process]\nbatch = 8", ["there is no table [process]; that of a stage process is [stages.process]"]),
         ("[runs]\nordered = true", ["unknown key 'runs'", "Did you mean 'run'?", "stages"]),
         ("version = 2", ["version = 2", "1, the only version"]),
     ],
