@@ -2,7 +2,8 @@
 
 Two things end first: the cores, or the pipeline's slowest stage. What a camera costs in cores is what the run used for
 everything, reading and decoding with it, for each frame that was decoded; no model of the parts is needed for that. What the
-stages can do, and whether the goal holds, says `capacity`.
+stages can do, and whether the goal holds, says `capacity`. A clip is decoded by one thread and each camera by its own, so of a
+clip the calls of the source are taken to need no time.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from headrace.base.settings import check
 from headrace.base.units import format_duration, format_rate
 from headrace.diagnose.replay import CannotReplay
 from headrace.runs.formats.cameras import CamerasDocument
+from headrace.runs.formats.prediction import Change
 from headrace.tune.capacity import Need, capacity_document
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ _MOST_DROPPED = 0.01
 #: Roles of threads that only a profile has.
 _OF_THE_PROFILER = ("profiling", "writing spans", "progress view")
 _MOST_RATE = 1000.0
+#: Of a clip's source, which is no limit of cameras: it takes no time.
+_NO_DECODING = Change(speedups={"receiving": 1e6})
 #: Where one of both does for so many times as many cameras as the other, it matters little that they share the cores.
 _FAR = 2.0
 
@@ -51,7 +55,9 @@ def cameras_document(
     evidence = replay.evidence
     decoded, given = _count_frames(evidence.summary.get("counters", {}).get("notes", {}))
     used_rate = camera_rate * given / decoded
-    plan = capacity_document(replay, Need(rate=used_rate, slo=slo, headroom=headroom), seed=seed)
+    is_clip = evidence.info.source_work is not None
+    need = Need(rate=used_rate, slo=slo, headroom=headroom)
+    plan = capacity_document(replay, need, base=_NO_DECODING if is_clip else Change(), seed=seed)
     usable = plan.options[0].usable_throughput
     cpu, cores = _cpu_seconds(evidence) / decoded, _cores(evidence)
     by_cpu = (1 - headroom) * cores / (camera_rate * cpu)
@@ -71,7 +77,9 @@ def cameras_document(
         by_cpu=by_cpu,
         by_stages=by_stages,
         cameras=cameras,
-        says=_describe(camera_rate, used_rate, cpu, cores, headroom, by_cpu, by_stages, usable, plan.options[0].says),
+        says=_describe(
+            camera_rate, used_rate, cpu, cores, headroom, by_cpu, by_stages, usable, plan.options[0].says, is_clip
+        ),
         warnings=(*plan.warnings, *_warnings(by_cpu, by_stages)),
         refused="" if by_stages is not None else plan.options[0].refused,
         slo_met=plan.slo_met,
@@ -121,6 +129,7 @@ def _describe(
     by_stages: float | None,
     usable: float | None,
     why: str,
+    is_clip: bool,
 ) -> tuple[str, ...]:
     counted = f"{1 - headroom:.0%} of {cores:g} cores"
     says = [
@@ -130,6 +139,8 @@ def _describe(
     ]
     if by_stages is None or usable is None:
         return tuple(says)
+    if is_clip:
+        why += " The clip was decoded by one thread; a camera has its own, so that is no limit here."
     first = "cores" if by_cpu <= by_stages else "stages"
     held = pluralize(math.floor(min(by_cpu, by_stages)), "camera")
     return (

@@ -35,6 +35,7 @@ _MOST_RATE = 1e9
 _MOST_PRICE = 1e6
 _MOST_HEADROOM = 0.95
 AS_RECORDED = "as recorded"
+_NOTHING = Change()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,13 @@ class Wanted:
 
 
 def capacity_document(
-    replay: Replay, need: Need, wanted: Sequence[Wanted] = (), *, record: TrackRecord | None = None, seed: int = 0
+    replay: Replay,
+    need: Need,
+    wanted: Sequence[Wanted] = (),
+    *,
+    base: Change = _NOTHING,
+    record: TrackRecord | None = None,
+    seed: int = 0,
 ) -> CapacityDocument:
     """Return how many machines a rate needs, as recorded and with each change, and what they cost.
 
@@ -76,13 +83,14 @@ def capacity_document(
         replay: One machine's run.
         need: What is asked for.
         wanted: Changes to look at; those that come to the same as another are kept.
+        base: What the machine has otherwise than the recorded one.
         record: How well earlier predictions did.
         seed: Of the simulated arrivals.
     """
     record = record or TrackRecord(num=0)
     study = _Study(UsableMachine(replay, seed), need, record)
-    base = study.option(Wanted(AS_RECORDED, Change()))
-    others = [_add_savings(study.option(one), base) for one in wanted]
+    first = study.option(Wanted(AS_RECORDED, base))
+    others = [_add_savings(study.option(one), first) for one in wanted]
     others.sort(key=lambda option: (option.usable_throughput is None, -(option.usable_throughput or 0.0)))
     document = CapacityDocument(
         run=replay.document.run,
@@ -91,10 +99,10 @@ def capacity_document(
         plan_id=replay.document.plan_id,
         rate=need.rate,
         slo="" if need.slo is None else str(need.slo),
-        slo_met=study.slo_met(base),
+        slo_met=study.slo_met(first),
         headroom=need.headroom,
         price_per_hour=need.price_per_hour,
-        options=(base, *others),
+        options=(first, *others),
         says=(),
         warnings=tuple(_warnings(replay, study)),
         record=record,
@@ -126,7 +134,7 @@ class _Study:
 
         try:
             document = self.machine.predict(wanted.change, self._record)
-            if wanted.change.is_nothing:
+            if wanted.name == AS_RECORDED:
                 self.warnings = document.warnings
             metric = document.throughput
             if metric.predicted is None:

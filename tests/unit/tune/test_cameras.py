@@ -10,6 +10,7 @@ import pytest
 
 from headrace.base.errors import SettingsError
 from headrace.base.goals import parse_slo
+from headrace.base.records import SourceWork
 from headrace.diagnose.replay import CannotReplay
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import Estimate
@@ -25,7 +26,10 @@ class Stages:
     is_open = False
     throughput = 100.0
 
-    def __init__(self, notes: dict[str, int], cpu: float | None = 6.0, quota: float | None = None) -> None:
+    def __init__(
+        self, notes: dict[str, int], cpu: float | None = 6.0, quota: float | None = None, work: SourceWork | None = None
+    ) -> None:
+        self.changes: list[Change] = []
         self.document = SimpleNamespace(
             run="first",
             headrace_version="1",
@@ -39,7 +43,7 @@ class Stages:
             summary={"counters": {"notes": notes}},
             profiling=profile,
             why_no_profile="the run was not profiled",
-            info=SimpleNamespace(hardware=SimpleNamespace(num_cores=4, cpu_quota=quota)),
+            info=SimpleNamespace(hardware=SimpleNamespace(num_cores=4, cpu_quota=quota), source_work=work),
         )
 
     def simulate(self, change: Change, *, seed: int = 0, num_jobs: int | None = None) -> Any:
@@ -53,7 +57,12 @@ def predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Predict what was recorded."""
     metric = SimpleNamespace(predicted=Estimate(100.0, 100.0, 100.0), refused="")
     document = SimpleNamespace(throughput=metric, warnings=())
-    monkeypatch.setattr(usable_rate, "predict", lambda replay, change, record: document)
+
+    def predict(replay: Stages, change: Change, record: Any) -> Any:
+        replay.changes.append(change)
+        return document
+
+    monkeypatch.setattr(usable_rate, "predict", predict)
 
 
 def count(replay: Any, rate: float = 25.0, slo: str | None = None, headroom: float = 0.2) -> Any:
@@ -76,6 +85,16 @@ def test_the_cores_end_first() -> None:
     assert (found.by_cpu, found.by_stages, found.cameras) == pytest.approx((1.2 / 0.125, 10.0, 9))
     assert "its cores end first" in found.says[-1]
     assert "without the decoding of so many cameras" in found.warnings[-1]
+
+
+def test_the_one_thread_that_decodes_a_clip_is_no_limit() -> None:
+    """Cameras are decoded by a thread each: what calls of the source took of a clip is left out, and said."""
+    clip = Stages(NOTES, work=SourceWork(does="decodes", is_decoding=True))
+    assert "a camera has its own" in " ".join(count(clip).says)
+    assert [set(change.speedups) for change in clip.changes] == [{"receiving"}]
+    live = Stages(NOTES)
+    assert "a camera has its own" not in " ".join(count(live).says)
+    assert live.changes == [Change()]
 
 
 def test_a_goal_that_holds_at_no_rate() -> None:
