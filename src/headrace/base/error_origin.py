@@ -65,7 +65,7 @@ def text_of(error: BaseException) -> str:
     name = type(error).__name__
     try:
         message = str(error)
-    except Exception as second:  # the user's own `__str__`, which may be as broken as the rest
+    except BaseException as second:  # the user's own `__str__`, which may be as broken as the rest
         return f"{name} (its message cannot be shown: {type(second).__name__} in __str__)"
     return f"{name}: {hide_secrets_in_text(message)}" if message else name
 

@@ -460,7 +460,7 @@ class _Run:
             budget=self.governor.report if self.governor else None,
             interrupted=runtime.interrupted,
             drained_by=runtime.signals.first if runtime.is_drained else None,
-            run_folder=folder.path if folder else None,
+            run_folder=folder.given if folder else None,
             before=self.kept.before if self.kept else None,
             stages=stages,
             ended_early=runtime.ended_because or (self.limit_failed.verdict() if self.limit_failed else ""),

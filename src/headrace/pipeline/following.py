@@ -73,6 +73,8 @@ class PlanFollower:
 
     def __init__(self, following: Following, slots: ModelSlots, plan: Plan, switched: Callable[[Plan], object]) -> None:
         self._following = following
+        self._file = following.file.absolute()  # as it is meant now: code of the run may go to another folder
+        self._complaint = ""
         self._slots = slots
         self._plan = plan
         self._switched = switched
@@ -203,12 +205,16 @@ class PlanFollower:
 
     def _text(self) -> str | None:
         try:
-            return self._following.file.read_text()
+            text = self._file.read_text()
         except FileNotFoundError:
-            return None  # taken back to none, perhaps: see _counts
+            text = None  # taken back to none, perhaps: see _counts
         except (OSError, UnicodeDecodeError) as error:
-            logger.warning("%s cannot be read: %s", self._following.file, error)
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                self._say(f"the Plan in use stays: the file cannot be read: {error}")
             return getattr(self, "_seen", None)
+        self._complaint = ""
+        return text
 
     def _parse(self, text: str | None) -> Plan | None:
         try:

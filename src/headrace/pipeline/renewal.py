@@ -74,7 +74,8 @@ class Renewal:
                 for one in sorted(standing, key=lambda one: one.has_begun)  # who does no work can go at once
                 if one.pid is not None and (one.number, one.pid) not in self._left
             )
-            self.say(f"restarting {len(self._left)} workers, one after the other")
+            num_left = sum((one.number, one.pid) in self._left for one in standing)  # not those that died meanwhile
+            self.say(f"restarting {num_left} workers, one after the other")
         if not self._left:
             return
         number, pid = self._left[0]

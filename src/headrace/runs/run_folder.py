@@ -137,14 +137,15 @@ class RunFolder:
     """A run folder that is being written. Thread-safe.
 
     Attributes:
-        path: The folder.
+        path: The folder, wherever code of the run goes meanwhile.
+        given: The same as it was named.
         spans: Its folder of span files.
         info: What `run.json` holds now; change it through `update`.
     """
 
     def __init__(self, path: Path, info: RunInfo, held: HeldFolder | None = None, *, in_code: bool = False) -> None:
-        self.path = path
-        self.spans = path / SPANS_FOLDER
+        self.path, self.given = path.absolute(), path
+        self.spans = self.path / SPANS_FOLDER
         self.info = info
         self._held, self._in_code = held, in_code
         self._lock = threading.Lock()
@@ -234,7 +235,7 @@ class RunFolder:
             try:
                 replace_file(self.path / RUN_JSON, content + b"\n")
             except OSError as error:
-                raise explain_unwritable(self.path, error, in_code=self._in_code) from error
+                raise explain_unwritable(self.given, error, in_code=self._in_code) from error
 
     def finish(self, status: Status, *, clock: Clock | None = None, **changes: Any) -> None:
         """Write how and when the run ended, with any last changes; raises like `update`."""

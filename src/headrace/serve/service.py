@@ -164,7 +164,7 @@ def serve(
             watch = watch_together(announce, *([watch] if watch else []))
         service.health.on_ready = begin_ready
         if slot is not None:
-            service.health.on_hung = _end_this_process
+            service.health.on_hung = end_this_process
         return service.run(plan, watch=watch, slot=slot, **options)
     finally:
         for server in servers:
@@ -242,12 +242,13 @@ class Service:
         return self.health.watch(run_in_progress)
 
 
-def _end_this_process(why: str) -> None:
-    """End a worker in which a call hangs: nobody outside can, as whoever asks `/livez` is answered by any of the workers.
+def end_this_process(why: str) -> None:
+    """End a process that answers nobody any more, or a worker in which a call hangs.
 
-    As a crash ends it, so that its supervisor finds out which request it was.
+    Nobody outside can end that worker, as whoever asks `/livez` is answered by any of them. It ends as by a crash, so that its
+    supervisor finds out which request it was, and starts another.
     """
-    logger.error("this worker ends itself, and another takes its place: %s", why)
+    logger.error("this process ends itself, for its supervisor to start another: %s", why)
     os.kill(os.getpid(), signal.SIGABRT)
 
 
@@ -282,8 +283,8 @@ def count_refusals(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def make_front(routes: Routes, settings: ServeSettings) -> Front:
-    """Return a front that is not started."""
-    return Front(
+    """Return a front that is not started, and without which its process ends."""
+    front = Front(
         routes,
         host=settings.host,
         port=settings.port,
@@ -292,6 +293,8 @@ def make_front(routes: Routes, settings: ServeSettings) -> Front:
         token=settings.token,
         listening=settings.listening,
     )
+    front.on_broken = end_this_process
+    return front
 
 
 class _Leaving:

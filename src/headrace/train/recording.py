@@ -79,5 +79,5 @@ def record_program(
     try:
         run_folder.finish(ending.status, ended_by=ending.reason)  # type: ignore[arg-type]
     except RunFolderError as error:
-        return Recording(folder=run_folder.path, ending=ending, problem=error)
-    return Recording(folder=run_folder.path, ending=ending, problem=None)
+        return Recording(folder=run_folder.given, ending=ending, problem=error)
+    return Recording(folder=run_folder.given, ending=ending, problem=None)

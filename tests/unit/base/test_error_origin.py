@@ -20,6 +20,13 @@ from headrace.testing.faulty_stage import act
 SECRET = "whsec_not_to_be_shown"
 
 
+class Leaving(Exception):
+    """Its message ends the program."""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
 class Unshowable(Exception):
     """An error whose text cannot be made."""
 
@@ -119,6 +126,7 @@ def test_whose_error_it_is() -> None:
 def test_an_error_without_text_is_shown_by_its_type() -> None:
     """A `__str__` that raises, or says nothing, costs the text alone."""
     assert text_of(Unshowable()) == "Unshowable (its message cannot be shown: TypeError in __str__)"
+    assert text_of(Leaving()) == "Leaving (its message cannot be shown: SystemExit in __str__)"
     assert text_of(MemoryError()) == "MemoryError"
     error = as_item_error(caught(lambda: (_ for _ in ()).throw(Unshowable())))
     assert isinstance(error, StageFailed)

@@ -117,3 +117,14 @@ def test_nobody_goes_while_another_is_not_there(asked: list[int]) -> None:
     assert asked == []
     restart.look(both(10, 21), 2.0)
     assert asked == [10]
+
+
+def test_who_died_meanwhile_is_not_counted(asked: list[int]) -> None:
+    """A second request says how many are to go, not how many were."""
+    said: list[str] = []
+    restart = Renewal(said.append)
+    restart.request()
+    restart.look(both(10, 11), 0.0)
+    restart.request()
+    restart.look(both(20, 21), 1.0)
+    assert said == ["restarting 2 workers, one after the other"] * 2

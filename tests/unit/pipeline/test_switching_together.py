@@ -165,3 +165,37 @@ def test_a_variant_that_was_here_needs_no_judge_while_its_file_is_the_same(tmp_p
     save(tmp_path / "new.onnx", "Abs")
     assert any(follower.look() for _ in range(3))
     assert slot.variant["artifact"] == "new.onnx"
+
+
+def test_the_file_is_the_same_wherever_code_of_the_run_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage that changes the working folder does not make the Plan one that is gone, nor another folder's."""
+    monkeypatch.chdir(tmp_path)
+    Path("plan.toml").write_text("")
+    said: list[str] = []
+    follower = PlanFollower(
+        Following(file=Path("plan.toml"), judge=lambda *_: None, say=said.append), ModelSlots(), Plan(), lambda _: None
+    )
+    monkeypatch.chdir("/")
+    assert [follower.look() for _ in range(LOOKS_GONE + 2)] == [False] * (LOOKS_GONE + 2)
+    assert said == []
+
+
+def test_a_file_that_cannot_be_read_is_said_once(tmp_path: Path) -> None:
+    """It is looked at each second, for as long as somebody takes to mend it."""
+    plan, said = tmp_path / "plan.toml", list[str]()
+    plan.write_text("")
+    follower = PlanFollower(
+        Following(file=plan, judge=lambda *_: None, say=said.append), ModelSlots(), Plan(), lambda _: None
+    )
+    plan.unlink()
+    plan.mkdir()
+    for _ in range(5):
+        assert not follower.look()
+    assert len(said) == 1
+    assert "the Plan in use stays: the file cannot be read: " in said[0]
+    plan.rmdir()
+    plan.write_text("")
+    follower.look()
+    plan.write_bytes(b"\xff")
+    follower.look()
+    assert len(said) == 2

@@ -242,3 +242,15 @@ def test_names_that_are_not_unicode_are_written(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "run", pipeline="tr\udce9.py", options=["--a\udcff"]).finish("finished")
     info = read_run(tmp_path / "run").info
     assert (info.pipeline, info.options) == ("tr\\udce9.py", ["--a\\udcff"])
+
+
+def test_the_folder_is_the_same_wherever_code_of_the_run_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage may change the working folder; what is written later comes where the rest is."""
+    monkeypatch.chdir(tmp_path)
+    folder = RunFolder.create("run")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    folder.finish("finished")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "finished"
+    assert folder.spans == tmp_path / "run" / "spans"
+    assert folder.given == Path("run")

@@ -218,6 +218,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._hand_over()
         if start < stop:
             self._keep(bytes(memoryview(data)[start:stop]))
+            if self._state is HANDLING:
+                self._hear_answer_soon()
         if self._state is READING and reader.start_ns and not self._is_timed:
             self._is_timed = True
             self._shared.reading.put(self, reader.start_ns)
@@ -302,9 +304,10 @@ class Connection(asyncio.BufferedProtocol):
             return None
         try:
             data = b"".join(self._as_bytes(answer, request.method))
-            return data[os.write(self._reader.descriptor, data) :]
-        except (AttributeError, OSError, TypeError, ValueError):  # the front meets the same, and says so
+            num_sent = os.write(self._reader.descriptor, data)
+        except Exception:  # whatever it is: the front meets the same and says so, or it is over by then
             return None
+        return data[num_sent:]
 
     def _hear_answer(self) -> None:
         """Note that the request was answered, if another thread has sent the answer; it has the lock meanwhile."""
@@ -312,6 +315,13 @@ class Connection(asyncio.BufferedProtocol):
             with request.lock:
                 pass
             self._shared.empty_outbox()
+
+    def _hear_answer_soon(self) -> None:
+        """Do the same in the loop's next turn: who reads here may have been called for an answer, and would be again."""
+        if (request := self._request) is not None:
+            with request.lock:
+                pass
+            self._shared.hear_soon()
 
     def _answer_now(self, request: Request, answer: Answer, left: bytes | None = None) -> None:
         self._shared.num_waiting -= 1

@@ -48,6 +48,9 @@ class Front:
         listening: A listening socket to take over instead of `host` and `port`; `close` closes it.
         clock: None: the host's.
 
+    Attributes:
+        on_broken: Called by the front's thread where that ends although nobody closed it: nobody is answered any more.
+
     Raises:
         SettingsError: `http.tls`: the files cannot be used; `http.token`: the token is empty.
     """
@@ -69,6 +72,7 @@ class Front:
             raise SettingsError(
                 "http.token: the token is empty, and any client could send that; expected a secret, or None"
             )
+        self.on_broken: Callable[[str], object] = lambda why: None
         self._place = (host, port)
         self._reuse_port = reuse_port
         self._listening = listening
@@ -184,6 +188,9 @@ class Front:
             self._tick(loop)
             loop.call_soon(self._is_serving.set)
             loop.run_forever()
+        except BaseException as error:
+            logger.error("http.front: the thread that serves HTTP ended: %r", error, exc_info=error)
+            self.on_broken(f"its thread that serves HTTP ended: {error!r}")
         finally:
             self._is_serving.set()  # also if it could not begin: `start` waits
             self._close_listener()

@@ -117,7 +117,16 @@ class Shared:
         self._outbox.append((connection, request, answer, left))
         if left == b"":
             self.is_unheard = True
-        elif not self._is_woken:
+        else:
+            self._wake_once()
+
+    def hear_soon(self) -> None:
+        """Give the answers to their connections in the loop's next turn, if any were sent that the thread has not heard of."""
+        if self.is_unheard:
+            self._wake_once()
+
+    def _wake_once(self) -> None:
+        if not self._is_woken:
             self._is_woken = True
             self._wake()
 

@@ -9,6 +9,7 @@ import resource
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -511,6 +512,45 @@ def test_no_answer_is_lost_or_left_where_clients_go_on_at_once(
         assert client.read().body == b"%4d" % number
     waiting.put(None)
     thread.join()
+
+
+def test_what_came_with_an_answered_request_does_not_wait_for_the_tick(
+    serve: Any, connect: Any, routes: Routes, never_ticks: None
+) -> None:
+    """The answer is sent while the front still reads what came with its request: that is served next, all of it."""
+    routes.add("POST", "/inside", lambda request: request.answer(Answer(200, bytes(request.body))) and None)
+    client = connect(serve())
+    one = b"POST /inside HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n%3d"
+    client.send(b"".join(one % number for number in range(200)))  # more than could be served within one another
+    assert [int(client.read().body) for _ in range(200)] == list(range(200))
+
+
+def test_an_answer_that_cannot_be_made_beside_the_front_comes_from_the_front(
+    serve: Any, connect: Any, later: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where there is no memory for it in that moment: the client is not left without one."""
+    front = serve()
+    client = connect(front).send(_LATER)
+    request = later.wait()
+
+    def write(descriptor: int, data: bytes) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(os, "write", write)
+    request.answer(Answer(200, b"all the same"))
+    assert client.read().body == b"all the same"
+
+
+def test_whoever_is_behind_a_front_hears_that_its_thread_ended(serve: Any, connect: Any) -> None:
+    """A service without it would go on and answer nobody; one that is closed says nothing."""
+    front, heard = serve(), queue.SimpleQueue()
+    front.on_broken = heard.put
+    front.call_soon(lambda: sys.exit("code that leaves"))
+    assert "SystemExit('code that leaves')" in heard.get(timeout=60)
+    other = serve()
+    other.on_broken = heard.put
+    other.close()
+    assert heard.empty()
 
 
 def test_what_the_client_does_not_take_at_once_follows(serve: Any, connect: Any, later: Any, never_ticks: None) -> None:
