@@ -84,7 +84,7 @@ class Front:
         self._ident = 0
         self._acceptor: Acceptor | None = None
         self._turned_ns = 0
-        self._is_closing = False
+        self._is_closing = self._is_ending = False
         self._is_serving = threading.Event()
 
     def start(self) -> None:
@@ -171,13 +171,17 @@ class Front:
     def close(self) -> None:
         """Cut off what is left and end the thread; repeating it does nothing."""
         if self._loop is not None and self._thread is not None:
-            self.call_soon(self._loop.stop)
+            self.call_soon(self._stop)
             self._thread.join()
 
     # --- In the front's thread ---
 
     def _wake(self) -> None:
         self.call_soon(self._shared.empty_outbox)
+
+    def _stop(self) -> None:
+        if self._loop is not None and not self._is_ending:
+            self._loop.stop()
 
     def _run(self, loop: asyncio.AbstractEventLoop, listener: socket.socket) -> None:
         self._ident = threading.get_ident()
@@ -192,6 +196,7 @@ class Front:
             logger.error("http.front: the thread that serves HTTP ended: %r", error, exc_info=error)
             self.on_broken(f"its thread that serves HTTP ended: {error!r}")
         finally:
+            self._is_ending = True
             self._is_serving.set()  # also if it could not begin: `start` waits
             self._close_listener()
             loop.run_until_complete(self._cut_off_all())

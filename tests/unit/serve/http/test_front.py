@@ -543,10 +543,22 @@ def test_an_answer_that_cannot_be_made_beside_the_front_comes_from_the_front(
 
 def test_whoever_is_behind_a_front_hears_that_its_thread_ended(serve: Any, connect: Any) -> None:
     """A service without it would go on and answer nobody; one that is closed says nothing."""
-    front, heard = serve(), queue.SimpleQueue()
-    front.on_broken = heard.put
+    front, heard, is_closing = serve(), queue.SimpleQueue(), threading.Event()
+
+    def hear(why: str) -> None:
+        heard.put(why)
+        is_closing.wait(60)
+
+    front.on_broken = hear
     front.call_soon(lambda: sys.exit("code that leaves"))
     assert "SystemExit('code that leaves')" in heard.get(timeout=60)
+    num_before = len(front._loop._ready)
+    closing = threading.Thread(target=front.close)  # as it does where the process ends for another reason, too
+    closing.start()
+    while len(front._loop._ready) == num_before:
+        pass
+    is_closing.set()
+    closing.join()
     other = serve()
     other.on_broken = heard.put
     other.close()
