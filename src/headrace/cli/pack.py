@@ -3,6 +3,7 @@
     headrace pack photos/ -o data
     headrace pack photos/ -o data --format parquet --shard 256MB
     headrace pack urls.txt -o data --resume
+    headrace pack photos/ -o small --short-side 256 --quality 90
     headrace pack photos/ --try 200
     headrace pack data --verify
     headrace pack 'others-{000..009}.tar' --index
@@ -11,6 +12,8 @@ The folder gets shards (`shard-000000.tar`, readable by every tar tool), an inde
 SHA-256, and `unreadable.jsonl`, which lists the items that could not be read, with the reason. `--source data` then reads it in
 any pipeline. Packing is a run like others: the Plan says how (--set fetch.workers=16), Ctrl-C keeps what was packed, and
 --resume goes on after any end. The packed bytes are the same, whatever the number of workers and of kills.
+
+--short-side, --encode and --quality make images smaller on the way: first ask --try what that saves, and how far pixels change.
 
 --try N packs N of the files in each format, here or beside -o, reads them in both orders, warm and cold, and says which format
 pays, or that none does.
@@ -35,6 +38,7 @@ from headrace.cli.terminal import say, speaker, write, write_json
 if TYPE_CHECKING:
     from headrace.delivery.packed import Packed
     from headrace.sources.finite import FiniteSource
+    from headrace.store.manifest import Encoding
 
 _say = speaker("pack")
 _DEFAULT_SHARD = "128MB"
@@ -53,6 +57,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shard", type=_size, default=_size(_DEFAULT_SHARD), metavar="SIZE",
         help=f"size of a shard, such as 64MB (default: {_DEFAULT_SHARD})",
     )  # fmt: skip
+    smaller = parser.add_argument_group("smaller images")
+    smaller.add_argument(
+        "--short-side", type=positive, metavar="PIXELS",
+        help="of images whose shorter side has more; the shorter side of what your module takes, or a little above",
+    )  # fmt: skip
+    smaller.add_argument(
+        "--encode", choices=("jpeg", "webp"),
+        help="the format of all images (default: JPEG and WebP stay so, others are packed as they are)",
+    )  # fmt: skip
+    smaller.add_argument(
+        "--quality",
+        type=_quality,
+        metavar="1-100",
+        help="of images that are encoded (default: 90); given, of all of them",
+    )
     parser.add_argument("--resume", action="store_true", help="go on where an earlier start was cut off")
     parser.add_argument("--force", action="store_true", help="remove what was packed there before, and begin anew")
     parser.add_argument("--run-folder", metavar="RUN", help="write a run folder, as `headrace run -o` does")
@@ -93,8 +112,9 @@ def _pack(args: argparse.Namespace) -> int:
     from headrace.sources.packing_rows import PackedRows, list_rows
     from headrace.sources.records import Records
     from headrace.sources.shards import ShardFiles
+    from headrace.stages.encode import EncodeStage
     from headrace.stages.fetch import FetchStage
-    from headrace.store.naming import keep_names, name_members
+    from headrace.store.naming import keep_names, name_members, rename_images
     from headrace.store.turns import Turns
 
     folder = Path(args.output)
@@ -106,14 +126,18 @@ def _pack(args: argparse.Namespace) -> int:
         entries = list(source.entries())
         ids = [entry.id for entry in entries]
         named = keep_names(ids) if isinstance(source, ShardFiles) else name_members(ids)
+    encoding = _encoding(args)
+    if encoding is not None:
+        named = rename_images(named, encoding.format)
     turns = Turns([one.id for one in named])
-    packed = Packed(folder, named, turns, format=args.format, shard_bytes=args.shard)
+    packed = Packed(folder, named, turns, format=args.format, shard_bytes=args.shard, encoding=encoding)
     fetch = FetchStage("fetch")
     if getattr(source, "gives_files", False):
         fetch.workers = max(2, usable_cores())  # more threads than cores only hand the GIL round
     given = (entries, turns, packed.give_up)
     kept = PackedRows(source, *given) if isinstance(source, Records) else PackedSource(source, *given)
-    pipeline = Pipeline(kept, stages=[fetch], delivery=packed, name="pack")
+    stages = [fetch] if encoding is None else [fetch, EncodeStage("encode", encoding)]
+    pipeline = Pipeline(kept, stages=stages, delivery=packed, name="pack")
     with _taken(args, folder), stdout_kept(args.json):
         result = run_pipeline(
             pipeline,
@@ -128,6 +152,14 @@ def _pack(args: argparse.Namespace) -> int:
     if not packed.manifest().complete:
         return EXIT_INTERRUPTED if result.interrupted else EXIT_NEGATIVE
     return EXIT_DONE if packed.manifest().files else EXIT_NEGATIVE
+
+
+def _encoding(args: argparse.Namespace) -> Encoding | None:
+    from headrace.store.manifest import Encoding
+
+    if args.encode is args.short_side is args.quality is None:
+        return None
+    return Encoding(format=args.encode, short_side=args.short_side, quality=args.quality)
 
 
 def _open_source(text: str, folder: Path) -> FiniteSource:
@@ -231,7 +263,8 @@ def _try(args: argparse.Namespace) -> int:
     from headrace.cli.pack_try import describe, try_formats
 
     place = Path(args.output).parent if args.output else Path.cwd()
-    document = try_formats(_open_source(args.source, Path(args.output or place / "packed")), args.try_number, place)
+    source = _open_source(args.source, Path(args.output or place / "packed"))
+    document = try_formats(source, args.try_number, place, _encoding(args))
     if args.json:
         write_json(document)
         return EXIT_DONE
@@ -274,6 +307,12 @@ def _index(args: argparse.Namespace) -> int:
     else:
         write(f"indexed {pluralize(sum(counts), 'file')} in {pluralize(len(shards), 'shard')}")
     return EXIT_DONE
+
+
+def _quality(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 100:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 to 100, got {text!r}")
+    return int(text)
 
 
 def _size(text: str) -> int:

@@ -16,9 +16,11 @@ import pyarrow.parquet
 
 from headrace.base.errors import DecodeRejected, SettingsError
 from headrace.base.page_cache import evict, residency, state_of, warm
+from headrace.cli.pack_smaller import Smaller, describe_smaller, make_smaller
 from headrace.sources.finite import FiniteSource
 from headrace.stages.decode import decode
 from headrace.store.formats import FORMATS
+from headrace.store.manifest import Encoding
 from headrace.store.naming import name_members
 from headrace.store.shard_reader import ShardReader
 from headrace.store.shard_writer import ShardWriter
@@ -52,6 +54,8 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     figures: list[Figure]
     best: dict[str, str]
     """{"ORDER, CACHE": format, or `none` where no format saves enough}."""
+    smaller: Smaller | None = None
+    """Null: not asked for, or nothing became smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +79,25 @@ def choose_best(figures: Sequence[Figure], decode_us: float | None) -> dict[str,
     return best
 
 
-def try_formats(source: FiniteSource, number: int, place: Path) -> TrialDocument:
+def try_formats(source: FiniteSource, number: int, place: Path, encoding: Encoding | None = None) -> TrialDocument:
     """Pack some files of a source in each format and measure reading them.
 
     Args:
         source: Its items must be files of this machine.
         number: How many, spread evenly over the list.
         place: A folder on the disk that is to be tried; what is written there is removed.
+        encoding: What images become first; None: they stay as they are.
     """
-    contents = _read_some(source, number)
+    contents, smaller = _read_some(source, number), None
+    if encoding is not None:
+        contents, smaller = make_smaller(contents, encoding)
     with tempfile.TemporaryDirectory(prefix=".headrace-try-", dir=place) as name:
         ways = _write(contents, Path(name))
         figures = _measure(ways, len(contents))
     decode_us = _time_decoding(list(contents.values()))
     sizes = [len(data) for data in contents.values()]
     return TrialDocument(items=len(contents), mean_bytes=statistics.mean(sizes), decode_us=decode_us, figures=figures,
-                         best=choose_best(figures, decode_us))  # fmt: skip
+                         best=choose_best(figures, decode_us), smaller=smaller)  # fmt: skip
 
 
 def _read_some(source: FiniteSource, number: int) -> dict[str, bytes]:
@@ -214,7 +221,8 @@ def _time_decoding(contents: Sequence[bytes]) -> float | None:
 
 def describe(document: TrialDocument) -> list[str]:
     """Return the lines of the command's answer."""
-    lines = [
+    lines = describe_smaller(document.smaller) if document.smaller is not None else []
+    lines += [
         f"{document.items:,} files of {document.mean_bytes / 1e3:,.1f} kB on average; us for each, guest's page cache:"
     ]
     states = list(dict.fromkeys((one.order, one.cache) for one in document.figures))

@@ -27,6 +27,7 @@ from headrace.store.formats import FORMATS, sync_folder
 from headrace.store.manifest import (
     MANIFEST,
     UNREADABLE,
+    Encoding,
     Manifest,
     ShardEntry,
     hash_file,
@@ -66,6 +67,7 @@ class Packed:
         turns: Of the same items.
         format: One of `store.formats.FORMATS`.
         shard_bytes: Size of a shard; the sample that would exceed it begins the next one.
+        encoding: What images became before they come here; None: nothing else than they were.
     """
 
     flush_items = 512
@@ -80,12 +82,13 @@ class Packed:
         *,
         format: str = "tar",  # noqa: A002 - the option's name
         shard_bytes: int = 128 << 20,
+        encoding: Encoding | None = None,
     ) -> None:
         self.folder = folder
         self._named = {one.id: one for one in named}
         self._turns = turns
         self._format_name, self._format = format, FORMATS[format]
-        self._shard_bytes = shard_bytes
+        self._shard_bytes, self._encoding = shard_bytes, encoding
         self._lock = threading.RLock()
         self._entries: list[ShardEntry] = []
         self._grown: ShardWriter | None = None
@@ -136,6 +139,8 @@ class Packed:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with self._lock:
+                if self._encoding is not None and not self._entries:
+                    write_manifest(self.folder, self._manifest(complete=False))  # for whoever resumes this
                 self._open_grown()
                 self._catch_up()
         except OSError as error:
@@ -212,6 +217,7 @@ class Packed:
             bytes=sum(entry.bytes for entry in self._entries),
             unreadable=len(self._reasons),
             shards=list(self._entries),
+            encoding=self._encoding,
         )
 
     # What follows is called with the lock.
@@ -316,6 +322,7 @@ class Packed:
         manifest = read_manifest(self.folder)
         if manifest is not None and manifest.format != self._format_name:
             raise SettingsError(f"{self.folder} is packed as {manifest.format}; go on with --format {manifest.format}")
+        self._check_encoding(manifest.encoding if manifest else None)
         known = {entry.name: entry for entry in manifest.shards} if manifest else {}
         found: set[str] = set()
         while (place := self._place(len(self._entries))).exists():
@@ -333,6 +340,13 @@ class Packed:
             self._entries.append(entry)
             found.update(sources)
         return found
+
+    def _check_encoding(self, before: Encoding | None) -> None:
+        """Raise SettingsError if the folder holds images that became something else."""
+        if before == self._encoding or not (before or list_packed(self.folder)):
+            return
+        how = f"with {before.describe()}" if before else "without changing images"
+        raise SettingsError(f"{self.folder} was packed {how}; go on likewise, or begin anew with --force")
 
     def _remove_stale(self) -> None:
         """Remove what grew before the machine was started, and what belongs to a shard that is finished."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -26,6 +27,25 @@ class ShardEntry(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
+class Encoding(msgspec.Struct, frozen=True, kw_only=True):
+    """What images became before they were packed."""
+
+    #: Of a format that is not told how exact it is to be.
+    USUAL_QUALITY: ClassVar[int] = 90
+
+    format: Literal["jpeg", "webp"] | None = None
+    """Of all images; null: JPEG and WebP stay what they are, and other formats pass unchanged."""
+    short_side: int | None = None
+    """Pixels of the shorter side at most; null: as they are."""
+    quality: int | None = None
+    """1 to 100; null: 90, and only of images whose size or format is another."""
+
+    def describe(self) -> str:
+        """Return it as options of the command."""
+        options = {"--encode": self.format, "--short-side": self.short_side, "--quality": self.quality}
+        return " ".join(f"{name} {value}" for name, value in options.items() if value is not None)
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a packed folder."""
 
@@ -39,6 +59,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     unreadable: int
     shards: list[ShardEntry]
+    encoding: Encoding | None = None
+    """Null: files are as they were."""
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from headrace.base.errors import SettingsError
 from headrace.store.samples import IMAGE_PARTS, split_name
 
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -69,6 +70,33 @@ def keep_names(ids: Iterable[str]) -> list[Named]:
         parts.add(part)
         named.append(Named(one, f"{key}.{part}" if part else key, begins))
     return named
+
+
+def rename_images(named: Sequence[Named], format: str | None) -> list[Named]:  # noqa: A002
+    """Return names that say which format images get.
+
+    Args:
+        named: As they are called.
+        format: Of all images, `jpeg` or `webp`; None: it stays.
+
+    Raises:
+        SettingsError: If a sample has several images, which would no longer fit one another where one of them is made smaller.
+    """
+    images = 0
+    for one in named:
+        images = (0 if one.begins_sample else images) + _is_image(one.name)
+        if images > 1:
+            raise SettingsError(
+                f"the sample of {one.name} has several images: a photograph that is made smaller no longer fits its mask; "
+                "pack them as they are, without --short-side, --encode and --quality"
+            )
+    suffix = {"jpeg": "jpg", "webp": "webp", None: ""}[format]
+    return [replace(one, name=f"{one.name.rpartition('.')[0]}.{suffix}") if suffix and _is_image(one.name) else one
+            for one in named]  # fmt: skip
+
+
+def _is_image(name: str) -> bool:
+    return name.rpartition(".")[2].lower() in IMAGE_PARTS
 
 
 def _new_key(stem: str, keys: set[str]) -> str:

@@ -206,3 +206,61 @@ def test_numbers_of_rows_are_packed_as_files_of_numpy(tmp_path: Path) -> None:
     reader = ShardReader(tmp_path / "data")
     assert [reader.key(number) for number in range(4)] == ["a_0", "a_1", "a_2", "a_3"]
     assert np.load(io.BytesIO(reader.read(2)), allow_pickle=False).tolist() == rows[2].tolist()
+
+
+def test_images_are_packed_smaller(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With names that say so, the same bytes whatever the number of workers; what is resumed otherwise is refused."""
+    (photos / "notes.txt").write_text("of these photographs")
+    digests = []
+    for workers in (1, 3):
+        data = tmp_path / f"data{workers}"
+        more = ["--short-side", "64", "--encode", "webp", "--set", f"encode.workers={workers}"]
+        assert main(["-q", "pack", str(photos), "-o", str(data), "--json", *more]) == 0
+        manifest = json.loads(capsys.readouterr().out)
+        assert manifest["encoding"] == {"format": "webp", "short_side": 64, "quality": None}
+        digests.append([one["sha256"] for one in manifest["shards"]])
+    assert digests[0] == digests[1]
+    with tarfile.open(next(data.glob("*.tar"))) as tar:
+        ends = {name.rpartition(".")[2] for name in tar.getnames()}
+    assert ends == {"webp", "txt"}
+    images: list[tuple[int, ...]] = []
+    stages = [
+        hr.fetch("fetch"),
+        hr.decode("decode", hr.ImageInput()),
+        hr.stage("note", lambda image: images.append(image.shape)),
+    ]
+    hr.run(hr.Pipeline(hr.shards(data), stages=stages, delivery=hr.collect()))
+    assert {min(shape[:2]) for shape in images} == {64}
+    for given in ([], ["--short-side", "65", "--encode", "webp"]):
+        assert main(["-q", "pack", str(photos), "-o", str(data), "--resume", *given]) == 2
+        assert "was packed with --encode webp --short-side 64" in capsys.readouterr().err
+    assert main(["-q", "pack", str(photos), "-o", str(tmp_path / "plain")]) == 0
+    assert main(["-q", "pack", str(photos), "-o", str(tmp_path / "plain"), "--resume", "--quality", "9"]) == 2
+    assert "without changing images" in capsys.readouterr().err
+
+
+def test_a_photograph_and_its_mask_are_not_made_smaller(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one sample: only one of them might be."""
+    shard = tmp_path / "sample.tar"
+    with tarfile.open(shard, "w") as tar:
+        for name in ("1.jpg", "1.seg.png"):
+            tar.add(next(photos.glob("*.jpg")), name)
+    assert main(["-q", "pack", str(shard), "-o", str(tmp_path / "data"), "--short-side", "64"]) == 2
+    assert "no longer fits its mask" in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
+def test_trying_says_what_smaller_images_save(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bytes, decoding and pixels, before anything is packed."""
+    command = ["-q", "pack", str(photos), "--try", "8", "--short-side", "64", "-o", str(tmp_path / "data")]
+    assert main([*command, "--json"]) == 0
+    smaller = json.loads(capsys.readouterr().out)["smaller"]
+    assert smaller["images"] == 8
+    assert smaller["mean_bytes_after"] < smaller["mean_bytes_before"]
+    assert 0 < smaller["mean_difference"] <= smaller["largest_difference"] < 60
+    assert main(command) == 0
+    assert "8 images with --short-side 64:" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        main(["-q", "pack", str(photos), "--quality", "101"])
