@@ -27,6 +27,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,6 +104,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _pack(args: argparse.Namespace) -> int:
+    from headrace.base.errors import SettingsError
     from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
     from headrace.delivery.packed import Packed
     from headrace.pipeline.definition import Pipeline
@@ -122,6 +124,8 @@ def _pack(args: argparse.Namespace) -> int:
     _check_output(args, folder)
     if isinstance(source, Records):
         entries, named = list_rows(source)
+        if not entries:
+            raise SettingsError(f"there is nothing to pack: {source.where} have no row")
     else:
         entries = list(source.entries())
         ids = [entry.id for entry in entries]
@@ -247,7 +251,10 @@ def _print(args: argparse.Namespace, packed: Packed, result: Any, num_items: int
     shards = pluralize(len(manifest.shards), "shard")
     what = f"{pluralize(manifest.files, 'file')} ({manifest.bytes / 1e6:,.1f} MB) in {shards} of {packed.folder}"
     if not manifest.complete:
-        write(f"not complete: {what}; go on with: headrace pack {args.source} -o {packed.folder} --resume")
+        command = ["headrace", "pack", args.source, "-o", str(packed.folder), "--resume"]
+        command += ["--format", args.format] if args.format != "tar" else []
+        command += [] if manifest.encoding is None else manifest.encoding.describe().split()
+        write(f"not complete: {what}; go on with: {shlex.join(command)}")
         if result.ended_early:
             say(f"ended early: {result.ended_early}")
         return

@@ -172,6 +172,12 @@ class Records(FiniteSource):
             if file.name in listed.get(file.parent, (file.name,))
             and (file == self._path or not file.name.endswith(".idx.parquet"))  # of packed shards
         ]
+        if not taken:
+            others = ", ".join(sorted(file.name for file in found)[:3])
+            raise SourceError(
+                f"{self._path} has no file with rows: {others} tell of tar shards, or are not listed in its manifest; give tar "
+                f"shards as they are: {self._path}"
+            )
         return {encodable(file.relative_to(root).as_posix()): _part_of_file(file) for file in taken}
 
     def _rows(self, name: str, part: _Part) -> Iterator[Entry]:

@@ -264,3 +264,14 @@ def test_trying_says_what_smaller_images_save(photos: Path, tmp_path: Path, caps
     assert "8 images with --short-side 64:" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
         main(["-q", "pack", str(photos), "--quality", "101"])
+
+
+def test_nothing_to_pack_is_said(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where a table has no rows, and where tar shards are taken for one."""
+    pyarrow.parquet.write_table(pa.table({"data": pa.array([], pa.binary())}), tmp_path / "none.parquet")
+    assert main(["-q", "pack", f"records://{tmp_path}/none.parquet", "-o", str(tmp_path / "data")]) != 0
+    assert "there is nothing to pack" in capsys.readouterr().err
+    shards = tmp_path / "shards"
+    assert main(["-q", "pack", str(photos), "-o", str(shards)]) == 0
+    assert main(["-q", "pack", f"records://{shards}", "-o", str(tmp_path / "data")]) != 0
+    assert "has no file with rows: shard-000000.idx.parquet tell of tar shards" in capsys.readouterr().err
