@@ -1,6 +1,9 @@
-"""Workers on a local Ray cluster: beside `--supervise`, beside Ray Data's own program, and while actors and nodes are killed.
+"""Beyond one machine: workers on a local Ray cluster, portions, fleets, predictions and autoscaling.
 
-    python -m benchmarks.scale --json [--quick] [--only rates|kills|dataset]
+    python -m benchmarks.scale --json [--quick] [--only PART]
+
+On Ray: beside `--supervise`, beside Ray Data's own program, and while actors and nodes are killed. Portions (`--shard I/N`) are
+killed and begun again with `--resume`. Fleets, predictions and autoscaling have modules of their own (`benchmarks.scale_*`).
 
 Rates are those from the first result to the last. All designs run the same function on the same files and cores; Ray Data's
 program is the fused one, an actor for each core. Killed are actors, processes of leases and, with their nodes, raylets.
@@ -14,26 +17,25 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from benchmarks import scale_autoscaling, scale_fleet, scale_prediction
 from headrace.samples import catalogue
 
+#: That one portion is killed when it is next looked, every 50 ms.
+_KILL_CHANCE = 0.2
 _APP = Path(__file__).with_name("scale_app.py")
-#: {part of the issue's document: what measures it instead, or why nothing does}.
-NOT_HERE = {
-    "fleet": "not measured: there is no fleet status yet",
-    "prediction": "python -m benchmarks.scale_prediction",
-    "autoscaling": "not measured",
-}
+PARTS = ("rates", "dataset", "kills", "shards", "fleet", "prediction", "autoscaling")
 
 
 class Bench:
@@ -52,12 +54,12 @@ class Bench:
             else:
                 shutil.copy(photographs[number % len(photographs)], target)
 
-    def headrace(self, *words: str) -> subprocess.Popen[str]:
-        """Begin a command."""
+    def headrace(self, *words: str, silent: bool = False) -> subprocess.Popen[str]:
+        """Begin a command; what it says goes to a pipe, or nowhere where nobody reads one."""
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         return subprocess.Popen(
             [sys.executable, "-m", "headrace", *words], cwd=self.folder, env=environment, text=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL if silent else subprocess.PIPE,
         )  # fmt: skip
 
     def fill(self) -> None:
@@ -229,6 +231,41 @@ def kill_workers(bench: Bench, num_kills: int, num_nodes: int) -> dict[str, int]
     }
 
 
+def kill_portions(bench: Bench, num_portions: int, num_kills: int) -> dict[str, Any]:
+    """Return what is lost and repeated while the portions of an array job are killed, and begun again by its scheduler."""
+    words = ["run", "scale_app.py:waiting", "--results", "s.jsonl", "--shard"]
+    chance, kills = random.Random(1), 0
+    running = {
+        number: bench.headrace(*words, f"{number}/{num_portions}", silent=True) for number in range(num_portions)
+    }
+    statuses: dict[int, int] = {}
+    while running:
+        time.sleep(0.05)
+        for number, process in list(running.items()):
+            if (status := process.poll()) is None:
+                continue
+            if status == -signal.SIGKILL:
+                again = [*words, f"{number}/{num_portions}", "--resume"]
+                running[number] = bench.headrace(*again, silent=True)
+            else:
+                statuses[number] = status
+                del running[number]
+        begun = [number for number in running if list(bench.lines(f"s-{number}-of-{num_portions}.jsonl"))]
+        if begun and kills < num_kills and chance.random() < _KILL_CHANCE:
+            running[chance.choice(begun)].kill()
+            kills += 1
+    gathered = bench.headrace("gather", "s.jsonl", silent=True).wait()
+    found = bench.ids("s.jsonl")
+    return {
+        "portions": num_portions,
+        "kills": kills,
+        "statuses": sorted(set(statuses.values())),
+        "gather_status": gathered,
+        "lost": bench.num_items - len(found),
+        "repeated": sum(found.values()) - len(found),
+    }
+
+
 def _workers() -> list[psutil.Process]:
     """Return actors, and processes of leases that are at work."""
     found = []
@@ -242,31 +279,50 @@ def _workers() -> list[psutil.Process]:
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Return the document."""
+    asked = PARTS if args.only is None else (args.only,)
+    quick = args.quick
     found: dict[str, Any] = {
         "ray": {"share_of_supervise": None, "ratio_ray_data": None, "kills": None, "lost": None, "repeated": None},
-        "shards": None, "fleet": None, "prediction": None, "autoscaling": None, "not_here": NOT_HERE,
+        "shards": None, "fleet": None, "prediction": {"max_error": None}, "autoscaling": {"over_oracle": None},
     }  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="headrace-scale-") as name:
-        if args.only in (None, "rates"):
-            bench = Bench(Path(name), 600 if args.quick else 3000)
-            rates = {"supervise": supervised(bench)}
-            rates["on_ray"], first = on_ray(bench)
-            rates["on_ray_from_files"] = on_ray_from_files(bench)
-            sizes = {size: ray_data(bench, size) for size in ((32,) if args.quick else (32, 128))}
-            rates["ray_data"] = max(sizes.values())
-            found["ray"] |= {
-                "share_of_supervise": rates["on_ray"] / rates["supervise"],
-                "ratio_ray_data": rates["on_ray_from_files"] / rates["ray_data"],
-                "first_result_seconds": first,
-                "rates": rates,
-            }
-        if args.only in (None, "dataset"):
-            found["ray"]["dataset"] = poisoned(1000)
-    with tempfile.TemporaryDirectory(prefix="headrace-scale-") as name:
-        if args.only in (None, "kills"):
-            bench = Bench(Path(name), 600 if args.quick else 6000, are_empty=True)
-            found["ray"] |= kill_workers(bench, 3 if args.quick else args.kills, 1 if args.quick else args.kills // 8)
+    if "rates" in asked:
+        with _bench(600 if quick else 3000) as bench:
+            found["ray"] |= _rates(bench, (32,) if quick else (32, 128))
+    if "dataset" in asked:
+        found["ray"]["dataset"] = poisoned(200 if quick else 1000)
+    if "kills" in asked:
+        with _bench(400 if quick else 6000, are_empty=True) as bench:
+            found["ray"] |= kill_workers(bench, 2 if quick else args.kills, 1 if quick else args.kills // 8)
+    if "shards" in asked:
+        with _bench(400 if quick else 8000, are_empty=True) as bench:
+            found["shards"] = kill_portions(bench, 2 if quick else 4, 2 if quick else args.kills)
+    if "fleet" in asked:
+        found["fleet"] = {"redis": scale_fleet.ordeal("redis", 4 if quick else 20)}
+    if "prediction" in asked:
+        found["prediction"] = scale_prediction.measure_all(quick)["prediction"]
+    if "autoscaling" in asked:
+        loads = scale_autoscaling.measure_all(1 if quick else 10)
+        found["autoscaling"] = {"over_oracle": max(one["over_oracle"] for one in loads.values()), "loads": loads}
     return found
+
+
+@contextlib.contextmanager
+def _bench(num_items: int, *, are_empty: bool = False) -> Iterator[Bench]:
+    with tempfile.TemporaryDirectory(prefix="headrace-scale-") as name:
+        yield Bench(Path(name), num_items, are_empty=are_empty)
+
+
+def _rates(bench: Bench, batch_sizes: Sequence[int]) -> dict[str, Any]:
+    rates = {"supervise": supervised(bench)}
+    rates["on_ray"], first = on_ray(bench)
+    rates["on_ray_from_files"] = on_ray_from_files(bench)
+    rates["ray_data"] = max(ray_data(bench, size) for size in batch_sizes)
+    return {
+        "share_of_supervise": rates["on_ray"] / rates["supervise"],
+        "ratio_ray_data": rates["on_ray_from_files"] / rates["ray_data"],
+        "first_result_seconds": first,
+        "rates": rates,
+    }
 
 
 def main() -> int:
@@ -274,8 +330,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.scale", description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     parser.add_argument("--quick", action="store_true", help="less of everything")
-    parser.add_argument("--only", choices=("rates", "kills", "dataset"), help="one part")
-    parser.add_argument("--kills", type=int, default=32, metavar="N", help="how many workers and nodes are killed")
+    parser.add_argument("--only", choices=PARTS, help="one part")
+    parser.add_argument(
+        "--kills", type=int, default=32, metavar="N", help="how many workers, nodes and portions are killed"
+    )
     args = parser.parse_args()
     sys.stdout.write(json.dumps(measure(args), indent=None if args.json else 2) + "\n")
     return 0

@@ -29,7 +29,7 @@ def receive_alone(
             found = _receive(self, queue_name, count, 0, *others, **named)
         if found or time.monotonic() >= ends:
             return found
-        self.get_queue(queue_name).wait_for_messages(0.2)
+        self.get_queue(queue_name).wait_for_messages(1)
 
 
 if __name__ == "__main__":
