@@ -89,7 +89,7 @@ class AnswersFolder:
         """Forget a job that was not let in."""
         with self._lock:
             self._working.pop(job_id, None)
-        self._place(job_id).unlink(missing_ok=True)
+        _remove(self._place(job_id))
 
     def close(self, job_id: str, ended: Ended) -> None:
         """Keep a job's answer; one that cannot be written is logged, and nobody waits for it any more."""
@@ -101,14 +101,13 @@ class AnswersFolder:
             num_bytes = self._write(place, entry)
         except OSError as error:
             logger.error("the answer to job %.100s cannot be kept: %s", job_id, error)
-            with suppress(OSError):
-                place.unlink()
+            _remove(place)
             return
         with self._lock:
             self._note(place, entry.until, num_bytes)
             old = self._pop_old(now)
         for one in old:
-            one.unlink(missing_ok=True)
+            _remove(one)
 
     def find(self, job_id: str) -> KeptAnswer | None:
         """Return how it stands with a job; None if it is not known."""
@@ -196,3 +195,9 @@ class AnswersFolder:
             self._num_bytes -= num_bytes
             old.append(place)
         return old
+
+
+def _remove(place: Path) -> None:
+    """Remove a file where that can be: nobody is to go without an answer because an old one cannot be removed."""
+    with suppress(OSError):
+        place.unlink()

@@ -7,6 +7,7 @@ answered none is sent, as it would take their place, and be refused where too mu
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +19,8 @@ from headrace.serve.door import Ended, Refused, Work
 from headrace.serve.front_door import FrontDoor, State
 from headrace.serve.http.request import Answer, Request, json_answer
 from headrace.serve.http.routes import Routes
+
+logger = logging.getLogger("headrace")
 
 #: How often an idle service tries itself, how long a success proves something, and how soon it tries again without one: after
 #: each failure in a row twice as long, up to the first of these, as each is one more item in the log and the totals.
@@ -127,7 +130,10 @@ class Health:
         else:
             proof.succeeded_at, proof.failure = now, "nothing has gone through the pipeline of late"
             proof.num_failed = 0
-            self.on_proof(task, ended.result)
+            try:
+                self.on_proof(task, ended.result)
+            except Exception:  # what is learned from it is no part of being ready
+                logger.exception("nothing is learned from what came of a probe")
 
     def _answer_live(self, request: Request) -> Answer:
         return _say(self.why_not_live(), "live")

@@ -40,7 +40,7 @@ from headrace.serve.server_timing import tell_timing
 from headrace.serve.shared_source import digest
 from headrace.serve.statuses import status_of
 from headrace.serve.timeouts import read_deadline
-from headrace.sources.jobs import decode_message
+from headrace.sources.jobs import decode_message, refuse_long
 from headrace.stages.inputs import ArrayInput
 
 logger = logging.getLogger("headrace")
@@ -169,9 +169,7 @@ class JobsApi:
             kept = None if wait_seconds is None else self._kept.open(job.id, _content_of(job))
         except OSError as error:
             logger.error("no place can be kept for the answer to job %.100s: %s", job.id, error)
-            return error_answer(
-                503, "serve.no_room", "the answer could not be kept for you; try again, or wait for it", _AGAIN
-            )
+            return _no_room()
         if kept is not None and kept.is_another:
             return error_answer(
                 409, "serve.id_taken",
@@ -220,7 +218,12 @@ class JobsApi:
     def _look_again(self, request: Request, job_id: str, wait_seconds: float) -> None:
         if request.is_gone:
             return
-        found = self._kept.find(job_id)
+        try:
+            found = self._kept.find(job_id)
+        except OSError as error:  # no descriptor is left, or the folder cannot be read any more
+            logger.error("the answer to job %.100s cannot be looked for: %s", job_id, error)
+            request.answer(_no_room())
+            return
         if found is None or found.is_lost:  # None: the first try was not let in after all
             request.answer(_lost(job_id))
         elif found.ended is not None:
@@ -241,11 +244,17 @@ class JobsApi:
         if looks_like_json and ended.code == "decode.format":
             ended = msgspec.structs.replace(ended, reason=ended.reason + _HOW_JSON_COMES)
         if is_kept:
-            self._kept.close(job_id, ended)
-        if passages is None:
-            request.answer(_answer(ended))
-        else:
-            request.answer(_answer(ended, tell_timing(passages, self._clock.now_ns() - request.received_ns)))
+            try:
+                self._kept.close(job_id, ended)
+            except Exception:  # whoever waits for the answer itself gets it all the same
+                logger.exception("the answer to job %.100s cannot be kept", job_id)
+        try:
+            timing = [] if passages is None else [tell_timing(passages, self._clock.now_ns() - request.received_ns)]
+            answer = _answer(ended, *timing)
+        except Exception:  # such as no memory for it: the client is to hear of something
+            logger.exception("the answer to job %.100s could not be made", job_id)
+            answer = error_answer(500, "serve.answer", "the answer could not be made; the server's log says why")
+        request.answer(answer)
 
 
 def _say_accepted(waiting: weakref.ref[Request], job_id: str) -> None:
@@ -253,6 +262,10 @@ def _say_accepted(waiting: weakref.ref[Request], job_id: str) -> None:
     request = waiting()
     if request is not None:
         request.answer(_accepted(job_id))
+
+
+def _no_room() -> Answer:
+    return error_answer(503, "serve.no_room", "the answer could not be kept for you; try again, or wait for it", _AGAIN)
 
 
 def _lost(job_id: str) -> Answer:
@@ -307,6 +320,7 @@ def _read_body(request: Request, clock: Clock) -> Job:
             raise BadMessage(
                 f"message.parameter: {beside[0]} stands in the JSON of a job, not behind the question mark"
             )
+        refuse_long({"id": named})
         return decode_message(Message(named or make_id(), bytes(request.body), "", 1, 0.0), clock=clock)
     fields: Mapping[str, str] = query
     payload = bytes(request.body)
@@ -318,8 +332,11 @@ def _read_body(request: Request, clock: Clock) -> Job:
         raise BadMessage(
             "message.payload: the body is empty; expected the bytes of an image, a form with a file, or JSON with url or data"
         )
-    attributes = {"callback": fields["callback"]} if fields.get("callback") else {}
-    return Job(fields.get("id") or named or make_id(), payload, task=fields.get("task", ""), attributes=attributes)
+    job_id, attributes = fields.get("id") or named or make_id(), {}
+    refuse_long({"id": job_id, "task": fields.get("task"), "callback": fields.get("callback")})
+    if fields.get("callback"):
+        attributes = {"callback": fields["callback"]}
+    return Job(job_id, payload, task=fields.get("task", ""), attributes=attributes)
 
 
 @lru_cache(maxsize=256)  # most requests have the same few

@@ -168,22 +168,32 @@ class QueueApi:
                 continue
             if first is None:
                 return
-            taken = [first]
-            while len(taken) < _MOST_AT_ONCE and not self._waiting.empty():
-                one = self._waiting.get()
-                if one is None:
-                    self._waiting.put(None)
-                    break
-                taken.append(one)
-            self._store([one for one in taken if not one[0].is_answered])
+            try:
+                self._store_with(first)
+            except Exception:  # the next jobs are stored all the same; who waited for this one is answered by the timer
+                logger.exception("the queue took no job")
+
+    def _store_with(self, first: tuple[Request, str, bytes]) -> None:
+        """Store a job, and with it what came meanwhile."""
+        taken = [first]
+        while len(taken) < _MOST_AT_ONCE and not self._waiting.empty():
+            one = self._waiting.get()
+            if one is None:
+                self._waiting.put(None)
+                break
+            taken.append(one)
+        self._store([one for one in taken if not one[0].is_answered])
 
     def _look(self) -> None:
         """See whether the queue answers: who heeds `/readyz` sends nothing by which it would show."""
         try:
             self._queue.statistics()
             self._trouble = ""
-        except SourceError as error:
-            self._trouble = f"the queue does not answer: {error}"
+        except Exception as error:  # whatever it is: the thread goes on
+            if not isinstance(error, SourceError):
+                logger.exception("the queue does not answer")
+            why = str(error) if self._tells_failures else "the server's log says why"
+            self._trouble = f"the queue does not answer: {why}"
 
     def _store(self, taken: list[tuple[Request, str, bytes]]) -> None:
         if not taken:

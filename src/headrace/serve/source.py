@@ -23,7 +23,7 @@ from headrace.base.records import Job, Outcome, OutcomeKind, QueueStatistics
 from headrace.base.request_tally import RequestTally
 from headrace.pipeline.reasons import parse_reason
 from headrace.serve.door import Ended, Work
-from headrace.serve.http.request import LONGEST_REASON
+from headrace.serve.http.request import LONGEST_REASON, as_unicode
 from headrace.serve.statuses import status_of
 
 logger = logging.getLogger("headrace")
@@ -296,7 +296,8 @@ class RequestSource(Source):
         status = status_of(code, otherwise)
         if status == _OUR_FAULT and not self.tells_failures:
             reason = f"the pipeline failed at this item; the server's log says why (job {job.id})"
-        return Ended(job.id, code=code, reason=reason[:LONGEST_REASON], status=status)
+        # Escaped here, once: what is no Unicode can neither be kept, nor sent by any protocol.
+        return Ended(job.id, code=as_unicode(code), reason=as_unicode(reason[:LONGEST_REASON]), status=status)
 
     def _offer_again(self, job: RequestJob, delay_seconds: float) -> bool:
         """Let a job have another try, if it has one left and time for it."""

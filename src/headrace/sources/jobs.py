@@ -37,8 +37,7 @@ WIRE_VERSION = 1
 
 
 #: The most characters of a URL; servers take 8,000 (RFC 9110, 4.1) and rarely more.
-_LONGEST_URL = 8_192
-_LONGEST_NAME = 1_024
+_LONGEST = {"id": 1_024, "task": 1_024, "url": 8_192, "callback": 8_192}
 #: The most bytes of a message without its `data`.
 _MOST_BYTES = 256 * 1024
 _ESCAPED_SLASH = b"\\/"
@@ -216,16 +215,19 @@ def _refuse_excess(wire: _WireJob, num_bytes: int) -> None:
             f"message.size: the message has {rest:,} bytes beside its data; at most {_MOST_BYTES:,}: send large data as a URL, "
             "a path or `data`"
         )
-    for name, most in (
-        ("id", _LONGEST_NAME),
-        ("task", _LONGEST_NAME),
-        ("url", _LONGEST_URL),
-        ("callback", _LONGEST_URL),
-    ):
-        value = getattr(wire, name) or ""
-        if len(value) > most:
+    refuse_long({name: getattr(wire, name) for name in _LONGEST})
+
+
+def refuse_long(fields: Mapping[str, str | None]) -> None:
+    """Refuse a job that has a longer name or address than any has.
+
+    Raises:
+        BadMessage: `message.size`.
+    """
+    for name, value in fields.items():
+        if value and len(value) > _LONGEST[name]:
             raise BadMessage(
-                f"message.size: {name} has {len(value):,} characters, at most {most:,}; it begins {value[:60]!r}"
+                f"message.size: {name} has {len(value):,} characters, at most {_LONGEST[name]:,}; it begins {value[:60]!r}"
             )
 
 

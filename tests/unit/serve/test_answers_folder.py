@@ -129,3 +129,20 @@ def test_an_answer_that_cannot_be_written_is_not_said_to_be_worked_on(
     here.close("a", DONE)
     assert here.find("a") is None
     assert "the answer to job a cannot be kept: [Errno 28]" in caplog.text
+
+
+def test_old_answers_that_cannot_be_removed_cost_no_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a folder that became read-only: who waits for an answer gets it, and a job that was not let in is refused."""
+    here = AnswersFolder(tmp_path, "0-1")
+    monkeypatch.setattr("headrace.serve.answers_folder.MOST_ANSWERS", 1)
+    for name in ("a", "b", "c"):
+        here.open(name)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(30, os.strerror(30))
+
+    monkeypatch.setattr(Path, "unlink", fail)
+    here.close("a", DONE)
+    here.close("b", DONE)
+    here.drop("c")
+    assert here.find("b").ended == DONE

@@ -177,3 +177,16 @@ def test_what_takes_long_now_and_then_gets_a_minute_more(service: Service) -> No
     assert service.health.why_not_live() == ""
     run.lasts_late = 70.0
     assert "lasts 70.0 s by now; more than 62.0 s" in service.health.why_not_live()
+
+
+def test_a_probe_proves_something_even_if_nothing_can_be_learned_from_it() -> None:
+    """A result of a kind that nobody thought of does not keep a service from being ready."""
+    learned: list[Any] = []
+
+    def learn(task: str, result: Any) -> None:
+        learned.append(result)
+        raise RuntimeError("of the user's own result")
+
+    health = Health(Door(), {"": b"photograph"}, on_proof=learn)
+    assert health._probe("")
+    assert learned == [1]

@@ -482,3 +482,64 @@ def test_a_job_belongs_to_the_trace_of_its_request(given: str, *, kept: bool) ->
     door, asker = Door(), Asker()
     routes_of(door).answer(asker.request("POST", "/v1/jobs", b"\xff\xd8", content_type="image/jpeg", traceparent=given))
     assert door.works[0].attributes == ({"traceparent": given} if kept else {})
+
+
+@pytest.mark.parametrize("where", ["parameter", "header", "header of JSON", "form"])
+def test_a_name_is_as_long_as_in_a_queue_however_it_comes(where: str) -> None:
+    """Names of jobs are kept with their answers, so that their lengths are bounded."""
+    door, name = Door(), "n" * 1_025
+    target, body, headers = "/v1/jobs", b"x", {}
+    if where == "parameter":
+        target = f"/v1/jobs?id={name}"
+    elif where == "form":
+        body = (
+            b'--B\r\nContent-Disposition: form-data; name="id"\r\n\r\n'
+            + name.encode()
+            + b"\r\n--B\r\nContent-Disposition: "
+            b'form-data; name="image"; filename="a"\r\n\r\nx\r\n--B--\r\n'
+        )
+        headers = {"content_type": "multipart/form-data; boundary=B"}
+    else:
+        headers = {"idempotency_key": name}
+    if where == "header of JSON":
+        body, headers["content_type"] = b'{"data": "eA=="}', "application/json"
+    answer = routes_of(door).answer(Asker().request("POST", target, body, **headers))
+    assert (answer.status, body_of(answer)["code"], door.works) == (413, "message.size", [])
+
+
+class Broken(KeptAnswers):
+    """Keeps what it is given, and can neither note an end nor find anything."""
+
+    def close(self, job_id: str, ended: Ended) -> None:
+        """Fail in a way that nobody thought of."""
+        raise TypeError("no such answer")
+
+    def find(self, job_id: str) -> KeptAnswer | None:
+        """Fail as where no descriptor is left."""
+        raise OSError(24, "Too many open files")
+
+
+def test_who_waits_is_answered_where_answers_can_be_neither_kept_nor_found() -> None:
+    """With the result that is there, or with a code: never with nothing."""
+    door, later, first, second = Door(), Later(), Asker(), Asker()
+    routes = Routes()
+    JobsApi(door, later, calls_back=False, kept=Broken()).add_to(routes)
+    assert routes.answer(first.request("POST", "/v1/jobs?id=a&wait=2s", b"x")) is None
+    assert routes.answer(second.request("POST", "/v1/jobs?id=a&wait=2s", b"x")) is None
+    later.calls[-1][1]()
+    door.end(3)
+    assert (second.answers[0].status, body_of(second.answers[0])["code"]) == (503, "serve.no_room")
+    assert (first.answers[0].status, body_of(first.answers[0])["result"]) == (200, 3)
+
+
+def test_an_answer_that_cannot_be_made_is_a_500(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there is no memory for a large one."""
+    door, asker = Door(), Asker()
+    routes_of(door).answer(asker.request("POST", "/v1/jobs", b"x"))
+
+    def fail(*_: object) -> Answer:
+        raise MemoryError
+
+    monkeypatch.setattr("headrace.serve.jobs_api.json_answer", fail)
+    door.end(3)
+    assert (asker.answers[0].status, body_of(asker.answers[0])["code"]) == (500, "serve.answer")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.base.records import QueueStatistics
 from headrace.serve.http.request import Answer
 from headrace.serve.http.routes import Routes
 from headrace.serve.queue_api import QueueApi
@@ -140,3 +141,53 @@ def test_what_a_queue_cannot_do_is_refused(query: str) -> None:
     assert answer is not None
     assert code_of(answer) == (400, "message.parameter")
     assert (front.api.tally.statuses(), front.api.refused) == ({400: 1}, {"message.parameter": 1})
+
+
+def test_whatever_a_queue_raises_the_next_jobs_are_stored(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A queue of somebody else's may raise anything when it is looked at; that is no end of the thread that stores."""
+
+    class Odd(MemoryQueue):
+        def __init__(self) -> None:
+            super().__init__()
+            self.was_asked = threading.Event()
+
+        def statistics(self) -> QueueStatistics:
+            """Fail in a way of its own."""
+            self.was_asked.set()
+            raise RuntimeError("redis://secret-host: of a library")
+
+    monkeypatch.setattr("headrace.serve.queue_api._LOOK_SECONDS", 0.01)
+    queue = Odd()
+    front = Front(queue)
+    front.api._tells_failures = False
+    with front.api:
+        assert queue.was_asked.wait(timeout=60)
+        while not front.api._trouble:
+            pass
+        ready = front.routes.answer(Asker().request("GET", "/readyz"))
+        assert ready is not None
+        assert (ready.status, b"secret" in ready.body) == (503, False)
+        assert front.send().wait().status == 202
+    assert "redis://secret-host" in caplog.text
+
+
+def test_a_job_that_cannot_even_be_refused_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that stores goes on, whatever it is; who waited is answered in time."""
+    queue = MemoryQueue()
+    front = Front(queue)
+    store = front.api._store
+    failures = [MemoryError()]
+    monkeypatch.setattr(front.api, "_store", lambda taken: _raise(failures.pop()) if failures else store(taken))
+    with front.api:
+        first = front.send()
+        while failures:
+            pass
+        assert front.send().wait().status == 202
+        front.pass_time(11.0)
+        assert code_of(first.answers[0]) == (503, "queue.slow")
+
+
+def _raise(error: BaseException) -> None:
+    raise error

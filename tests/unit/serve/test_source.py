@@ -233,3 +233,11 @@ def test_refusals_are_in_the_runs_notes_and_the_services_own_are_not(source: Req
         refused = door.submit(Work(payload=b"x", on_end=lambda ended: None, is_own=is_own))
         assert isinstance(refused, Refused)
     assert source.notes() == {"refused.serve.starting": 2}
+
+
+def test_a_reason_that_is_no_unicode_ends_as_one_that_is(source: RequestSource) -> None:
+    """It comes from the user's exception, and is kept and sent in ways that know Unicode alone."""
+    heard = Heard()
+    source.put("a", heard.work())
+    received(source).settle(Outcome(OutcomeKind.DEAD_LETTERED, "process: item a: ValueError: \ud800"))
+    assert heard.ended[0].reason.encode() == b"process: item a: ValueError: \\ud800"
