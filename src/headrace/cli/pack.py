@@ -3,6 +3,7 @@
     headrace pack photos/ -o data
     headrace pack photos/ -o data --format parquet --shard 256MB
     headrace pack urls.txt -o data --resume
+    headrace pack photos/ --try 200 --short-side 256 --pipeline jobs.py:pipeline
     headrace pack photos/ -o small --short-side 256 --quality 90
     headrace pack photos/ --try 200
     headrace pack data --verify
@@ -13,7 +14,8 @@ SHA-256, and `unreadable.jsonl`, which lists the items that could not be read, w
 any pipeline. Packing is a run like others: the Plan says how (--set fetch.workers=16), Ctrl-C keeps what was packed, and
 --resume goes on after any end. The packed bytes are the same, whatever the number of workers and of kills.
 
---short-side, --encode and --quality make images smaller on the way: first ask --try what that saves, and how far pixels change.
+--short-side, --encode and --quality make images smaller on the way: first ask --try what that saves, and how far pixels and the
+answers of your pipeline change.
 
 --try N packs N of the files in each format, here or beside -o, reads them in both orders, warm and cold, and says which format
 pays, or that none does.
@@ -33,7 +35,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.pipeline_arguments import add_plan_arguments, live_view, open_plan, positive, stdout_kept
+from headrace.cli.pipeline_arguments import add_plan_arguments, live_view, open_plan, points, positive, stdout_kept
 from headrace.cli.terminal import say, speaker, write, write_json
 
 if TYPE_CHECKING:
@@ -73,6 +75,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="1-100",
         help="of images that are encoded (default: 90); given, of all of them",
     )
+    smaller.add_argument(
+        "--pipeline", metavar="MODULE:ATTRIBUTE",
+        help="with --try: it answers for the images before and after, and how many answers stay the same is said",
+    )  # fmt: skip
+    smaller.add_argument(
+        "--max-change", type=points, metavar="SHARE",
+        help="with --pipeline: exit status 1 if more answers change than this, such as 1pt, 1%% or 0.01",
+    )  # fmt: skip
     parser.add_argument("--resume", action="store_true", help="go on where an earlier start was cut off")
     parser.add_argument("--force", action="store_true", help="remove what was packed there before, and begin anew")
     parser.add_argument("--run-folder", metavar="RUN", help="write a run folder, as `headrace run -o` does")
@@ -92,6 +102,12 @@ def run(args: argparse.Namespace) -> int:
 
     if sum(map(bool, (args.verify, args.index, args.try_number))) > 1:
         raise SettingsError("--try, --verify and --index do different things; give one of them")
+    if args.max_change is not None and not args.pipeline:
+        raise SettingsError("--max-change bounds what --pipeline MODULE:ATTRIBUTE answers otherwise; name one")
+    if args.pipeline and not (args.try_number and _encoding(args)):
+        raise SettingsError(
+            "--pipeline answers for images before and after: give --try N, and --short-side or another of its kind"
+        )
     if args.try_number:
         return _try(args)
     if args.verify:
@@ -266,18 +282,23 @@ def _print(args: argparse.Namespace, packed: Packed, result: Any, num_items: int
 
 
 def _try(args: argparse.Namespace) -> int:
-    from headrace.cli import EXIT_DONE
+    from headrace.cli import EXIT_DONE, EXIT_NEGATIVE
     from headrace.cli.pack_try import describe, try_formats
 
     place = Path(args.output).parent if args.output else Path.cwd()
     source = _open_source(args.source, Path(args.output or place / "packed"))
-    document = try_formats(source, args.try_number, place, _encoding(args))
+    with stdout_kept(args.json):
+        document = try_formats(source, args.try_number, place, _encoding(args), args.pipeline)
     if args.json:
         write_json(document)
+    else:
+        for line in describe(document):
+            write(line)
+    answers = document.smaller.answers if document.smaller else None
+    if args.max_change is None or answers is None or answers.same >= (1 - args.max_change) * answers.looked_at:
         return EXIT_DONE
-    for line in describe(document):
-        write(line)
-    return EXIT_DONE
+    say(f"more answers change than --max-change {args.max_change:.2%} allows")
+    return EXIT_NEGATIVE
 
 
 def _verify(args: argparse.Namespace) -> int:

@@ -11,11 +11,28 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import ItemRejected, SettingsError
+from headrace.base.plan import Plan
+from headrace.delivery.collect import Collect
+from headrace.pipeline.execute import run
+from headrace.pipeline.loading import load_pipeline
+from headrace.sources.items import Items
 from headrace.stages.decode import decode
 from headrace.stages.encode import encode
 from headrace.stages.images import fit
 from headrace.stages.inputs import ImageInput
 from headrace.store.manifest import Encoding
+from headrace.tune.agreement import num_agreeing
+
+
+class Answers(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pipeline says of the images before and after."""
+
+    pipeline: str
+    same: int
+    """Results alike in structure, numbers within a thousandth; an image that only one of them was answered for is none."""
+    looked_at: int
+    changed: list[str]
+    """Some of the others."""
 
 
 class Smaller(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,10 +53,19 @@ class Smaller(msgspec.Struct, frozen=True, kw_only=True):
     """The same, of the image that differs most."""
     worst: str
     """That image."""
+    answers: Answers | None = None
+    """Null: no pipeline was named."""
 
 
-def make_smaller(contents: Mapping[str, bytes], encoding: Encoding) -> tuple[dict[str, bytes], Smaller | None]:
+def make_smaller(
+    contents: Mapping[str, bytes], encoding: Encoding, pipeline: str | None = None
+) -> tuple[dict[str, bytes], Smaller | None]:
     """Return the items as they would be packed, and what that does to images.
+
+    Args:
+        contents: {item: bytes}.
+        encoding: What images become.
+        pipeline: MODULE:ATTRIBUTE of one that answers for the images before and after.
 
     Raises:
         SettingsError: If none can be read.
@@ -51,7 +77,33 @@ def make_smaller(contents: Mapping[str, bytes], encoding: Encoding) -> tuple[dic
     if not made:
         raise SettingsError("none of the images that --try chose can be decoded")
     changed = {name: (contents[name], data) for name, data in made.items() if data is not contents[name]}
-    return made, _compare(changed, encoding, len(contents) - len(made)) if changed else None
+    if not changed:
+        return made, None
+    smaller = _compare(changed, encoding, len(contents) - len(made))
+    return made, smaller if pipeline is None else msgspec.structs.replace(smaller, answers=_ask(pipeline, changed))
+
+
+def _ask(text: str, changed: Mapping[str, tuple[bytes, bytes]]) -> Answers:
+    """Run a pipeline over the images before and after.
+
+    Raises:
+        SettingsError: If it has no answer for any of them as they are.
+    """
+    pipeline, found = load_pipeline(text), []
+    for files in zip(*changed.values(), strict=True):
+        kept = Collect()
+        run(pipeline.replace_source(Items(list(files))).replace_delivery(kept), Plan())
+        found.append(dict(kept.results))
+    before, after = found
+    if not before:
+        raise SettingsError(
+            f"{text} answers for none of the images as they are; try it on them: headrace run {text} --source PHOTOS"
+        )
+    names = list(changed)
+    differing = [names[int(one)] for one in sorted(before.keys() | after.keys(), key=int)
+                 if num_agreeing({one: before.get(one)}, {one: after.get(one)})[0] == 0]  # fmt: skip
+    looked_at = len(before.keys() | after.keys())
+    return Answers(pipeline=text, same=looked_at - len(differing), looked_at=looked_at, changed=differing[:10])
 
 
 def _compare(changed: Mapping[str, tuple[bytes, bytes]], encoding: Encoding, unreadable: int) -> Smaller:
@@ -96,5 +148,15 @@ def describe_smaller(smaller: Smaller) -> list[str]:
         f"  size    {before / 1e3:,.1f} -> {after / 1e3:,.1f} kB on average (x{after / before:.2f})",
         f"  decode  {slow:,.0f} -> {fast:,.0f} us, resizing included (x{slow / fast:.2f} as fast)",
         f"  pixels  differ by {mean:.2f} of 255 on average, most in {smaller.worst}: by {most:.2f}",
-        "  whether answers stay the same only your pipeline can tell: run it over both and compare",
+        _describe_answers(smaller.answers),
     ]
+
+
+def _describe_answers(answers: Answers | None) -> str:
+    if answers is None:
+        return "  whether answers stay the same only your pipeline can tell: add --pipeline MODULE:ATTRIBUTE"
+    others = f"; others: {', '.join(answers.changed[:3])}" if answers.changed else ""
+    share = answers.same / answers.looked_at
+    return (
+        f"  answers {answers.same:,} of {answers.looked_at:,} stay the same ({share:.1%}) by {answers.pipeline}{others}"
+    )

@@ -79,7 +79,9 @@ def choose_best(figures: Sequence[Figure], decode_us: float | None) -> dict[str,
     return best
 
 
-def try_formats(source: FiniteSource, number: int, place: Path, encoding: Encoding | None = None) -> TrialDocument:
+def try_formats(
+    source: FiniteSource, number: int, place: Path, encoding: Encoding | None = None, pipeline: str | None = None
+) -> TrialDocument:
     """Pack some files of a source in each format and measure reading them.
 
     Args:
@@ -87,10 +89,11 @@ def try_formats(source: FiniteSource, number: int, place: Path, encoding: Encodi
         number: How many, spread evenly over the list.
         place: A folder on the disk that is to be tried; what is written there is removed.
         encoding: What images become first; None: they stay as they are.
+        pipeline: MODULE:ATTRIBUTE of one that is to answer for images before and after.
     """
     contents, smaller = _read_some(source, number), None
     if encoding is not None:
-        contents, smaller = make_smaller(contents, encoding)
+        contents, smaller = make_smaller(contents, encoding, pipeline)
     with tempfile.TemporaryDirectory(prefix=".headrace-try-", dir=place) as name:
         ways = _write(contents, Path(name))
         figures = _measure(ways, len(contents))

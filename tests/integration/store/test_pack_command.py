@@ -266,6 +266,52 @@ def test_trying_says_what_smaller_images_save(photos: Path, tmp_path: Path, caps
         main(["-q", "pack", str(photos), "--quality", "101"])
 
 
+_APPS = """
+import headrace as hr
+
+class Sides(hr.Module):
+    input = hr.ImageInput(short_side=64)
+    def process(self, batch):
+        return [list(image.shape) for image in batch]
+
+class Grain(Sides):
+    def process(self, batch):
+        return [int(image.astype(int).sum()) for image in batch]
+
+sides, grain = (hr.Pipeline(hr.items([]), module=one(), delivery=hr.collect()) for one in (Sides, Grain))
+"""
+
+
+def test_trying_asks_a_pipeline_before_and_after(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that looks at sizes answers alike, one that adds up pixels does not; a bound on that is an exit status."""
+    (tmp_path / "apps.py").write_text(_APPS)
+    command = [
+        "-q",
+        "pack",
+        str(photos),
+        "--try",
+        "4",
+        "--short-side",
+        "64",
+        "--quality",
+        "20",
+        "-o",
+        str(tmp_path / "data"),
+    ]
+    command += ["--max-change", "10pt", "--pipeline"]
+    assert main([*command, f"{tmp_path}/apps.py:sides"]) == 0
+    assert "answers 4 of 4 stay the same (100.0%)" in capsys.readouterr().out
+    assert main([*command, f"{tmp_path}/apps.py:grain", "--json"]) == 1
+    said = capsys.readouterr()
+    answers = json.loads(said.out)["smaller"]["answers"]
+    assert (answers["same"], answers["looked_at"], len(answers["changed"])) == (0, 4, 4)
+    assert "--max-change 10.00% allows" in said.err
+    assert main(["-q", "pack", str(photos), "-o", str(tmp_path / "data"), "--pipeline", "apps.py:sides"]) == 2
+    assert main(["-q", "pack", str(photos), "--try", "4", "--max-change", "1pt"]) == 2
+
+
 def test_nothing_to_pack_is_said(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where a table has no rows, and where tar shards are taken for one."""
     pyarrow.parquet.write_table(pa.table({"data": pa.array([], pa.binary())}), tmp_path / "none.parquet")
