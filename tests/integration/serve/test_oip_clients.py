@@ -128,6 +128,7 @@ def test_the_service_says_how_it_is(pair: tuple[Any, Any]) -> None:
     assert client.is_server_live()
     assert client.is_server_ready()
     assert client.is_model_ready("means", "1")
+    assert not client.is_model_ready("none")
     assert client.get_server_metadata(**options)["name"] == "headrace"
     assert client.get_model_metadata("sizes", **options)["inputs"][0]["datatype"] == "BYTES"
     config = client.get_model_config("means", **options)

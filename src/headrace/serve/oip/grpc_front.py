@@ -203,7 +203,7 @@ class _Calls:
         tells: dict[str, Callable[[Any], Mapping[str, Any]]] = {
             "ServerLive": lambda asked: {"live": not self._health.why_not_live()},
             "ServerReady": lambda asked: {"ready": not self._health.why_not_ready()},
-            "ModelReady": lambda asked: {"ready": bool(self._find(asked)) and not self._health.why_not_ready()},
+            "ModelReady": lambda asked: {"ready": self._is_model_ready(asked)},
             "ServerMetadata": lambda asked: describe_server(),
             "ModelMetadata": lambda asked: self._find(asked).describe(),
             "ModelConfig": lambda asked: {"config": self._find(asked).configure()},
@@ -277,6 +277,14 @@ class _Calls:
             yield
         finally:
             self._used_bytes -= num_bytes
+
+    def _is_model_ready(self, asked: Any) -> bool:
+        """Return whether there is such a model, and it is ready: who asks that of one that is not there is told no."""
+        try:
+            self._find(asked)
+        except OipError:
+            return False
+        return not self._health.why_not_ready()
 
     def _find(self, asked: Any) -> ServedModel:
         return self._inference.find(asked.name, asked.version)

@@ -210,6 +210,8 @@ def test_the_service_and_its_model_describe_themselves(client: Client) -> None:
     assert client.call("ServerLive").live
     assert client.call("ServerReady").ready
     assert client.call("ModelReady", MESSAGES["ModelReadyRequest"](**named)).ready
+    for other in ({"name": "x"}, {"name": "sums", "version": "7"}):  # over HTTP clients take the 404 for a no
+        assert not client.call("ModelReady", MESSAGES["ModelReadyRequest"](**other)).ready
     assert "statistics" in client.call("ServerMetadata").extensions
     metadata = client.call("ModelMetadata", MESSAGES["ModelMetadataRequest"](**named))
     assert list(metadata.inputs[0].shape) == [-1, 2]
