@@ -21,6 +21,7 @@ from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import run
 from headrace.sources.finite import Entry, FiniteSource, WorkList
+from headrace.stages.fetch import FetchStage
 
 #: Where rows have several columns: those that hold what a pipeline begins with, as Ray's own readers name them.
 _COLUMNS = ("bytes", "image", "data", "item", "path")
@@ -44,7 +45,8 @@ def map_batches(
         pipeline: Its source and delivery do not count. A name is looked up in each actor, a function is called there, and an
             object is pickled.
         plan: How it runs; a path is read in each actor.
-        column: What the first stage gets; None: the only column, or the first of bytes, image, data, item, path.
+        column: What the first stage gets; None: the only column, or the first of bytes, image, data, item, path. Texts of a
+            column `path` are files, unless they are addresses or the pipeline has no `fetch`.
         result: Name of the column of results; None where there is none.
         error: Name of the column of reasons; "" where there is a result.
     """
@@ -79,6 +81,7 @@ class PipelineStep:
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         found = _find(pipeline).replace_source(self._source).replace_delivery(self._delivery)
+        self._reads_files = bool(found.stages) and isinstance(found.stages[0], FetchStage)
         _note_cores()
         self._thread = threading.Thread(target=self._run, args=(found, plan), name="headrace", daemon=True)
         self._thread.start()
@@ -87,6 +90,8 @@ class PipelineStep:
         """Return the batch with a result or a reason for each row."""
         column = self._find_column(batch)
         payloads = [_as_payload(value) for value in batch[column]]
+        if column == "path" and self._reads_files:
+            payloads = [_as_file(value) for value in payloads]
         rows = self._source.put(payloads)
         while not rows.ended.wait(_POLL_SECONDS):
             if not self._thread.is_alive():
@@ -233,6 +238,11 @@ def _find(pipeline: Pipeline | str | Callable[[], Pipeline]) -> Pipeline:
 def _as_payload(value: Any) -> Any:
     """Return a value as stages know it: numpy has types of its own for single texts."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _as_file(value: Any) -> Any:
+    """Return a text that is no address as the file that it names, below the actor's working folder; rows have no Path."""
+    return Path(value).absolute() if isinstance(value, str) and "://" not in value else value
 
 
 def _note_cores() -> None:

@@ -84,6 +84,26 @@ def test_single_values_are_pythons(step: Callable[..., Any]) -> None:
     assert list(one({"item": np.array([1, 2])})["result"]) == ["int", "int"]
 
 
+def test_a_path_is_a_file(step: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows hold texts: absolute or below the working folder, as the guide has them; other columns' texts are no files."""
+
+    class Sizes(hr.Module):
+        input = hr.BytesInput()
+
+        def process(self, batch: list[bytes]) -> list[int]:
+            return [len(data) for data in batch]
+
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_bytes(b"123")
+    monkeypatch.chdir(tmp_path)
+    one = step(hr.Pipeline(hr.folder("photos"), module=Sizes(), delivery=hr.collect()))
+    paths = ["photos/a.jpg", str(tmp_path / "photos" / "a.jpg"), "photos/none.jpg", "ftp://far/a.jpg"]
+    found = one({"path": np.array(paths)})
+    assert list(found["result"]) == [3, 3, None, None]
+    assert "ssrf.scheme" in found["error"][3]
+    assert "ssrf.scheme" in one({"item": np.array(["photos/a.jpg"])})["error"][0]
+
+
 def test_the_column_can_be_named(step: Callable[..., Any]) -> None:
     """One that is not there is an error that names those that are."""
     found = step(pipeline, column="body")({"bytes": objects(b"12"), "body": objects(b"1")})
