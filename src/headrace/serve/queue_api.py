@@ -89,6 +89,7 @@ class QueueApi:
     def add_to(self, routes: Routes) -> None:
         """Add the routes."""
         routes.add("POST", "/v1/jobs", self.post)
+        routes.add("GET", "/v1/jobs/{queued_id*}", _tell_where_results_go)
         routes.add("GET", "/livez", lambda request: json_answer(200, {"status": "live"}))
         routes.add("GET", "/readyz", self.ready)
 
@@ -281,6 +282,15 @@ def serve_queue(
         queue.close()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _tell_where_results_go(request: Request, queued_id: str) -> Answer:
+    """Refuse whoever asks how a job stands, as one may where the jobs are done by the service itself."""
+    reason = (
+        f"how job {queued_id:.100} stands is not known here: this service only puts jobs into a queue; the worker that does "
+        "a job posts its result to the `callback` that the job names"
+    )
+    return error_answer(404, "serve.queued", reason)
 
 
 def _encode(job: Job, clock: Clock) -> bytes:

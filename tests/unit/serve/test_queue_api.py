@@ -143,6 +143,15 @@ def test_what_a_queue_cannot_do_is_refused(query: str) -> None:
     assert (front.api.tally.statuses(), front.api.refused) == ({400: 1}, {"message.parameter": 1})
 
 
+def test_who_asks_how_a_job_stands_hears_where_its_result_goes() -> None:
+    """A front of a queue keeps no answers; "there is nothing" would send its client looking for a wrong address."""
+    front = Front(MemoryQueue())
+    answer = front.routes.answer(Asker().request("GET", "/v1/jobs/a/1"))
+    assert answer is not None
+    assert code_of(answer) == (404, "serve.queued")
+    assert "callback" in str(body_of(answer)["error"])
+
+
 def test_whatever_a_queue_raises_the_next_jobs_are_stored(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
