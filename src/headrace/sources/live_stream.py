@@ -41,7 +41,7 @@ from headrace.sources.live_addresses import DEVICE, PROTOCOLS
 logger = logging.getLogger("headrace")
 
 _OPEN_SECONDS = 10.0
-#: Pauses between tries are drawn from 0 to this, doubled up to the limit.
+#: Pauses between tries are drawn from 0 to this, doubled up to the limit where a stream breaks off soon after each try.
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 2.0
 #: A camera that refuses a password may lock the account after some tries.
@@ -149,7 +149,7 @@ class LiveStream:
             self._thread.join(max(0.0, until - time.monotonic()))
 
     def _read(self) -> None:
-        failures = 0
+        failures = flaps = 0
         try:
             while not self._closing.is_set():
                 before, began = self._number, time.monotonic()
@@ -159,15 +159,24 @@ class LiveStream:
                     return
                 lasted = came and time.monotonic() - began >= _WELL_SECONDS
                 failures = 0 if lasted else failures + 1
+                flaps = 0 if lasted else flaps + came
                 self._note_lost(why or "it ended")
                 if not self._stays and not came and failures >= _MOST_TRIES:
                     logger.warning("video: %s is given up after %d tries", self._name, failures)
                     return
-                longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(failures, 10))
+                longest = self._longest_pause(flaps if self._stays else failures)
                 self._closing.wait(max(pause, random.uniform(0, longest)))
         finally:
             self.is_live = False
             self._ended()
+
+    def _longest_pause(self, failures: int) -> float:
+        """Return the most seconds until the next try: more after each failure, and at least half of the absence so far.
+
+        So one that was away for a moment is soon back, and one that is away for long is asked seldom.
+        """
+        away = 0.0 if self._lost_at is None or not self._stays else time.monotonic() - self._lost_at
+        return min(_LONGEST_PAUSE_SECONDS, max(_FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 10), away / 2))
 
     def _try_connection(self) -> tuple[float, str]:
         """Read until the stream ends; return seconds to wait, and why it broke off, empty if it came to its end."""
