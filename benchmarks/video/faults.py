@@ -1,0 +1,236 @@
+"""Senders that are killed and freeze, and clips whose bytes are damaged: what comes back, how soon, and whether anything grows.
+
+python -m benchmarks.video.faults [--quick] [--json] [--write]
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+from benchmarks import measure
+from benchmarks.paths import ROOT
+from benchmarks.video.clips import clip
+from benchmarks.video.held import Seen
+from benchmarks.video.senders import Order, cameras
+
+SIZE, SMALL = (640, 360), (160, 96)
+_AWAY_SECONDS, _FROZEN_SECONDS, _PATIENCE_SECONDS = 0.5, 4.0, 3.0
+_MOST_FREEZES = 20
+#: A camera that is not back after so long is lost.
+_MOST_SECONDS = 10.0
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Return what became of cameras that failed, and of damaged clips."""
+    live = _live(num_cameras=4 if quick else 25, kills=1 if quick else 4, pause=1.0 if quick else 10.5)
+    return {"live": live, "clips": _mutate(200 if quick else 10_000), "quick": quick}
+
+
+def _live(num_cameras: int, kills: int, pause: float) -> dict[str, Any]:
+    """Let all cameras but the last fail again and again; the last one tells what the others notice."""
+    with cameras(clip(8, SIZE, suffix=".ts"), num_cameras + 1) as (addresses, order):
+        names = [f"camera-{number}" for number in range(len(addresses))]
+        source = hr.live_video(
+            dict(zip(names, addresses, strict=True)), fps=5, size=224, max_age=0.5, patience=_PATIENCE_SECONDS
+        )
+        seen = Seen()
+        story: dict[str, Any] = {}
+        teller = threading.Thread(target=lambda: _tell(story, source, seen, order, names[:-1], kills, pause))
+        teller.start()
+        hr.run(hr.Pipeline(source, stages=[hr.emulated("model", seconds=0.002)], delivery=seen))
+        teller.join()
+        counts = source.counts()
+    unbalanced = sum(
+        each["decoded"] - sum(number for what, number in each.items() if what != "decoded") for each in counts.values()
+    )
+    recoveries = story["recoveries"]
+    told = [seconds for _, _, seconds in recoveries if seconds is not None]
+    witness = [(at, age) for at, name, age in seen.answers if name == names[-1]]
+    begin = story["began"]
+    return {
+        "tried": Counter(what for what, _, _ in recoveries),
+        "lost": len(recoveries) - len(told),
+        "recovery_median_seconds": {
+            what: statistics.median(one for kind, _, one in recoveries if kind == what and one is not None)
+            for what in ("away", "freeze")
+        },
+        "recovery_most_seconds": {
+            what: max(one for kind, _, one in recoveries if kind == what and one is not None)
+            for what in ("away", "freeze")
+        },
+        "frames_unaccounted": unbalanced,
+        "witness_age_p99_before": _p99([age for at, age in witness if at < begin]),
+        "witness_age_p99": _p99([age for at, age in witness if at >= begin]),
+        "grew": {what: story["after"][what] - story["before"][what] for what in story["before"]},
+    }
+
+
+def _tell(
+    story: dict[str, Any],
+    source: Any,
+    seen: Seen,
+    order: Order,
+    names: list[str],
+    kills: int,
+    pause: float,
+) -> None:
+    """Order failures, one thread for each camera; note how soon answers come again, and what the process holds."""
+    _wait(lambda: len({name for _, name, _ in seen.answers}) > len(names), 20.0)
+    time.sleep(2.0)
+    story["before"], story["began"], story["recoveries"] = _held(), time.monotonic(), []
+    lock = threading.Lock()
+
+    def trouble(camera: int) -> None:
+        chance = random.Random(camera)
+        events = ["away"] * kills + ["freeze"] * (camera < _MOST_FREEZES)
+        for what in chance.sample(events, len(events)):
+            time.sleep(pause + chance.uniform(0.0, 1.5))  # one that breaks off sooner is tried again later
+            seconds = _AWAY_SECONDS if what == "away" else _FROZEN_SECONDS
+            with lock:
+                order(what, camera, seconds)
+            back = time.monotonic() + seconds
+            came = _wait(lambda back=back: any(n == names[camera] and at > back for at, n, _ in seen.answers[-500:]),  # type: ignore[misc]
+                         seconds + _MOST_SECONDS)  # fmt: skip
+            story["recoveries"].append((what, camera, max(0.0, time.monotonic() - back) if came else None))
+
+    threads = [threading.Thread(target=trouble, args=(camera,)) for camera in range(len(names))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    time.sleep(2.0)
+    story["after"] = _held()
+    source.stop()
+
+
+def _wait(is_so: Callable[[], bool], seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _held() -> dict[str, float]:
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+    return {
+        "threads": threading.active_count(),
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "mib": int(status["VmRSS"].split()[0]) / 1024,
+    }
+
+
+def _p99(ages: list[float]) -> float | None:
+    return sorted(ages)[math.ceil(0.99 * len(ages)) - 1] if ages else None
+
+
+def _mutate(count: int) -> dict[str, Any]:
+    """Decode so many damaged clips in two processes, which a crash would end."""
+    half = count // 2
+    command = [sys.executable, "-m", "benchmarks.video.faults", "--damaged"]
+    halves = [
+        subprocess.Popen([*command, str(first), str(half)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        for first in (0, half)
+    ]
+    texts = [one.communicate()[0] for one in halves]
+    found = [json.loads(text.splitlines()[-1]) for text, one in zip(texts, halves, strict=True) if not one.returncode]
+    ended: Counter[str] = Counter()
+    for one in found:
+        ended.update(one["ended"])
+    return {
+        "tried": sum(one["tried"] for one in found),
+        "crashed": len(halves) - len(found),
+        "errors": sum(one["errors"] for one in found),
+        "ended": dict(ended),
+        "grew_mib": max((one["grew_mib"] for one in found), default=math.nan),
+    }
+
+
+def _decode_damaged(first: int, count: int) -> dict[str, Any]:
+    """Decode clips of three containers with bytes changed, cut out, doubled or cut off; the seed is the number."""
+    originals = [(suffix, clip(1, SMALL, suffix=suffix).read_bytes()) for suffix in (".ts", ".mp4", ".mkv")]
+    codes: Counter[str] = Counter()
+    errors = 0
+    before = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(first, first + count):
+            if number == first + count // 4:
+                before = _held()["mib"]
+            suffix, data = originals[number % len(originals)]
+            path = Path(folder) / f"damaged{suffix}"
+            path.write_bytes(damage(data, random.Random(number)))
+            try:
+                for entry in hr.video(path, size=32).entries():
+                    codes[entry.refused.split(":")[0] or "given"] += 1
+            except Exception as error:  # what is looked for
+                errors += 1
+                codes[type(error).__name__] += 1
+    return {
+        "tried": count,
+        "errors": errors,
+        "ended": dict(codes),
+        "grew_mib": _held()["mib"] - before,
+    }
+
+
+def damage(data: bytes, chance: random.Random) -> bytes:
+    """Return bytes with one to twenty places changed, cut out or doubled, or the end cut off."""
+    damaged = bytearray(data)
+    for _ in range(chance.randint(1, 20)):
+        at, length = chance.randrange(len(damaged)), chance.choice((1, 4, 188, 1000))
+        match chance.choice(("change", "change", "cut", "double", "end")):
+            case "change":
+                damaged[at : at + length] = chance.randbytes(len(damaged[at : at + length]))
+            case "cut":
+                del damaged[at : at + length]
+            case "double":
+                damaged[at:at] = damaged[at : at + length]
+            case "end" if chance.random() < 0.1:
+                del damaged[at:]
+        if not damaged:
+            break
+    return bytes(damaged)
+
+
+def as_text(result: Mapping[str, Any]) -> str:
+    """Return the result for readers."""
+    live, clips = result["live"], result["clips"]
+    ages = (live["witness_age_p99_before"], live["witness_age_p99"])
+    before, then = ("-" if age is None else f"{age * 1e3:.0f} ms" for age in ages)
+    return f"""# Senders that fail, and damaged clips
+
+- {live["tried"].get("away", 0)} times a sender was away for {_AWAY_SECONDS:g} s, {live["tried"].get("freeze", 0)} times it sent
+  nothing for {_FROZEN_SECONDS:g} s; {live["lost"]} did not come back. The next answer came {_say(live, "away")} after an
+  absence, {_say(live, "freeze")} after a freeze (a keyframe comes every 2 s)
+- {live["frames_unaccounted"]} decoded frames of which it is not known what became of them
+- answers of a camera that did not fail: p99 of their age {before} before, {then} while the others failed
+- grew: {", ".join(f"{number:+.1f} {what}" for what, number in live["grew"].items())}
+- {clips["tried"]:,} clips with damaged bytes: {clips["crashed"]} crashes, {clips.get("errors")} errors that are not refusals;
+  memory grew by {clips.get("grew_mib", math.nan):.1f} MiB in the last three quarters. What came: {clips.get("ended")}
+"""
+
+
+def _say(live: Mapping[str, Any], what: str) -> str:
+    return f"{live['recovery_median_seconds'][what]:.2f} s (at most {live['recovery_most_seconds'][what]:.2f} s)"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--damaged"]:
+        print(json.dumps(_decode_damaged(*map(int, sys.argv[2:4]))))
+    else:
+        measure.run_benchmark("video.faults", "Senders that fail, and damaged clips.", run, as_text)
