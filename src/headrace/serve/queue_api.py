@@ -31,6 +31,7 @@ from headrace.serve.http.request import Answer, Request, error_answer, json_answ
 from headrace.serve.http.routes import Routes
 from headrace.serve.jobs_api import CallLater, read_job, refuse_message
 from headrace.serve.openapi.document import add_openapi
+from headrace.serve.openapi.operations import QUEUED
 from headrace.serve.service import ServeSettings, count_refusals, make_front, tells_failures
 from headrace.sources.addresses import open_queue
 from headrace.sources.jobs import encode_job
@@ -271,7 +272,7 @@ def serve_queue(
 
         with watch(api, refused) if watch else contextlib.nullcontext(), api:
             api.add_to(routes)
-            add_openapi(routes, (), has_token=settings.token is not None)
+            add_openapi(routes, (), has_token=settings.token is not None, instead=QUEUED)
             front.start()
             tell(front.url)
             is_over.wait()

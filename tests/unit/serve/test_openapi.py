@@ -8,7 +8,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 import headrace as hr
 from headrace.serve.http.routes import Routes
 from headrace.serve.openapi.document import describe
-from headrace.serve.openapi.operations import OPERATIONS, find_operation
+from headrace.serve.openapi.operations import OPERATIONS, QUEUED, find_operation
 from headrace.serve.queue_api import QueueApi
 from headrace.serve.service import Service
 from headrace.testing import MemoryQueue
@@ -50,6 +50,16 @@ def test_the_document_is_valid() -> None:
     for has_token in (True, False):
         document = json.loads(json.dumps(describe(routes, tasks, has_token=has_token)))
         assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
+
+
+def test_a_queues_front_tells_only_what_it_takes() -> None:
+    """A generated client has no parameter that would be refused, and waits for no result."""
+    routes = Routes()
+    QueueApi(MemoryQueue(), 10, Later()).add_to(routes)
+    told = describe(routes, (), has_token=False, instead=QUEUED)["paths"]
+    job = told["/v1/jobs"]["post"]
+    assert {one["name"] for one in job["parameters"] if one["in"] == "query"} == {"callback", "id", "task"}
+    assert set(job["responses"]) == {"202", "400", "413", "415", "429", "503"}
 
 
 def test_tasks_and_the_token_are_told() -> None:

@@ -13,27 +13,32 @@ from headrace.serve.http.routes import Routes
 from headrace.serve.openapi.operations import Operation, find_operation
 from headrace.serve.openapi.schemas import SCHEMAS
 
+_Rows = Mapping[tuple[str, str], Operation]
+_NONE: _Rows = {}
 _PLACE = re.compile(r"\{([a-z_]+)\*?\}")
 _RETRY = {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}
 
 
-def add_openapi(routes: Routes, tasks: Sequence[Mapping[str, Any]], *, has_token: bool) -> None:
+def add_openapi(routes: Routes, tasks: Sequence[Mapping[str, Any]], *, has_token: bool, instead: _Rows = _NONE) -> None:
     """Add `/openapi.json`, which tells of all routes that were added before.
 
     Args:
         routes: Of the service.
         tasks: What the page at `/` has to know of each task: `task`, `model`, `takes` (image, text, bytes or array), `input`.
         has_token: Whether clients must send a token.
+        instead: Rows that take the place of those in the table of operations.
     """
     routes.add("GET", "/openapi.json", lambda request: answer)
-    answer = json_answer(200, describe(routes, tasks, has_token=has_token))
+    answer = json_answer(200, describe(routes, tasks, has_token=has_token, instead=instead))
 
 
-def describe(routes: Routes, tasks: Sequence[Mapping[str, Any]], *, has_token: bool) -> dict[str, Any]:
+def describe(
+    routes: Routes, tasks: Sequence[Mapping[str, Any]], *, has_token: bool, instead: _Rows = _NONE
+) -> dict[str, Any]:
     """Return the document; see `add_openapi`. Routes without a row in the table of operations are left out."""
     paths: dict[str, dict[str, Any]] = {}
     for method, path in routes.listed():
-        operation = find_operation(method, path)
+        operation = instead.get((method, path)) or find_operation(method, path)
         if operation is not None:
             told = _operation(operation, _PLACE.findall(path), tasks, has_token=has_token)
             paths.setdefault(_PLACE.sub(r"{\1}", path), {})[method.lower()] = told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 _JSON, _BYTES = "application/json", "application/octet-stream"
@@ -97,6 +97,22 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         },
         bodies={_JSON: "InferRequest", _BYTES: None},
         answers={200: "InferResponse", 404: "Error", 415: "Error", 424: "Error", **_FAILED},
+    ),
+}
+
+
+_JOB = OPERATIONS["POST", "/v1/jobs"]
+#: Other rows for a service that only puts jobs into a queue: there is no result to wait for, and no line to jump.
+QUEUED: Mapping[tuple[str, str], Operation] = {
+    ("POST", "/v1/jobs"): replace(
+        _JOB,
+        summary="Put a job into a queue: whoever does it sends the result to its callback",
+        query={name: _JOB.query[name] for name in ("callback", "id", "task")},
+        headers={name: told for name, told in _JOB.headers.items() if name != "Prefer"},
+        answers={
+            202: "Working",
+            **{status: said for status, said in _JOB.answers.items() if status in (400, 413, 415, 429, 503)},
+        },
     ),
 }
 
