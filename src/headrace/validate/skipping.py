@@ -174,6 +174,7 @@ def _read_labels(text: bytes, path: str) -> dict[str, tuple[Stretch, ...]]:
 def _read_clips(path: str, truth: Mapping[str, tuple[Stretch, ...]]) -> list[Clip]:
     """Return the clips of a file of results that have labels."""
     frames: dict[str, dict[int, tuple[float, Any]]] = {}
+    seen = ""
     for number, line in enumerate(_read(path, "--frames").splitlines(), 1):
         if not line.strip():
             continue
@@ -190,8 +191,13 @@ def _read_clips(path: str, truth: Mapping[str, tuple[Stretch, ...]]) -> list[Cli
         is_placed = isinstance(stream, str) and isinstance(frame, int) and isinstance(seconds, int | float)
         if not is_placed:
             raise SettingsError(f"--frames {path}, line {number}: the frame has no time or number: {attributes!r}")
+        seen = seen or stream
         if stream in truth:
             frames.setdefault(stream, {})[frame] = (float(seconds), answer)
+    if seen and truth and not frames:
+        raise SettingsError(
+            f"no frame of {path} has a label: a stream is called {seen!r} there, and {next(iter(truth))!r} in --labels"
+        )
     names = _pair_names(answer for clip in frames.values() for _, answer in clip.values())
     return [_make_clip(path, stream, frames[stream], truth[stream], names) for stream in sorted(frames)]
 

@@ -125,7 +125,7 @@ def test_ways_are_each_number_with_and_without_smoothing() -> None:
         (None, "s,0,nan,a\n", "line 2"),
         (None, "s,0,4\n", "line 2"),
         (None, "s,0,4,a\ns,3,5,b\n", "two labels"),
-        (None, "other,0,4,a\n", "no frame"),
+        (None, "other,0,4,a\n", "no frame .* called 's' there, and 'other' in --labels"),
         ('{"attributes": {"stream": "s", "frame": 0, "seconds": null}, "result": 1}\n', "s,0,4,a\n", "no time"),
         ('{"attributes": {"stream": "s", "frame": 0, "seconds": 0}, "result": null}\n', "s,0,4,a\n", "no label"),
         ('{"attributes": {"stream": "s", "frame": 0, "seconds": 0}, "result": true}\n', "s,0,4,a\n", "no label"),
