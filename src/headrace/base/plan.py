@@ -47,10 +47,10 @@ Executor = Literal["thread", "events", "process", "inline"]
 PLAN_VERSION = 1
 #: Runs a model of which a Plan names no engine.
 DEFAULT_ENGINE = "onnx"
-#: More of these is a slip of the hand: threads that cannot be started, buffers that cannot be allocated.
 #: Of a Plan's file.
 _MOST_FILE_BYTES = 16 * 2**20
-_MOST = {"workers": 1024, "batch": 65_536, "receivers": 256}
+#: More of these is a slip of the hand: threads that cannot be started, buffers that cannot be allocated.
+_MOST = {"workers": 1024, "batch": 65_536, "receivers": 256, "threads": 1024}
 _LEAST_MEMORY = 32 * 2**20
 
 ImageFormat = Literal["jpeg", "png", "webp", "gif", "bmp", "tiff"]
@@ -198,9 +198,11 @@ class ModelPlan:
 
     def __post_init__(self) -> None:
         """Check every value."""
-        check(self.threads is None or self.threads >= 1, "threads", self.threads, "a whole number >= 1")
-        most = _MOST["workers"]
-        check(self.instances is None or 1 <= self.instances <= most, "instances", self.instances, f"1 to {most}")
+        for key, value, most in (
+            ("threads", self.threads, _MOST["threads"]),  # an engine that makes millions fills the memory first
+            ("instances", self.instances, _MOST["workers"]),
+        ):
+            check(value is None or 1 <= value <= most, key, value, f"a whole number from 1 to {most}")
         _check_amounts(self.uses, "uses")
         check(self.input_side is None or self.input_side >= 1, "input_side", self.input_side, "a whole number >= 1")
 

@@ -649,7 +649,8 @@ def test_instances_that_contradict_the_stage(stage: StagePlan, said: str) -> Non
         ({"resources": {"gpu": "one"}}, "[resources]: gpu = 'one' is not possible"),
         ({"resources": 3}, "resources = 3 is not possible; allowed: a table such as gpu = 1"),
         ({"model": {"uses": {"gpu": True}}}, "uses: gpu = True is not possible"),
-        ({"model": {"instances": 0}}, "instances = 0 is not possible; allowed: 1 to 1024"),
+        ({"model": {"instances": 0}}, "instances = 0 is not possible; allowed: a whole number from 1 to 1024"),
+        ({"model": {"threads": 10**8}}, "threads = 100000000 is not possible; allowed: a whole number from 1 to 1024"),
     ],
 )
 def test_impossible_resources(table: dict[str, Any], said: str) -> None:
