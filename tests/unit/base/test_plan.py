@@ -127,7 +127,13 @@ STAGES = st.builds(
     retry_budget_seconds=SECONDS,
     options=OPTIONS,
 )
-MODELS = st.builds(ModelPlan, artifact=st.one_of(st.none(), TEXTS), engine=TEXTS, threads=WHOLE, options=OPTIONS)
+MODELS = st.builds(
+    ModelPlan,
+    artifact=st.one_of(st.none(), TEXTS),
+    engine=TEXTS,
+    threads=st.one_of(st.none(), st.integers(1, 1024)),
+    options=OPTIONS,
+)
 PLANS = st.builds(
     Plan,
     stages=st.dictionaries(NAMES, STAGES, max_size=3),
@@ -198,7 +204,7 @@ def test_the_table_leaves_out_what_is_none() -> None:
         ("decode = 3", ["[decode] must be a table, got 3"]),
         ("[decode]\nscale = 'half'", ["[decode]: scale = 'half'", "'auto' or 'full'"]),
         ("[decode]\ndecoder = 'turbo'", ["decoder = 'turbo'", "'simplejpeg'"]),
-        ("[model]\nthreads = 0", ["[model]: threads = 0", ">= 1"]),
+        ("[model]\nthreads = 0", ["[model]: threads = 0", "from 1 to 1024"]),
         ("[model]\nartifact = 3", ["[model]: artifact = 3", "expected text"]),
         ("[models.faces]\nthread = 3", ["[models.faces]: unknown key 'thread'", "Did you mean 'threads'?"]),
         ("[source]\nreceivers = 0", ["[source]: receivers = 0", ">= 1"]),
