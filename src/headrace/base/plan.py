@@ -50,7 +50,7 @@ DEFAULT_ENGINE = "onnx"
 #: Of a Plan's file.
 _MOST_FILE_BYTES = 16 * 2**20
 #: More of these is a slip of the hand: threads that cannot be started, buffers that cannot be allocated.
-_MOST = {"workers": 1024, "batch": 65_536, "receivers": 256, "threads": 1024}
+_MOST = {"workers": 1024, "batch": 65_536, "receivers": 256, "threads": 4096}
 _LEAST_MEMORY = 32 * 2**20
 
 ImageFormat = Literal["jpeg", "png", "webp", "gif", "bmp", "tiff"]

@@ -204,7 +204,7 @@ def test_the_table_leaves_out_what_is_none() -> None:
         ("decode = 3", ["[decode] must be a table, got 3"]),
         ("[decode]\nscale = 'half'", ["[decode]: scale = 'half'", "'auto' or 'full'"]),
         ("[decode]\ndecoder = 'turbo'", ["decoder = 'turbo'", "'simplejpeg'"]),
-        ("[model]\nthreads = 0", ["[model]: threads = 0", "from 1 to 1024"]),
+        ("[model]\nthreads = 0", ["[model]: threads = 0", "from 1 to 4096"]),
         ("[model]\nartifact = 3", ["[model]: artifact = 3", "expected text"]),
         ("[models.faces]\nthread = 3", ["[models.faces]: unknown key 'thread'", "Did you mean 'threads'?"]),
         ("[source]\nreceivers = 0", ["[source]: receivers = 0", ">= 1"]),
@@ -656,7 +656,7 @@ def test_instances_that_contradict_the_stage(stage: StagePlan, said: str) -> Non
         ({"resources": 3}, "resources = 3 is not possible; allowed: a table such as gpu = 1"),
         ({"model": {"uses": {"gpu": True}}}, "uses: gpu = True is not possible"),
         ({"model": {"instances": 0}}, "instances = 0 is not possible; allowed: a whole number from 1 to 1024"),
-        ({"model": {"threads": 10**8}}, "threads = 100000000 is not possible; allowed: a whole number from 1 to 1024"),
+        ({"model": {"threads": 10**8}}, "threads = 100000000 is not possible; allowed: a whole number from 1 to 4096"),
     ],
 )
 def test_impossible_resources(table: dict[str, Any], said: str) -> None:
