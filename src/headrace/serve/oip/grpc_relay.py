@@ -14,12 +14,16 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
+import shutil
 import socket
 import ssl
 import tempfile
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, cast
+
+from headrace.base.crash_recovery import make_own_folder
 
 logger = logging.getLogger("headrace")
 
@@ -192,8 +196,9 @@ class GrpcRelay:
         self._is_short = False
         self._listening = listening
         self._tls = tls
-        self._folder = tempfile.TemporaryDirectory(prefix="headrace-grpc-")  # nobody else can enter it
-        self._path = Path(self._folder.name, "server")
+        # Nobody else can enter it; what a process left that was killed is removed by the next.
+        self._folder, self._lock = make_own_folder(Path(tempfile.gettempdir()))
+        self._path = self._folder / "server"
         self.place = f"unix:{self._path}"
         self._entering: set[asyncio.Task[None]] = set()
         self._is_leaving = False
@@ -298,7 +303,10 @@ class GrpcRelay:
         for task in list(self._entering):
             task.cancel()
         await asyncio.gather(*self._entering, return_exceptions=True)
-        self._folder.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        lock, self._lock = self._lock, -1
+        if lock >= 0:  # not closed before
+            os.close(lock)
 
     def _stop_accepting(self) -> None:
         if self._listening.fileno() >= 0:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -180,3 +184,21 @@ def test_an_idle_client_is_told_to_go(port: Any) -> None:
         assert len(relay.clients) == 1
         front.drain(600)
         assert relay.clients == set()
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of its socket, once it is old; one that is closed leaves none."""
+    make = "import socket; from headrace.serve.oip.grpc_relay import GrpcRelay; relay = GrpcRelay(socket.socket())"
+    killed = subprocess.run(
+        [sys.executable, "-c", f"{make}; import os; print(relay.place, flush=True); os.kill(os.getpid(), 9)"],
+        env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True,
+    )  # fmt: skip
+    left = Path(killed.stdout.strip().removeprefix("unix:")).parent
+    assert left.is_relative_to(tmp_path)
+    os.utime(left, (0, 0))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    relay = GrpcRelay(socket.socket())
+    folder = Path(relay.place.removeprefix("unix:")).parent
+    assert (left.exists(), folder.exists()) == (False, True)
+    asyncio.run(relay.close())
+    assert not folder.exists()
