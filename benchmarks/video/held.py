@@ -17,12 +17,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
 from benchmarks import measure, models
+from benchmarks.live_video import Seen
 from benchmarks.video.app import stages
 from benchmarks.video.clips import FPS, clip
 from benchmarks.video.senders import cameras
@@ -71,29 +72,6 @@ CASES = (
     Case("360p, 25/s, a device of 5 ms", 25, SMALL, sleep=0.005),
     Case("360p, lower half, 5/s, MobileNetV2", 5, SMALL, ONE, region=(0, 0.5, 1, 1)),
 )
-
-
-@dataclass
-class Seen:
-    """Keeps when each answer came, and how old its frame was."""
-
-    flush_items, flush_seconds, default_workers, is_instant = 1, 1.0, 1, True
-    answers: list[tuple[float, str, float]] = field(default_factory=list)
-    """(monotonic seconds, stream, age in seconds)"""
-
-    def open(self, context: Any) -> None:
-        """Do nothing."""
-
-    def deliver(self, job: hr.Job, result: Any) -> bool:
-        """Note one answer."""
-        self.answers.append((time.monotonic(), str(job.stream), time.time() - job.attributes["arrived"]))
-        return True
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def predict(case: Case, headroom: float = 0.0) -> dict[str, Any]:
