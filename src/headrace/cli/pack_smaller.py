@@ -21,7 +21,7 @@ from headrace.stages.encode import encode
 from headrace.stages.images import fit
 from headrace.stages.inputs import ImageInput
 from headrace.store.manifest import Encoding
-from headrace.tune.agreement import num_agreeing
+from headrace.tune.agreement import is_same
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,11 +99,10 @@ def _ask(text: str, changed: Mapping[str, tuple[bytes, bytes]]) -> Answers:
         raise SettingsError(
             f"{text} answers for none of the images as they are; try it on them: headrace run {text} --source PHOTOS"
         )
-    names = list(changed)
-    differing = [names[int(one)] for one in sorted(before.keys() | after.keys(), key=int)
-                 if num_agreeing({one: before.get(one)}, {one: after.get(one)})[0] == 0]  # fmt: skip
-    looked_at = len(before.keys() | after.keys())
-    return Answers(pipeline=text, same=looked_at - len(differing), looked_at=looked_at, changed=differing[:10])
+    names, ids = list(changed), sorted(before.keys() | after.keys(), key=int)
+    both = before.keys() & after.keys()  # a result may be None
+    differing = [names[int(one)] for one in ids if one not in both or not is_same(before[one], after[one])]
+    return Answers(pipeline=text, same=len(ids) - len(differing), looked_at=len(ids), changed=differing[:10])
 
 
 def _compare(changed: Mapping[str, tuple[bytes, bytes]], encoding: Encoding, unreadable: int) -> Smaller:

@@ -10,6 +10,7 @@ decode_limits.py  checks the header against the Plan's limits
 stripped_files.py copies of files without the parts that the first picture does not need
 decoders.py       the three libraries that decode
 decode.py         bytes -> image, at the smallest scale that the module's input allows
+encode.py         an image file -> a smaller one, for packing
 tokenise.py       text -> tokens, and the tokens of a batch -> arrays
 images.py         resize, crop and normalise, straight into the batch's buffer
 postprocess.py    vectorised non-maximum suppression

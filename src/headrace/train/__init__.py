@@ -4,7 +4,7 @@ Read `runs.training_phases` first (what is recorded), then `recorder` (how the t
 `loader_watch` (who tells it), `session` (one process from beginning to end). `recording` runs a program and records it,
 `in_turn` compares two. `search` holds what tries a training in other forms: batch size, accumulation, checkpointing, precision.
 `ranks` trains a script on several ranks for a short while. `framework_run` is what the callbacks of frameworks share:
-`lightning_callback`, `transformers_callback`, `keras_callback`.
+`lightning_callback`, `transformers_callback`, `keras_callback`, which `keras_arming` adds to scripts under `headrace train`.
 """
 
 from __future__ import annotations

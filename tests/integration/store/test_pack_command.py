@@ -278,7 +278,16 @@ class Grain(Sides):
     def process(self, batch):
         return [int(image.astype(int).sum()) for image in batch]
 
-sides, grain = (hr.Pipeline(hr.items([]), module=one(), delivery=hr.collect()) for one in (Sides, Grain))
+class Large(hr.Module):
+    input = hr.BytesInput()
+    def preprocess(self, data):
+        if len(data) < 10_000:
+            raise hr.ItemRejected("small: none of ours")
+        return data
+    def process(self, batch):
+        return [None for data in batch]
+
+sides, grain, large = (hr.Pipeline(hr.items([]), module=one(), delivery=hr.collect()) for one in (Sides, Grain, Large))
 """
 
 
@@ -308,6 +317,9 @@ def test_trying_asks_a_pipeline_before_and_after(
     answers = json.loads(said.out)["smaller"]["answers"]
     assert (answers["same"], answers["looked_at"], len(answers["changed"])) == (0, 4, 4)
     assert "--max-change 10.00% allows" in said.err
+    assert main([*command, f"{tmp_path}/apps.py:large"]) == 1, (
+        "what is rejected afterwards has another answer than None"
+    )
     assert main(["-q", "pack", str(photos), "-o", str(tmp_path / "data"), "--pipeline", "apps.py:sides"]) == 2
     assert main(["-q", "pack", str(photos), "--try", "4", "--max-change", "1pt"]) == 2
 
