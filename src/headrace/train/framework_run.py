@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.train.current import armed_session
-from headrace.train.session import Session
+from headrace.train.session import Session, end_recording
 from headrace.train.shared_folder import SharedFolder
 
 logger = logging.getLogger("headrace")
@@ -94,10 +94,8 @@ class FrameworkRun:
         if session is None or self._is_joined:
             return
         atexit.unregister(self._end_of_process)
-        session.recorder.training_ended()
-        session.close(failed=failed)
         if self._folder is not None:
-            self._folder.finish("failed" if failed else "finished")
+            end_recording(session, self._folder, failed=failed)
 
     def _end_of_process(self) -> None:
         self.end(failed=True)

@@ -116,9 +116,11 @@ class Session:
         """
         if os.getpid() != self.process:
             return
-        if self._profiler is not None:
-            self._profiler.close()
-        call_undisturbed(lambda: self._close(failed=failed))
+        try:
+            if self._profiler is not None:
+                self._profiler.close()
+        finally:
+            call_undisturbed(lambda: self._close(failed=failed))
 
     def _close(self, *, failed: bool) -> None:
         self._helper_seconds = _measure_helpers()
@@ -248,7 +250,22 @@ def profile(loader: Any, *, output: str | Path, force: bool = False) -> Iterator
         yield session.watch(loader)
         failed = False
     finally:
+        end_recording(session, folder, failed=failed)
+
+
+def end_recording(session: Session, folder: SharedFolder, *, failed: bool) -> None:
+    """Close a session and its folder, in the thread that trained: each of the two whatever is raised before it.
+
+    PyTorch's handler of a killed worker may raise at any moment of it, also behind the error by which the loop ended.
+
+    Args:
+        session: What recorded.
+        folder: Where its process wrote.
+        failed: An exception ended the training.
+    """
+    try:
         session.recorder.training_ended()
+    finally:
         try:
             session.close(failed=failed)
         finally:

@@ -7,29 +7,39 @@ from collections.abc import Callable
 
 
 def call_undisturbed(call: Callable[[], object]) -> None:
-    """Call a function in a thread of its own, which no handler of a signal enters, and wait until it has ended.
+    """Call a function once in a thread of its own, which no handler of a signal enters, and wait until it has ended.
 
     PyTorch's handler raises when a loader's worker was killed, wherever the main thread is then: that must not cost what was
     recorded. What was raised meanwhile is raised afterwards.
     """
     failures: list[BaseException] = []
+    turn = threading.Lock()  # whoever takes it makes the call
+    has_ended = threading.Event()
 
     def run() -> None:
-        try:
-            call()
-        except BaseException as error:
-            failures.append(error)
+        if turn.acquire(blocking=False):
+            try:
+                call()
+            except BaseException as error:
+                failures.append(error)
+            finally:
+                has_ended.set()
 
-    thread = threading.Thread(target=run, name="headrace-train-close")
     try:
-        thread.start()
-    except RuntimeError:  # the interpreter is about to end
-        call()
-        return
-    while thread.is_alive():
+        threading.Thread(target=run, name="headrace-train-close").start()
+    except BaseException as error:
+        if not _is_for_want_of_threads(error):
+            failures.append(error)
+        run()  # by the thread, if it has begun
+    while not has_ended.is_set():
         try:
-            thread.join()
+            has_ended.wait()
         except BaseException as error:
             failures.append(error)
     if failures:
         raise failures[0]
+
+
+def _is_for_want_of_threads(error: BaseException) -> bool:
+    """Tell whether no thread can begin, as when the interpreter is about to end; a handler may raise a RuntimeError as well."""
+    return isinstance(error, RuntimeError) and "new thread" in str(error)

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info  # noqa: E402
 from headrace import train  # noqa: E402
 from headrace.diagnose.training.steps import LoadedBatches, read_steps  # noqa: E402
 from headrace.runs.reader import read_run  # noqa: E402
+from headrace.train.recorder import Recorder  # noqa: E402
 
 
 class Unlucky(Exception):
@@ -142,6 +143,27 @@ def test_a_worker_that_is_killed_ends_the_loop_with_pytorchs_error(tmp_path: Pat
     assert "headrace" not in done.stderr.splitlines()[-1]
     assert read_run(tmp_path / "run").info.status == "failed"
     assert len(_loaded(tmp_path / "run")) >= 1, done.stderr
+
+
+def test_a_handler_that_raises_where_recording_ends_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's handler of SIGCHLD may raise behind the error that ended the loop, also within what closes the recording."""
+    read = Recorder.training_ended
+
+    def killed(recorder: Recorder) -> None:
+        monkeypatch.setattr(Recorder, "training_ended", read)
+        raise RuntimeError("DataLoader worker (pid 1) is killed by signal: Killed.")
+
+    def record() -> None:
+        with train.profile(DataLoader(Numbers(), 2), output=tmp_path / "run") as same:
+            monkeypatch.setattr(Recorder, "training_ended", killed)
+            _train(same)
+
+    with pytest.raises(RuntimeError, match="is killed"):
+        record()
+    assert read_run(tmp_path / "run").info.status == "finished"
+    assert len(_loaded(tmp_path / "run")) >= 5
 
 
 @pytest.mark.parametrize("value", [None, "text", object, {"a": [None, ("b", 2)]}])
