@@ -3,9 +3,10 @@
 How this works: a worker reads at each stage's boundary. CPU time is one system call (`thread_time_ns`). The run-queue delay
 stands in `/proc/self/task/TID/schedstat`, and reading it costs as much as all the rest; so it is read only where, since it was
 read last, wall time ran ahead of CPU time by more than `GAP_NS` and one 128th of the time since the last reading: a thread that
-lost no time has no delay either. So a delay is wrong by at most 5 us and 0.8 % of its span, and it does not add up: what was
-left out is in the next one that is read. The file is read through `ctypes.PyDLL`, which keeps the GIL: `os.pread` lets go of
-it, and a thread that others wait for would lose it at every reading.
+lost no time has no delay either. So a delay is too small by at most 5 us and 0.8 % of its span, and it does not add up: of a
+delay that is read later, no more is told than wall time ran ahead of CPU time since the reading before, or what a long phase
+left out would stand in the short one behind it, which cannot hold it. The file is read through `ctypes.PyDLL`, which keeps the
+GIL: `os.pread` lets go of it, and a thread that others wait for would lose it at every reading.
 
 `Metering` is the switch that all workers of a run share: whether they read at all, and which jobs are recorded. Above a stated
 rate whole jobs are left out, by a hash of their ids, so that all stages and processes agree; counters stay exact.
@@ -93,8 +94,10 @@ class ThreadMeter:
         self._now_ns = now_ns
         self._file = -1
         self._ahead = 0  # wall minus CPU time when the delay was read last
+        self._last_ahead = 0  # the same at the last reading
         self._last = 0  # wall time of the last reading
-        self._run_delay: int | None = None
+        self._counted: int | None = None  # by the kernel
+        self._run_delay: int | None = None  # what is told
         self._thread = 0
         self._pread: Any = None
         self._buffer: Any = None
@@ -107,8 +110,8 @@ class ThreadMeter:
         ahead = wall - cpu
         if ahead - self._ahead > GAP_NS + (wall - self._last >> _GAP_SHIFT):
             wall, cpu = self._read_all(wall, cpu)
-            self._ahead = wall - cpu
-        self._last = wall
+            ahead = self._ahead = wall - cpu
+        self._last, self._last_ahead = wall, ahead
         return wall, cpu, self._run_delay
 
     def close(self) -> None:
@@ -121,6 +124,7 @@ class ThreadMeter:
         self.close()
 
     def _read_all(self, wall: int, cpu: int) -> tuple[int, int]:
+        thread, counted = self._thread, self._counted
         # Who loses the core between the clocks would have a delay that lies in no wall time: then all are read again.
         for _ in range(_TRIES):
             self.read_run_delay()
@@ -128,10 +132,14 @@ class ThreadMeter:
             if now - wall < _QUICK_NS:
                 break
             wall, cpu = now, time.thread_time_ns()
+        if thread != self._thread or self._counted is None or counted is None or self._run_delay is None:
+            self._run_delay = self._counted
+        else:
+            self._run_delay += min(self._counted - counted, max(0, wall - cpu - self._last_ahead))
         return wall, cpu
 
     def read_run_delay(self) -> None:
-        """Ask the kernel for the run-queue delay, which the next readings tell."""
+        """Ask the kernel for the run-queue delay of this thread."""
         thread = threading.get_native_id()  # an id of `get_ident` is given again to a later thread
         if thread != self._thread:
             self.close()
@@ -144,7 +152,7 @@ class ThreadMeter:
             delay = int(line.split(b" ", 2)[1])
             # A kernel that does not count says 0 three times (CONFIG_TASK_DELAY_ACCT without delayacct, no CONFIG_SCHEDSTATS):
             # that is not measured, not no delay.
-            self._run_delay = delay if delay or line != _NOT_COUNTED else None
+            self._counted = delay if delay or line != _NOT_COUNTED else None
 
     def _open(self) -> int:
         import ctypes  # not needed by who does not measure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -58,7 +59,7 @@ def test_run_delay_is_what_the_kernel_tells() -> None:
 
 
 def test_run_delay_is_read_only_after_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as CPU time keeps up with wall time the kernel is not asked again; what is left out comes with the next look."""
+    """As long as CPU time keeps up with wall time the kernel is not asked again."""
     now = 10 * GAP_NS
     cpu = 0
     monkeypatch.setattr(time, "thread_time_ns", lambda: cpu)
@@ -74,6 +75,29 @@ def test_run_delay_is_read_only_after_a_gap(monkeypatch: pytest.MonkeyPatch) -> 
     now, cpu = now + 1_020_000, cpu + 1_000_000
     meter.read()
     assert len(looks) == 2
+
+
+def test_a_delay_that_a_long_phase_left_out_is_not_told_of_the_short_one_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CPU time and delay of a phase are no more than the phase."""
+    now, cpu, delay = 10**15, 0, 1_000_000
+    monkeypatch.setattr(time, "thread_time_ns", lambda: cpu)
+    meter = ThreadMeter(lambda: now)
+
+    def look() -> None:
+        meter._counted = delay
+
+    monkeypatch.setattr(meter, "read_run_delay", look)
+    first = meter.read()
+    now, cpu, delay = now + 7_000_000, cpu + 6_950_000, delay + 50_000  # below a 128th
+    long = meter.read()
+    now, cpu, delay = now + 100_000, cpu + 97_000, delay + 2_000
+    short = meter.read()
+    now, cpu, delay = now + 1_000_000, cpu + 100_000, delay + 800_000
+    last = meter.read()
+    delays = [each[2] or 0 for each in (first, long, short, last)]
+    assert [later - before for before, later in itertools.pairwise(delays)] == [0, 3_000, 800_000]
 
 
 def test_a_meter_that_changes_threads_reads_the_new_one() -> None:
@@ -162,7 +186,7 @@ def test_a_reading_that_was_disturbed_is_taken_again(monkeypatch: pytest.MonkeyP
         nonlocal now
         looks.append(now)
         now += 10_000_000 if len(looks) == 1 else 1_000
-        meter._run_delay = len(looks)
+        meter._counted = len(looks)
 
     monkeypatch.setattr(meter, "read_run_delay", look)
     wall, _, run_delay = meter.read()
