@@ -112,8 +112,8 @@ class Engine:
         """Do what comes next until every job is done.
 
         Some hundred thousand events pass here: what a diagnosis takes is mostly this loop, `_step` and `_compute`. So there are
-        no calls for the clock's speed and for its advance: the speed is looked up here once an event, where the number of
-        threads is known for good until the next one.
+        no calls for the clock's speed, for its advance and for the end of a piece of work: the speed is looked up here once an
+        event, where the number of threads is known for good until the next one.
         """
         timers, running, speeds, count = self._timers, self._running, self._speeds, self.system.num_jobs
         while self._num_done < count:
@@ -148,8 +148,14 @@ class Engine:
             self.now = when
             if worker is None:
                 call(argument)
+                continue
+            worker.token = 0
+            self._delay_seconds += when - worker.since - worker.left
+            self._threads -= worker.threads
+            if self._holder is worker:
+                self._end_with_gil(worker)
             else:
-                self._end_computing(worker)
+                self._step(worker)
 
     def _later(self, when: float, call: Callable[[Any], None], argument: Any) -> None:
         self._serial += 1
@@ -174,20 +180,27 @@ class Engine:
         while at < len(program):
             kind, amount = program[at]
             worker.at = at = at + 1
-            if kind == CPU:
-                if self._holder is worker:
-                    self._release_gil()
-                self._compute(worker, amount, 1.0)
-                return
             if kind == WAIT:
                 self._later(self.now + amount, self._step, worker)
                 return
-            if kind == GIL:
-                if self._holder is worker:
-                    self._compute(worker, amount, 1.0)
-                else:
+            if kind <= GIL:
+                if kind == CPU:
+                    if self._holder is worker:
+                        self._release_gil()
+                elif self._holder is None:  # then nobody waits for it
+                    self._holder = worker
+                    self._held_since = self.now
+                elif self._holder is not worker:
                     worker.left = amount
                     self._want_gil(worker)
+                    return
+                self._threads += 1.0  # what `_compute` does, without the call
+                self._serial = worker.token = token = self._serial + 1
+                worker.threads = 1.0
+                worker.since = self.now
+                worker.left = amount
+                worker.ends = ends = self._virtual + amount
+                heappush(self._running, (ends, token, worker))
                 return
             if kind == SPREAD:
                 if self._holder is worker:
@@ -212,15 +225,11 @@ class Engine:
         worker.ends = ends = self._virtual + seconds
         heappush(self._running, (ends, token, worker))
 
-    def _end_computing(self, worker: Worker) -> None:
-        worker.token = 0
-        self._delay_seconds += self.now - worker.since - worker.left
-        self._threads -= worker.threads
-        is_holder = self._holder is worker
-        if is_holder and not self._half_handoff:
+    def _end_with_gil(self, worker: Worker) -> None:
+        if not self._half_handoff:
             self._release_gil()
         self._step(worker)
-        if is_holder and self._holder is worker and not worker.token:
+        if self._holder is worker and not worker.token:
             self._release_gil()  # it waits for something else now
 
     def _speed_of(self, threads: float) -> tuple[float, float]:
@@ -236,9 +245,6 @@ class Engine:
     # --- the GIL
 
     def _want_gil(self, worker: Worker) -> None:
-        if self._holder is None:
-            self._grant_gil(worker)
-            return
         worker.since = self.now
         # The first wait comes before the work is seen to begin, and the last after it is seen to end.
         worker.is_within = 1 < worker.at < len(worker.program)
