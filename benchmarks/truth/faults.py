@@ -82,6 +82,11 @@ def own_work(spec: Spec, name: str) -> tuple[str, ...]:
 # --- changes
 
 
+def _planned_rate(spec: Spec) -> float:
+    """Return what doses go by: not by the other fault, or curing that one would change this one, too."""
+    return spec.rate() if spec.planned_rate is None else spec.planned_rate
+
+
 def _heavy(spec: Spec, name: str, dose: float) -> Spec:
     repeats = spec.stage(name).part.inmost().whole("repeats")
     return spec.with_work(name, repeats=round(repeats * dose))
@@ -105,7 +110,7 @@ def _locked(spec: Spec, name: str, dose: float) -> Spec:
 
 def _behind_a_lock(spec: Spec, name: str, dose: float) -> Spec:
     """Have each call wait for a while with the lock held, as for something outside that takes one at a time."""
-    seconds = round(dose / spec.rate() / spec.times(name), 4)
+    seconds = round(dose / _planned_rate(spec) / spec.times(name), 4)
     part = Part("OneAtATime", {"work": Part("Sleep", {"seconds": seconds})})
     return spec.with_part(name, part)
 
@@ -125,7 +130,7 @@ def _few_workers(spec: Spec, name: str, dose: float) -> Spec:
 
 def _allowed(spec: Spec, name: str, dose: float) -> float:
     """Return calls a second, so many times fewer than would be made."""
-    return round(spec.rate() * spec.times(name) / dose, 1)
+    return round(_planned_rate(spec) * spec.times(name) / dose, 1)
 
 
 def _narrow_link(spec: Spec, name: str, dose: float) -> Spec:
@@ -134,7 +139,7 @@ def _narrow_link(spec: Spec, name: str, dose: float) -> Spec:
 
 def _slow_receiver(spec: Spec, name: str, dose: float) -> Spec:
     workers = spec.workers("deliver")
-    service = Part("Service", {"latency": round(workers * dose / spec.rate(), 4)})
+    service = Part("Service", {"latency": round(workers * dose / _planned_rate(spec), 4)})
     return msgspec.structs.replace(spec, delivery=f"hr.callback(receiver_of({service}))")
 
 
@@ -153,7 +158,7 @@ def _synced(spec: Spec, name: str, dose: float) -> Spec:
 
 
 def _slow_poll(spec: Spec, name: str, dose: float) -> Spec:
-    return spec.with_arrivals(poll_seconds=round(4 * dose / spec.rate(), 4), per_poll=4)
+    return spec.with_arrivals(poll_seconds=round(4 * dose / _planned_rate(spec), 4), per_poll=4)
 
 
 def _blas_threads(spec: Spec, name: str, dose: float) -> Spec:
@@ -239,7 +244,10 @@ KINDS: Mapping[str, Kind] = {
     ),
     "log_pipe": Kind(
         "debug lines go to a pipe that is read slowly", _computes,
-        _around("Logging", lines=lambda spec, dose: 10, bytes_per_second=lambda spec, dose: round(750 * spec.rate() / dose)),
+        _around(
+            "Logging", lines=lambda spec, dose: 10,
+            bytes_per_second=lambda spec, dose: round(750 * _planned_rate(spec) / dose),
+        ),
         ("LOGGING",),
     ),
     "sync_writes": Kind(

@@ -39,11 +39,11 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     def without(self, faults: Sequence[int]) -> Spec:
         """Return it with some of its faults taken away, by number."""
-        spec = self.healthy
+        spec = msgspec.structs.replace(self.healthy, planned_rate=self.healthy.rate())
         for number, planted in enumerate(self.planted):
             if number not in faults:
                 spec = planted.applied(spec)
-        return spec
+        return msgspec.structs.replace(spec, planned_rate=None)
 
     def with_doses(self, factors: Sequence[float]) -> Case:
         """Return it with its doses multiplied, each up to the greatest that is drawn."""

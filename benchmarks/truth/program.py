@@ -93,8 +93,8 @@ def machine_of(spec: Spec) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if machine.cores is not None:
             stack.enter_context(_affinity(machine.cores))
-        if machine.quota is not None or _has_threads(spec):
-            # No quota holds for the real-time classes, and threads that spin would keep a core for a tenth of a second each.
+        if machine.quota is not None or machine.neighbours or _has_threads(spec):
+            # No quota holds for the real-time classes, and who spins there would keep a core for a tenth of a second each.
             stack.enter_context(_usual_scheduling())
         if machine.quota is not None:
             stack.enter_context(cpu_quota(machine.quota))
@@ -119,12 +119,18 @@ def _affinity(cores: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _usual_scheduling() -> Iterator[None]:
-    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    """Have no thread of this process in a real-time class: a group with a quota takes no process that has one."""
+    before = {}
+    for thread in map(int, os.listdir("/proc/self/task")):
+        with contextlib.suppress(ProcessLookupError):
+            before[thread] = os.sched_getscheduler(thread), os.sched_getparam(thread)
+            os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
     try:
         yield
     finally:
-        os.sched_setscheduler(0, policy, parameters)
+        for thread, (policy, parameters) in before.items():
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setscheduler(thread, policy, parameters)
 
 
 def write(case: Case, folder: Path, seconds: float) -> str:

@@ -3,8 +3,8 @@
 How this works: a round runs a block of the pipeline as it is, and one of each alternative that is not decided yet. What counts
 is the ratio to the block of the same round. There are four looks, after 3, 6, 9 and 12 rounds; each may miss the truth with a
 probability of 1.82 %, so that all four together miss it with at most 5 % (Pocock 1977, see `headrace.compare.sequential`). An
-alternative stops at the first look that tells enough; its interval is the one of that look, and holds whenever it stopped, also
-where the time ran out before.
+alternative stops at the first look that tells enough; its interval is the one of that look, and holds whenever it stopped.
+Where the time runs out between two looks, the next one comes then.
 
 A look at fewer than seven pairs takes Student's t: no interval of ranks exists at that level. It assumes normal noise; where
 the noise has longer tails it is too wide, not too narrow (Benjamini 1983). Later looks take ranks, which assume symmetry alone.
@@ -91,7 +91,7 @@ def measure_gains(specs: Mapping[str, Spec], block_seconds: float, most_rounds: 
         specs: {name: alternative}, with the pipeline as it is.
         block_seconds: Of each block.
         most_rounds: The last look comes then.
-        most_seconds: No round begins after so long; what the looks before told stands.
+        most_seconds: No round begins after so long.
 
     Raises:
         KeyboardInterrupt: If the user wants no more.
@@ -104,6 +104,7 @@ def measure_gains(specs: Mapping[str, Spec], block_seconds: float, most_rounds: 
     turns = take_turns(sides, quarters(most_rounds), is_sure=gains.look, may_go_on=lambda: time.monotonic() < ends)
     if turns.interrupted:
         raise KeyboardInterrupt
+    gains.look(turns)  # of rounds since the last look, where the time ran out; else it changes nothing
     rates = {name: statistics.median(turns.of(name)) for name in specs if turns.of(name)}
     return Measured(gains.truths, rates, len(turns.rounds))
 

@@ -144,6 +144,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[str, ...] = ()
     """Of the Plan, each `KEY=VALUE`."""
     machine: Machine = Machine()
+    planned_rate: float | None = None
+    """Jobs per second of the healthy pipeline, while faults are planted in it: doses go by it; None: of this one."""
 
     def stage(self, name: str) -> StageSpec:
         """Return the stage of this name."""

@@ -84,6 +84,15 @@ def test_a_fault_can_be_taken_away(seed: int) -> None:
         assert case.without((number,)) != case.spec
 
 
+def test_taking_a_fault_away_leaves_the_other_as_strong_as_it_was() -> None:
+    """A service allows a share of what a pipeline did: of the healthy one, not of one whose other fault is taken away."""
+    telling = draw(915054261)
+    assert [one.kind for one in telling.planted] == ["heavy_python", "rate_limit"]
+    for case in (telling, *(one for one in map(draw, SEEDS) if len(one.planted) == 2 and one.planted[1].stage)):
+        stage = case.planted[1].stage
+        assert case.without((0,)).stage(stage) == case.spec.stage(stage), case.seed
+
+
 @pytest.mark.parametrize("seed", range(0, 150, 5))
 def test_its_text_is_a_pipeline_with_a_plan(seed: int) -> None:
     """What is drawn, cured or changed can be run: text makes a Pipeline whose stages the Plan knows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -186,6 +187,16 @@ def test_an_alternative_without_rates_is_missing(monkeypatch: pytest.MonkeyPatch
     assert found.num_rounds == MOST_ROUNDS
     ended = rounds.measure_gains({AS_IT_IS: spec, "cure 0": slow}, 0.4, MOST_ROUNDS, 0.0)
     assert ended.num_rounds == 1
+
+
+def test_the_next_look_comes_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five rounds in the time, of which the look after three told too little: the truth is that of five."""
+    spec, other, clock = a_case(faults=1).spec, a_case(faults=2).spec, itertools.count()
+    rates = itertools.cycle([100.0, 150.0, 170.0, 130.0])
+    monkeypatch.setattr(rounds, "throughput", lambda one, seconds: next(rates) if one == other else 100.0)
+    monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    found = rounds.measure_gains({AS_IT_IS: spec, "cure 0": other}, 0.4, MOST_ROUNDS, 5.0)
+    assert found.num_rounds == found.truths["cure 0"].pairs == 5
 
 
 # --- a case
