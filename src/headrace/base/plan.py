@@ -27,7 +27,7 @@ import datetime
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -184,6 +184,9 @@ class ModelPlan:
     instances: int | None = None
     """Calls of the model that run side by side: another name for the workers of the stage that calls it, which is what a
     resolved Plan has; None: as many as that stage says."""
+    devices: tuple[int, ...] | None = None
+    """Numbers of the devices of this host that it runs on, each with a copy of the model: worker K of the stage that calls it
+    has number K modulo their count; None: one device, the engine's option `device`."""
     uses: dict[str, int] = field(default_factory=dict)
     """{resource of the Plan's `[resources]`: how much of it one call has for itself}; see `pipeline.resources`."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -203,8 +206,22 @@ class ModelPlan:
             ("instances", self.instances, _MOST["workers"]),
         ):
             check(value is None or 1 <= value <= most, key, value, f"a whole number from 1 to {most}")
+        if self.devices is not None:
+            object.__setattr__(self, "devices", tuple(self.devices))  # a file gives a list
+            are_numbers = bool(self.devices) and min(self.devices) >= 0 and len(set(self.devices)) == len(self.devices)
+            check(are_numbers, "devices", list(self.devices), "numbers of devices from 0, each once")
         _check_amounts(self.uses, "uses")
         check(self.input_side is None or self.input_side >= 1, "input_side", self.input_side, "a whole number >= 1")
+
+    def device_of(self, worker: int) -> int | None:
+        """Return the number of the device on which a worker calls the model; None where there is one only."""
+        return None if self.devices is None else self.devices[worker % len(self.devices)]
+
+    def on_device(self, device: int | None) -> ModelPlan:
+        """Return the model on one of its devices alone, as its engine is to open it."""
+        if device is None:
+            return self
+        return dataclasses.replace(self, devices=None, options={**self.options, "device": device})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -514,20 +531,24 @@ def resolve(plan: Plan, stages: Iterable[StageDefaults], cores: int) -> Plan:
 
 
 def with_instances_as_workers(plan: Plan, stages: Iterable[StageDefaults]) -> Plan:
-    """Return the Plan with `instances` of its models told as workers of the stages that call them.
+    """Return the Plan with `instances` and `devices` of its models told as workers of the stages that call them.
 
-    One worker runs one call at a time, so both say the same. A Plan that is to be changed setting by setting has one of them.
+    One worker runs one call at a time, so `instances` and `workers` say the same; and where nothing is said of either, each
+    device has one. A Plan that is to be changed setting by setting has one of them.
 
     Raises:
-        SettingsError: If a stage has another number of workers, or runs in those of another stage.
+        SettingsError: If a stage has another number of workers, runs in those of another stage, or its workers are no whole
+            number for each device.
     """
     told = dict(plan.stages)
     for stage in stages:
         key = model_key(stage.task, stage.name)
-        instances = plan.model_of(stage.task, stage.name).instances if stage.kind == "device" else None
-        if instances is not None:
-            table = f"models.{key}" if key in plan.models else "model"
-            told[stage.name] = _with_instances(told.get(stage.name, StagePlan()), stage, instances, table)
+        model = plan.model_of(stage.task, stage.name) if stage.kind == "device" else ModelPlan()
+        table = f"models.{key}" if key in plan.models else "model"
+        if model.instances is not None:
+            told[stage.name] = _with_instances(told.get(stage.name, StagePlan()), stage, model.instances, table)
+        if model.devices is not None:
+            told[stage.name] = _with_devices(told.get(stage.name, StagePlan()), stage, model.devices, table)
     if told == dict(plan.stages):
         return plan
     models = {key: dataclasses.replace(model, instances=None) for key, model in plan.models.items()}
@@ -535,19 +556,32 @@ def with_instances_as_workers(plan: Plan, stages: Iterable[StageDefaults]) -> Pl
 
 
 def _with_instances(written: StagePlan, stage: StageDefaults, instances: int, table: str) -> StagePlan:
-    executor = written.executor or stage.executor
-    if executor == "inline":
-        raise SettingsError(
-            f"{table}.instances = {instances} is not possible: {stage.name} runs in the workers of the stage before it, and "
-            f"each of those calls the model; set their number, or give {stage.name} workers of its own: "
-            f'stages.{stage.name}.executor = "thread"'
-        )
+    _refuse_inline(written, stage, f"{table}.instances = {instances}")
     if written.workers not in (None, instances):
         raise SettingsError(
             f"{table}.instances = {instances} and stages.{stage.name}.workers = {written.workers} say different things of one "
             "number, the calls of the model side by side; leave one of them out"
         )
     return dataclasses.replace(written, workers=instances)
+
+
+def _with_devices(written: StagePlan, stage: StageDefaults, devices: Sequence[int], table: str) -> StagePlan:
+    _refuse_inline(written, stage, f"{table}.devices = {list(devices)}")
+    workers = written.workers or len(devices)
+    check(
+        workers % len(devices) == 0, f"stages.{stage.name}.workers", workers,
+        f"a multiple of the {len(devices)} of {table}.devices, so that each device has as many",
+    )  # fmt: skip
+    return dataclasses.replace(written, workers=workers)
+
+
+def _refuse_inline(written: StagePlan, stage: StageDefaults, setting: str) -> None:
+    if (written.executor or stage.executor) == "inline":
+        raise SettingsError(
+            f"{setting} is not possible: {stage.name} runs in the workers of the stage before it, and each of those calls the "
+            f"model; set their number, or give {stage.name} workers of its own: "
+            f'stages.{stage.name}.executor = "thread"'
+        )
 
 
 def _may_fuse(written: StagePlan, head: StagePlan) -> bool:

@@ -117,7 +117,7 @@ def _readable(hint: Any) -> str:
     if origin is typing.Literal:
         return " or ".join(repr(option) for option in arguments)
     if origin is tuple:
-        return f"a list of {_readable(arguments[0])}"
+        return f"a list of {'whole numbers' if arguments[0] is int else _readable(arguments[0])}"
     names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
     if origin is list:
         return f"a list of {'whole numbers' if arguments == (int,) else 'texts'}"

@@ -180,7 +180,8 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
 def plan_settings(settings: Sequence[str], plan: Plan, stages: Sequence[StageInfo]) -> tuple[str, ...]:
     """Return settings of the Plan as `Plan.with_settings` takes them, checked against the recorded stages.
 
-    `instances` of a model are workers of the stages that call it, which a recorded Plan has; of a stage, its own.
+    `instances` of a model are workers of the stages that call it, which a recorded Plan has; of a stage, its own. `devices`
+    give those one for each device, unless their number is said too.
     `model.batch` and the like, which the Plan's table `[model]` does not have, mean the device stage if there is one only.
 
     Raises:
@@ -189,6 +190,7 @@ def plan_settings(settings: Sequence[str], plan: Plan, stages: Sequence[StageInf
     from headrace.base.settings import unknown_key
 
     told = [one for setting in settings for one in _tell_instances(setting, plan, stages)]
+    told = [*[one for setting in settings for one in _tell_devices(setting, plan, stages)], *told]
     found = tuple(_add_device_stage(setting, stages) for setting in told)
     names = [stage.name for stage in stages]
     for name in plan.with_settings(found).stages:
@@ -222,12 +224,34 @@ def _values(text: str) -> list[str]:
 
 def _tell_instances(setting: str, plan: Plan, stages: Sequence[StageInfo]) -> list[str]:
     """Return a setting of `instances` as those of workers; any other as it is."""
-    from headrace.base.plan import model_key
+    table, last, value = _model_setting(setting)
+    if last != "instances":
+        return [setting]
+    return [f"{name}.workers={value}" for name in _callers(setting, table, plan, stages)]
 
+
+def _tell_devices(setting: str, plan: Plan, stages: Sequence[StageInfo]) -> list[str]:
+    """Return what a setting of `devices` says of workers, which come before what the user says of them; none for any other."""
+    from headrace.base.plan import Plan
+
+    table, last, value = _model_setting(setting)
+    if last != "devices":
+        return []
+    devices = Plan().with_settings([f"model.devices={value}"]).model.devices or ()
+    return [f"{name}.workers={len(devices)}" for name in _callers(setting, table, plan, stages)]
+
+
+def _model_setting(setting: str) -> tuple[str, str, str]:
+    """Return the table, the key and the value of a setting; an empty key where nothing is set."""
     path, equals, value = setting.partition("=")
     table, _, last = path.strip().removeprefix("stages.").rpartition(".")
-    if last != "instances" or not equals:
-        return [setting]
+    return table, last if equals else "", value
+
+
+def _callers(setting: str, table: str, plan: Plan, stages: Sequence[StageInfo]) -> list[str]:
+    """Return the stages that call the model of a table; `model` is that of all that have none of their own."""
+    from headrace.base.plan import model_key
+
     devices = {stage.name: model_key(stage.task, stage.name) for stage in stages if stage.kind == "device"}
     named = [name for name, key in devices.items() if table in (name, f"models.{key}")]
     if table == "model":
@@ -235,9 +259,9 @@ def _tell_instances(setting: str, plan: Plan, stages: Sequence[StageInfo]) -> li
     if not named:
         raise SettingsError(
             f"--set {setting}: no stage of this run calls that model; its device stages are {', '.join(devices) or 'none'}, "
-            "and model.instances means all of those without a table of their own in [models]"
+            "and [model] means all of those without a table of their own in [models]"
         )
-    return [f"{name}.workers={value}" for name in named]
+    return named
 
 
 def _add_device_stage(setting: str, stages: Sequence[StageInfo]) -> str:

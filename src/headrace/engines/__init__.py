@@ -137,7 +137,7 @@ def open_model(plan: ModelPlan, default: str | None, threads: int, calls: int = 
     """Return the model that a Plan names, opened by its engine, if it is the one that the Plan pins.
 
     Args:
-        plan: `[model]`, or `[models.TASK]`.
+        plan: `[model]`, or `[models.TASK]`; of several `devices` it is opened on the first.
         default: The file that the module names; the Plan's goes before it.
         threads: Threads inside one call, where the Plan does not say.
         calls: Workers that will share the model.
@@ -147,6 +147,7 @@ def open_model(plan: ModelPlan, default: str | None, threads: int, calls: int = 
         MissingExtra: If the engine's library is not installed.
         SettingsError: If the engine or an option is unknown or impossible.
     """
+    plan = plan.on_device(plan.device_of(0))
     name = plan.artifact or default
     artifact = None if name is None else Path(name)
     if artifact is not None:

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from headrace.base.protocols import Model, TensorSpec
-from headrace.base.settings import build
+from headrace.base.settings import build, check
 from headrace.engines.traits import EMULATED
 
 _PR_SET_TIMERSLACK = 29
@@ -36,18 +37,25 @@ class EmulatedOptions:
     exclusive: bool = True
     """Whether it takes one call at a time, of all models of the process; where a model `uses` resources of the Plan, these say
     how many calls run side by side, and it does not."""
+    device: int = 0
+    """Number of the device, each of which takes one call at a time."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        check(self.device >= 0, "device", self.device, "a whole number >= 0")
 
 
 class EmulatedEngine:
-    """Opens emulated models; all of one process share one device, unless the Plan has them use resources."""
+    """Opens emulated models; all of one process share its devices, unless the Plan has them use resources."""
 
     def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any], calls: int = 1) -> Model:
-        """Return the device; artifact and threads mean nothing to it."""
+        """Return the model on its device; artifact and threads mean nothing to it."""
         settings = build(EmulatedOptions, options, "[model.options]")
         return EmulatedModel(settings, None if settings.exclusive else contextlib.nullcontext())
 
 
-_device = threading.Lock()
+#: By number.
+_devices: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
 
 class EmulatedModel:
@@ -55,7 +63,7 @@ class EmulatedModel:
 
     Args:
         options: The time.
-        device: Held during a call; None: the one device of this process.
+        device: Held during a call; None: the device of this process that the options name.
     """
 
     inputs: Sequence[TensorSpec] = ()
@@ -63,7 +71,7 @@ class EmulatedModel:
 
     def __init__(self, options: EmulatedOptions, device: AbstractContextManager[object] | None = None) -> None:
         self._options = options
-        self._device = device or _device
+        self._device = device or _devices[options.device]
         self.metadata: Mapping[str, str] = {}
         self.variant: Mapping[str, Any] = {
             "engine": EMULATED,

@@ -22,7 +22,7 @@ from headrace.base.errors import EngineError
 from headrace.base.protocols import Model, TensorSpec
 from headrace.base.settings import build, check
 from headrace.engines.model_files import ModelFiles, check_onnx
-from headrace.engines.traits import ONNX
+from headrace.engines.traits import ONNX, check_device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,8 @@ class OnnxOptions:
     """Whether idle threads inside a call burn CPU while they wait; takes cores from other stages."""
     provider: str = "cpu"
     """`cpu`, `cuda` or `tensorrt`."""
+    device: int = 0
+    """Number of the GPU, as CUDA counts."""
     graph_optimization: str = "all"
     """What ONNX Runtime may change in the graph: `all`, `extended` (no other layouts), `basic` (standard operators), `off`."""
     engine_cache: str = ""
@@ -44,6 +46,7 @@ class OnnxOptions:
         """Check every value."""
         check(self.inter_op_threads >= 1, "inter_op_threads", self.inter_op_threads, "a whole number >= 1")
         check(self.provider in PROVIDERS, "provider", self.provider, ", ".join(PROVIDERS))
+        check_device(self.device, self.provider)
         levels = ", ".join(_LEVELS)
         check(self.graph_optimization in _LEVELS, "graph_optimization", self.graph_optimization, levels)
 
@@ -176,9 +179,11 @@ def _providers(settings: OnnxOptions) -> list[Any]:
     if settings.provider == "cpu":
         return [PROVIDERS["cpu"]]
     if settings.provider == "cuda":
-        return [cuda]
-    cache = {"trt_engine_cache_enable": True, "trt_engine_cache_path": settings.engine_cache}
-    return [(tensorrt, cache) if settings.engine_cache else tensorrt, cuda]
+        return [(cuda, {"device_id": settings.device})]
+    options: dict[str, Any] = {"device_id": settings.device}
+    if settings.engine_cache:
+        options |= {"trt_engine_cache_enable": True, "trt_engine_cache_path": settings.engine_cache}
+    return [(tensorrt, options), (cuda, {"device_id": settings.device})]
 
 
 class OnnxModel:

@@ -24,7 +24,7 @@ from headrace.base.protocols import Model, TensorSpec
 from headrace.base.settings import build, check
 from headrace.engines.model_files import check_torch_weights
 from headrace.engines.networks import Network, registered
-from headrace.engines.traits import TORCH
+from headrace.engines.traits import TORCH, check_device
 
 try:
     import torch
@@ -52,6 +52,8 @@ class TorchOptions:
     """Whether the network is compiled, with its weights as constants."""
     provider: str = "cpu"
     """`cpu`, `cuda`, or `tensorrt`: Torch-TensorRT."""
+    device: int = 0
+    """Number of the GPU, as CUDA counts."""
     cuda_graphs: bool = False
     """Whether calls on the GPU are recorded once for each batch size, and replayed."""
 
@@ -60,6 +62,7 @@ class TorchOptions:
         check(bool(self.network), "model.options.network", self.network, "the name of a registered network")
         check(self.precision in PRECISIONS, "precision", self.precision, ", ".join(PRECISIONS))
         check(self.provider in PROVIDERS, "provider", self.provider, ", ".join(PROVIDERS))
+        check_device(self.device, self.provider)
         check(
             not self.cuda_graphs or self.provider == "cuda", "cuda_graphs", self.cuda_graphs,
             f'false with provider = "{self.provider}"; graphs are recorded with provider = "cuda" alone',
@@ -123,7 +126,8 @@ class TorchModel:
         self._threads = threads
         self._settings = settings
         self._layout = torch.channels_last if settings.channels_last else torch.contiguous_format
-        self._device = "cpu" if settings.provider == "cpu" else "cuda"
+        self._kind = "cpu" if settings.provider == "cpu" else "cuda"
+        self._device = self._kind if self._kind == "cpu" else f"cuda:{settings.device}"
         example = np.ascontiguousarray(found.example)
         if settings.channels_last and example.ndim != 4:
             raise EngineError(
@@ -157,9 +161,14 @@ class TorchModel:
         if self._settings.precision == "f32":
             return nullcontext()
         cast: AbstractContextManager[Any] = torch.autocast(
-            self._device, torch.bfloat16, cache_enabled=not self._settings.cuda_graphs
+            self._kind, torch.bfloat16, cache_enabled=not self._settings.cuda_graphs
         )
         return cast
+
+    def _current(self) -> AbstractContextManager[Any]:
+        """Return what makes its GPU the calling thread's: graphs are recorded on that one, wherever the network is."""
+        on_gpu: AbstractContextManager[Any] = nullcontext() if self._kind == "cpu" else torch.cuda.device(self._device)
+        return on_gpu
 
     def _first_answers(self, example: np.ndarray) -> dict[str, np.ndarray]:
         """Return the answers to the example, after every batch size that has to be compiled was called."""
@@ -186,7 +195,8 @@ class TorchModel:
         if torch.get_num_threads() != self._threads:  # of this thread alone: OpenMP keeps it for each calling thread
             torch.set_num_threads(self._threads)
         tensor = torch.from_numpy(np.ascontiguousarray(array)).contiguous(memory_format=self._layout).to(self._device)
-        with torch.inference_mode(), nullcontext() if self._settings.cuda_graphs else self._casting():
+        casting = nullcontext() if self._settings.cuda_graphs else self._casting()
+        with self._current(), torch.inference_mode(), casting:
             found = self._network(tensor)
         if isinstance(found, Mapping):
             return {str(name): _array(value) for name, value in found.items()}

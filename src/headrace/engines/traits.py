@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.base.plan import DEFAULT_ENGINE
+from headrace.base.settings import check
 
 #: Names of the engines that come with headrace, as Plans write them.
 ONNX, OPENVINO, TORCH, EMULATED = DEFAULT_ENGINE, "openvino", "torch", "emulated"
@@ -32,6 +33,8 @@ class EngineTraits:
     """Whether its times are settings: `launch_seconds` and `item_seconds` of its options and of its models' variants."""
     uses_cores: bool = True
     """Whether it computes on this machine's cores, with the threads that it is given."""
+    takes_devices: bool = False
+    """Whether it has an option `device`, the number of the device that it opens a model on, so that a Plan's `devices` work."""
     runs_networks: bool = False
     """Whether it runs networks of the user's code, which the pipeline's module registers: its files do not open alone."""
     prefers_unsigned: bool = False
@@ -49,11 +52,20 @@ class EngineTraits:
         return f"{self.title or self.module} is not installed: pip install '{self.install or self.module}'"
 
 
+def check_device(device: int, provider: str) -> None:
+    """Raise SettingsError for a number of a device where there is none, or one only."""
+    check(device >= 0, "device", device, "a whole number >= 0")
+    check(
+        device == 0 or provider != "cpu", "device", device,
+        'only 0 with provider = "cpu": all cores of a machine are one device, whose calls `instances` run side by side',
+    )  # fmt: skip
+
+
 #: Of the engines that come with headrace.
 BUILT_IN = {
     ONNX: EngineTraits(
         title="ONNX Runtime", reads=(".onnx",), providers=("cuda", "tensorrt"), domains=("com.microsoft",),
-        prefers_unsigned=True, packages=("onnxruntime",),
+        prefers_unsigned=True, takes_devices=True, packages=("onnxruntime",),
     ),
     OPENVINO: EngineTraits(
         title="OpenVINO", reads=(".onnx", ".xml"), precisions=("f32", "bf16", "f16"), gain=(0.86, 1.0),
@@ -62,7 +74,7 @@ BUILT_IN = {
     ),
     TORCH: EngineTraits(
         title="PyTorch", reads=(".safetensors", ".pt", ".pth"), precisions=("f32", "bf16"), providers=("cuda", "tensorrt"),
-        runs_networks=True, module="torch", install="headrace[torch]", packages=("torch",),
+        takes_devices=True, runs_networks=True, module="torch", install="headrace[torch]", packages=("torch",),
     ),
-    EMULATED: EngineTraits(title="the emulated device", is_emulated=True, uses_cores=False),
+    EMULATED: EngineTraits(title="the emulated device", is_emulated=True, uses_cores=False, takes_devices=True),
 }  # fmt: skip

@@ -119,6 +119,13 @@ def _check_group(group: Sequence[Stage], plan: Plan) -> None:
                 f"stages.{after}.executor = 'inline' is not possible after the fan_out stage {stage.name}"
             )
     head = plan.stages[group[0].name]
+    devices = [(stage, plan.model_of(stage.task, stage.name)) for stage in group if stage.kind == "device"]
+    for stage, model in devices:
+        if model.devices is not None and not traits_of(model.engine).takes_devices:
+            raise SettingsError(
+                f"devices = {list(model.devices)} of the model of {stage.name} is not possible: the engine {model.engine} "
+                "opens models on one device; leave it out"
+            )
     if head.executor != "process":
         return
     for stage in group:
@@ -129,11 +136,12 @@ def _check_group(group: Sequence[Stage], plan: Plan) -> None:
                 f"stages.{group[0].name}.executor = 'process' is not possible where the model of {stage.name} uses resources "
                 f"({', '.join(_uses([stage], plan))}): threads of one process share them; allowed: thread or inline"
             )
-        emulated = stage.kind == "device" and traits_of(plan.model_of(stage.task, stage.name).engine).is_emulated
-        if emulated and (head.workers or 1) > 1:
+    for _, model in devices:
+        num_devices = len(model.devices or (0,))
+        if traits_of(model.engine).is_emulated and (head.workers or 1) > num_devices:
             raise SettingsError(
-                f"stages.{group[0].name}.workers = {head.workers} processes would make as many emulated devices; use 1, or "
-                "threads"
+                f"stages.{group[0].name}.workers = {head.workers} processes would make as many emulated devices; use "
+                f"{num_devices}, or threads"
             )
 
 

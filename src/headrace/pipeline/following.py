@@ -235,7 +235,7 @@ def _fixed(plan: Plan) -> Plan:
 
 def in_place(model: ModelPlan, before: ModelPlan) -> ModelPlan:
     """Return the settings of another model with what workers were started for, which cannot change."""
-    return dataclasses.replace(model, instances=before.instances, uses=before.uses)
+    return dataclasses.replace(model, instances=before.instances, devices=before.devices, uses=before.uses)
 
 
 def _hash_of(file: str) -> str | None:
@@ -247,6 +247,7 @@ def _hash_of(file: str) -> str | None:
 
 def open_next(slot: ModelSlot, settings: ModelPlan, opened: dict[str, Model]) -> Model:
     """Return a slot's new model: slots that shared one, as stages of one file do, share the next one too."""
+    settings = settings.on_device(slot.device)
     key = repr((settings, settings.artifact or slot.default, slot.threads, slot.calls))
     if key not in opened:
         opened[key] = open_model(settings, slot.default, slot.threads, slot.calls)

@@ -34,6 +34,7 @@ class ModelSlot:
         default: The model file that the module names.
         threads: Threads inside one call.
         calls: Workers that share it.
+        device: Number of the device that it is on, of several that the Plan names; None: there is one.
         output: What its answers mean, as the module declares it.
         declared: The same, with what the file of the model that it holds says.
         variants: Of every model that it has held, and of those beside it.
@@ -49,11 +50,13 @@ class ModelSlot:
         calls: int,
         shadow: Shadow | None = None,
         output: Output = None,
+        device: int | None = None,
     ) -> None:
         self.task = task
         self.default = default
         self.threads = threads
         self.calls = calls
+        self.device = device
         self.output = output
         self.variants = [dict(model.variant)]
         self.declared = Declared(output, model.metadata)
@@ -126,16 +129,24 @@ class ModelSlots:
 
     def __init__(self, shadow: Shadow | None = None) -> None:
         self._shadow = shadow
-        self._slots: dict[tuple[str, str | None, int], ModelSlot] = {}
+        self._slots: dict[tuple[str, str | None, int, int | None], ModelSlot] = {}
         self._lock = threading.Lock()
 
     def around(
-        self, model: Model, *, task: str, default: str | None, threads: int, calls: int, output: Output = None
+        self,
+        model: Model,
+        *,
+        task: str,
+        default: str | None,
+        threads: int,
+        calls: int,
+        output: Output = None,
+        device: int | None = None,
     ) -> ModelSlot:
         """Return the slot of a model; workers that open the same one share it."""
         with self._lock:
-            made = ModelSlot(model, task, default, threads, calls, self._shadow, output)
-            return self._slots.setdefault((task, default, threads), made)
+            made = ModelSlot(model, task, default, threads, calls, self._shadow, output, device)
+            return self._slots.setdefault((task, default, threads, device), made)
 
     def all(self) -> list[ModelSlot]:
         """Return every slot."""

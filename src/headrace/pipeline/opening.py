@@ -125,6 +125,8 @@ class _ModelOpener:
 
     def __call__(self, path: str | None = None) -> Model:
         settings = self._spec.plan.model_of(self._stage.task, self._stage.name)
+        device = settings.device_of(self._spec.worker)
+        settings = settings.on_device(device)
         artifact = settings.artifact or path
         threads = self._spec.model_threads
         calls = self._spec.model_calls
@@ -140,7 +142,9 @@ class _ModelOpener:
             return model
         task = model_key(self._stage.task, self._stage.name)
         output = self._stage.output_of(path)
-        return self._spec.slots.around(model, task=task, default=path, threads=threads, calls=calls, output=output)
+        return self._spec.slots.around(
+            model, task=task, default=path, threads=threads, calls=calls, output=output, device=device
+        )
 
 
 def make_opening_error(stage: str, error: BaseException) -> HeadraceError:

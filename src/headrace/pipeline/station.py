@@ -275,9 +275,16 @@ class Station:
     def _add_worker(self, group: RunsItems, number: int) -> Worker:
         claim = Claim(self._context.resources, self._spec.uses) if self._spec.uses else None
         has_own = self.has_queue or self.runs_in_place
-        worker = Worker(group, f"{self.name if has_own else RECEIVER}-{number}", number, claim)
+        name = f"{self.name if has_own else RECEIVER}-{number}{self._device_of(number)}"
+        worker = Worker(group, name, number, claim)
         self.workers.append(worker)
         return worker
+
+    def _device_of(self, number: int) -> str:
+        """Return what a worker's name says of the devices that its models are on; empty where there is one only."""
+        models = [self._spec.plan.model_of(one.task, one.name) for one in self.stages if one.kind == "device"]
+        devices = sorted({device for model in models if (device := model.device_of(number)) is not None})
+        return f" device {','.join(map(str, devices))}" if devices else ""
 
     def work(self, worker: Worker) -> None:
         """Serve the queue until it is closed and empty."""

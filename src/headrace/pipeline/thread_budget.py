@@ -26,7 +26,8 @@ class ThreadBudget:
     model_threads: Mapping[str, int]
     """Threads inside one call of the model, by device stage."""
     model_calls: Mapping[str, int]
-    """Calls that the model should run side by side, by device stage; one that stages share as the one with most needs it."""
+    """Calls that the model should run side by side on a device, by device stage; one that stages share as the one with most
+    needs it."""
     demand: Mapping[str, int]
     """Threads that may compute at once, by stage."""
     warnings: tuple[str, ...]
@@ -53,7 +54,8 @@ def budget(plan: Plan, stages: list[StageDefaults], cores: int) -> ThreadBudget:
             model = plan.model_of(stage.task, stage.name)
             sharing = most[_model_of(plan, stage, head)]
             model_threads[stage.name] = model.threads or max(1, cores // sharing)
-            model_calls[stage.name] = 1 if plan.stages[head].executor == "process" else sharing
+            copies = len(model.devices or (0,))
+            model_calls[stage.name] = 1 if plan.stages[head].executor == "process" else max(1, sharing // copies)
             if traits_of(model.engine).uses_cores:
                 demand[head] = max(demand.get(head, 0), workers * model_threads[stage.name])
         elif stage.kind == "cpu" and stage.computes:

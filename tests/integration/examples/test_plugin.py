@@ -169,3 +169,53 @@ def test_names_are_shown_where_one_is_wrong_and_completed(headrace: Headrace) ->
     script = headrace("completion", "bash").stdout
     assert "redis+sentinel:// spool:// s3:// gs:// az:// records:// video:// rtsp://" in script
     assert " udp:// v4l2:// lines://" in script
+
+
+TWO_LAYERS = """
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import headrace as hr
+
+rng = np.random.default_rng(0)
+weights = [numpy_helper.from_array(rng.normal(size=(4, 4)).astype(np.float32), name) for name in ("v", "w")]
+nodes = [helper.make_node("MatMul", ["x", "v"], ["middle"]), helper.make_node("MatMul", ["middle", "w"], ["y"])]
+ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 4]) for name in "xy"]
+graph = helper.make_graph(nodes, "two", ends[:1], ends[1:], weights)
+onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "two.onnx")
+
+
+class Two(hr.Module):
+    input = hr.ArrayInput()
+    model = "two.onnx"
+
+    def load(self, context):
+        self.two = context.open_model()
+
+    def process(self, batch):
+        return self.two(batch).round(4).tolist()
+
+
+pipeline = hr.Pipeline(hr.items(list(rng.normal(size=(20, 4)).astype(np.float32))), module=Two(), delivery=hr.jsonl("x.jsonl"))
+"""
+
+
+def test_a_model_in_halves_answers_like_the_whole(headrace: Headrace, tmp_path: Path) -> None:
+    """Cut between its layers and called twice at a time; and what is no place to cut is said."""
+    (tmp_path / "two_layers.py").write_text(TWO_LAYERS)
+    run = ["run", "two_layers.py:pipeline", "--set", "process.batch=4"]
+    halves = [*run, "--set", "model.engine=halves", "--set", "model.instances=2"]
+    whole = headrace(*run, "--results", "whole.jsonl")
+    cut = headrace(*halves, "--set", "model.options.at=middle", "--results", "cut.jsonl")
+    assert (whole.returncode, cut.returncode) == (0, 0), whole.stderr + cut.stderr
+    found = [
+        {one["id"]: one["result"] for one in map(json.loads, (tmp_path / name).read_text().splitlines())}
+        for name in ("whole.jsonl", "cut.jsonl")
+    ]
+    assert len(found[0]) == 20
+    for name, result in found[0].items():
+        assert found[1][name] == pytest.approx(result, abs=2e-4)
+    wrong = headrace(*halves, "--set", "model.options.at=nowhere", "--results", "wrong.jsonl")
+    assert wrong.returncode == 3
+    assert "two.onnx cannot be cut at 'nowhere'" in wrong.stderr

@@ -478,6 +478,8 @@ def changed(record: Any, name: str) -> Any:
         new = 2**30
     elif name == "formats":
         new = ("jpeg",)
+    elif name == "devices":
+        new = (0, 1)
     elif isinstance(value, bool):
         new = not value
     elif isinstance(value, dict):
@@ -690,3 +692,38 @@ def test_resources_are_set_like_everything() -> None:
     plan = Plan.from_table({"resources": {"gpu": 1}, "models": {"faces": {"uses": {"gpu": 1}}}})
     assert plan.with_settings(["resources.gpu=2"]).resources == {"gpu": 2}
     assert Plan.from_table(parse_toml(plan.as_toml())) == plan
+
+
+def test_devices_give_the_stage_a_worker_each() -> None:
+    """Unless the Plan says how many, a whole number for each; worker K has the device K modulo their count."""
+    plan = Plan.from_table({"model": {"devices": [0, 2, 5]}})
+    resolved = resolve(plan, TWO_DEVICES, 4)
+    assert [stage.workers for stage in resolved.stages.values()] == [3, 3]
+    assert [resolved.model.device_of(worker) for worker in range(4)] == [0, 2, 5, 0]
+    assert resolved.model.on_device(2) == ModelPlan(options={"device": 2})
+    assert resolve(Plan.from_table(parse_toml(resolved.as_toml())), TWO_DEVICES, 4) == resolved
+    twice = resolve(plan.with_settings(["model.instances=6"]), TWO_DEVICES, 4)
+    assert [stage.workers for stage in twice.stages.values()] == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"model": {"devices": []}}, "devices = [] is not possible; allowed: numbers of devices from 0, each once"),
+        ({"model": {"devices": [1, 1]}}, "devices = [1, 1] is not possible"),
+        ({"model": {"devices": [-1]}}, "devices = [-1] is not possible"),
+        ({"model": {"devices": 2}}, "devices = 2 has the wrong type; expected a list of whole numbers"),
+        (
+            {"model": {"devices": [0, 1], "instances": 3}},
+            "stages.faces.process.workers = 3 is not possible; allowed: a multiple of the 2 of model.devices",
+        ),
+        (
+            {"model": {"devices": [0, 1]}, "stages": {"faces.process": {"executor": "inline"}}},
+            "model.devices = [0, 1] is not possible: faces.process runs in the workers of the stage before it",
+        ),
+    ],
+)
+def test_impossible_devices(table: dict[str, Any], said: str) -> None:
+    """None, one twice, no list; workers that would leave a device with fewer than the others, or are another stage's."""
+    with pytest.raises(SettingsError, match=re.escape(said)):
+        resolve(Plan.from_table(table), TWO_DEVICES, 4)

@@ -78,6 +78,9 @@ def test_instances_are_workers_of_the_stages_that_call_the_model() -> None:
     plan = Plan(models={"faces": ModelPlan(threads=1)})
     assert plan_settings(["model.instances=2"], plan, several) == ("plates.process.workers=2",)
     assert plan_settings(["models.faces.instances=4"], plan, several) == ("faces.process.workers=4",)
+    assert change("--set", "model.devices=[0,1]").settings == ("process.workers=2", "model.devices=[0,1]")
+    both = change("--set", "process.workers=4", "--set", "model.devices=[0,1]").settings
+    assert Plan().with_settings(both).stages["process"].workers == 4
 
 
 @pytest.mark.parametrize("setting", ["fetch.instances=2", "models.faces.instances=2", "instances=2"])

@@ -15,6 +15,7 @@ from headrace.base.clock import SystemClock
 from headrace.base.errors import SettingsError
 from headrace.base.policies.batching import BatchingPolicy
 from headrace.base.records import Job
+from headrace.engines.onnx_engine import OnnxOptions
 from headrace.pipeline.bounded_queue import BoundedQueue
 from headrace.pipeline.item import Item
 from headrace.pipeline.resources import Claim, Resources
@@ -221,3 +222,41 @@ def test_what_processes_cannot_share(run: Run) -> None:
         SettingsError, match=r"stages\.a\.executor = 'process' is not possible where .* uses resources \(gpu\)"
     ):
         run([hr.stage("a", list, kind="device")], [1], plan)
+
+
+class Placed(Emulated):
+    """Says on which device its worker's model is."""
+
+    def process(self, batch: Any) -> Any:
+        """Return its number for each input."""
+        with self._calls:
+            self.model(batch)
+        return [self.model._options.device] * len(batch)
+
+
+def run_on(run: Run, devices: list[int], **plan: Any) -> tuple[Any, int]:
+    """Run 60 items over emulated devices; return what came of it, and how many calls there were at a time at most."""
+    calls = Calls()
+    model = {"engine": "emulated", "devices": devices, "options": {"launch_seconds": 0.005}, **plan}
+    ran = run(None, [1.0] * 60, {"model": model}, modules={"faces": Placed(calls)}, source={"tasks": ["faces"] * 60})
+    return ran, calls.most
+
+
+def test_each_device_has_its_own_copy_and_takes_one_call_at_a_time(run: Run) -> None:
+    """Calls run side by side on different devices alone, and the spans say on which each batch was."""
+    ran, most = run_on(run, [3, 7])
+    assert most == 2
+    assert set(ran.results.values()) == {3, 7}
+    spans = [span for span in ran.spans if span.stage == "faces.process"]
+    assert {span.thread for span in spans} == {"faces.process-0 device 3", "faces.process-1 device 7"}
+    assert all(span.thread.endswith(f" {ran.results[span.unit_id]}") for span in spans)
+
+
+def test_an_engine_of_one_device_refuses_several(run: Run) -> None:
+    """Before anything runs; and so does the CPU, which is one device."""
+    with pytest.raises(
+        SettingsError, match=r"devices = \[0, 1\] of the model of faces.process .* the engine openvino "
+    ):
+        run_on(run, [0, 1], engine="openvino", options={})
+    with pytest.raises(SettingsError, match=r"device = 1 is not possible; allowed: only 0 with provider"):
+        OnnxOptions(device=1)

@@ -551,7 +551,13 @@ class _Builder:
         """Return the number of the device: one for all models and stages on it, as an accelerator is."""
         change = self.scenario.change
         owners = [one.name for one in self.scenario.demands.stages if one.is_exclusive or one.name in change.on_device]
-        return self._resource(f"device:{','.join(owners)}", change.devices or 1)
+        return self._resource(f"device:{','.join(owners)}", change.devices or self._num_devices())
+
+    def _num_devices(self) -> int:
+        """Return how many devices the Plan has the models run on, which share them: any of them does for any call."""
+        stages = [one.info for one in self.scenario.demands.stages if one.is_exclusive]
+        numbers = {number for info in stages for number in self.plan.model_of(info.task, info.name).devices or ()}
+        return max(1, len(numbers))
 
     def _resource(self, name: str, capacity: int) -> int:
         if name not in self.named:

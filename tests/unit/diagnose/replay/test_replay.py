@@ -541,3 +541,14 @@ def test_a_job_costs_more_where_workers_sleep_between_jobs(replay_of: Make) -> N
     replay = _priced(replay_of, "ab", 5e-6)
     alone = replay.simulate(Change(arrival_rate=10.0)).cpu_per_job
     assert alone > 1.02 * replay.simulate().cpu_per_job
+
+
+def test_a_model_on_several_devices(replay_of: Make) -> None:
+    """Each takes a call: with a worker for each of two, twice as many."""
+    steps = [step("fetch", cpu=1e-5, kind="io"), step("process", wait=0.010, kind="device"), step("deliver", cpu=1e-6)]
+    settings = ["model.engine=emulated", "model.options.launch_seconds=10ms"]
+    variants = [{"engine": "emulated", "launch_seconds": 0.01, "item_seconds": 0.0}]
+    replay = replay_of(steps, settings=settings, changes={"variants": variants})
+    two = Change(settings=("process.workers=2", "model.devices=[0, 1]"))
+    assert replay.ratio(two) == pytest.approx(2.0, rel=0.03)
+    assert replay.ratio(Change(settings=two.settings[:1])) == pytest.approx(1.0, rel=0.02)
