@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import Protocol, runtime_checkable
 
@@ -18,11 +18,17 @@ import msgspec
 from headrace.base.crash_recovery import RecoveryFolder
 from headrace.base.in_flight import InFlight, InFlightTable
 from headrace.base.observer import Observer
-from headrace.base.policies.blame import BlameBook, Death, Known, Record, Redriven
+from headrace.base.policies.blame import BlameBook, Death, Elsewhere, Known, Record, Redriven
 from headrace.base.records import Job, Outcome
 
 #: Between two signs of life.
 _PULSE_SECONDS = 0.1
+#: Between two looks at what other machines know, and how long the first one may take.
+TRADE_SECONDS, _FIRST_TRADE_SECONDS = 2.0, 10.0
+#: Suspects that other machines are told of at most.
+_MOST_NEWS = 1000
+#: Takes a queue's identity and what is known here of its messages, and returns what other machines know.
+Exchange = Callable[[str, Mapping[str, Record]], Mapping[str, Record]]
 #: Name of the table of a run without a supervisor.
 ALONE = "alone"
 _news = msgspec.msgpack.Decoder(Death | Redriven | Known)
@@ -66,6 +72,10 @@ class WorkerSlot:
     """Messages that the process before had in flight."""
     recovery: RecoveryFolder | None = None
     """Folder in which the messages in flight outlive the supervisor too; None: there is none."""
+    exchange: Exchange | None = None
+    """How machines tell one another of messages that were in work at deaths; None: they do not."""
+    _queue: str = ""
+    _left: threading.Event = field(default_factory=threading.Event)
     _serving: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 1))
     """One byte that both processes see: whether it is yet to say that it serves."""
     _is_changed: bool = False
@@ -122,8 +132,8 @@ class WorkerSlot:
                 except EOFError:  # the supervisor is dead, and so will this process be
                     return
                 match _news.decode(news):
-                    case Redriven(id=message_id):
-                        self.blame.forget(message_id)
+                    case Redriven(id=message_id, times=times):
+                        self.blame.forget(message_id, times)
                     case Known(records=records):
                         self.blame.learn(records)
                     case death:
@@ -131,22 +141,52 @@ class WorkerSlot:
                 self.table.note_news()
 
     def inherit(self, queue: str) -> list[InFlight]:
-        """Take over the records of dead processes of the queue, and return the messages they had in flight."""
-        if self.recovery is None:
-            return []
+        """Take over the records of dead processes of the queue, and return the messages they had in flight.
+
+        Other machines are told before, so that whoever gets one of those messages next knows of it.
+        """
+        messages = [] if self.recovery is None else self._take_over(self.recovery, queue)
+        if self.exchange is not None:
+            self._queue = queue
+            traded = threading.Event()
+            threading.Thread(target=self._trade_on, args=(traded,), name="suspects", daemon=True).start()
+            traded.wait(_FIRST_TRADE_SECONDS)  # a place that hangs holds up no run
+        return messages
+
+    def _take_over(self, recovery: RecoveryFolder, queue: str) -> list[InFlight]:
         messages = []
         with self._lock:
-            for left in self.recovery.serve(queue):
+            for left in recovery.serve(queue):
                 self.blame.learn(left.book.records)
                 messages += left.messages
                 if self.connection is None:
-                    self.recovery.keep(self.blame, left.folder)
+                    recovery.keep(self.blame, left.folder)
                 else:
                     self._say(Inherited(left.folder))
         return messages
 
+    def _trade_on(self, traded: threading.Event) -> None:
+        while not self._left.is_set():
+            self.trade()
+            traded.set()
+            self._left.wait(TRADE_SECONDS)
+
+    def trade(self) -> None:
+        """Tell other machines what is known here, and take note of what they know."""
+        if self.exchange is None:
+            return
+        with self._lock:
+            known = {name: replace(one) for name, one in self.blame.news(_MOST_NEWS).items()}
+        found = self.exchange(self._queue, known)
+        with self._lock:
+            new = self.blame.join(found)
+            if new:
+                self._is_changed = True
+                self._say(Elsewhere(new))  # who counts the next death has to know
+
     def leave(self, *, is_drained: bool) -> None:
         """Note the orderly end of a run without a supervisor, and whether its queue is empty. Repeating it does nothing."""
+        self._left.set()
         if self.connection is not None:
             return
         with self._lock:
@@ -162,9 +202,10 @@ class WorkerSlot:
                 return record
             # Each death was a delivery. With fewer deliveries than deaths, somebody redrove the message, and its count began
             # again. Then its record must go, or later deliveries would be judged by the old deaths.
-            self.blame.forget(message_id)
+            times = record.redriven + 1
+            self.blame.forget(message_id, times)
             self._is_changed = True
-            self._say(Redriven(message_id))
+            self._say(Redriven(message_id, times))
             return None
 
     def finish(self, ended: Ended) -> None:
@@ -172,7 +213,7 @@ class WorkerSlot:
         with self._lock:
             self._say(ended)
 
-    def _say(self, what: Redriven | Inherited | Ended) -> None:
+    def _say(self, what: Redriven | Inherited | Elsewhere | Ended) -> None:
         if self.connection is None:
             return
         with suppress(OSError):  # the supervisor is dead, and so will this process be
@@ -185,6 +226,15 @@ class TakesWorkerSlot(Protocol):
 
     def take(self, slot: WorkerSlot) -> None:
         """Record received messages in the slot, and use its records of deaths; call before `open`."""
+        ...
+
+
+@runtime_checkable
+class SharesSuspects(Protocol):
+    """A source of which workers on other machines receive too, and can be told what kills workers."""
+
+    def share_suspects(self, exchange: Exchange) -> None:
+        """Tell the others, and listen to them; call before `open`."""
         ...
 
 

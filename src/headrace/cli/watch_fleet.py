@@ -1,4 +1,4 @@
-"""`--fleet PLACE`: the run leaves heartbeats where all machines do, for `headrace fleet status`."""
+"""`--fleet PLACE`: the run leaves heartbeats where all machines do, for `headrace fleet status`, and what kills workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the option."""
     parser.add_argument(
         "--fleet", metavar="FOLDER|redis://HOST",
-        help="leave heartbeats there, for headrace fleet status (default: $HEADRACE_FLEET, else none)",
+        help="leave heartbeats there, for headrace fleet status, and tell the others of jobs that kill workers (default: "
+        "$HEADRACE_FLEET, else none)",
     )  # fmt: skip
 
 
@@ -35,7 +36,8 @@ def open_companion(
     from headrace.monitor.fleet.beating import FleetWatch
     from headrace.monitor.fleet.place import open_place
 
-    return Companion(watch=FleetWatch(open_place(address), slot.number if slot else 0))
+    number = slot.number if slot else 0
+    return Companion(watch=FleetWatch(open_place(address), number, suspects=open_place(address, "suspects")))
 
 
 def open_beside_workers(args: argparse.Namespace) -> BesideWorkers | None:

@@ -39,7 +39,7 @@ from headrace.base.crash_recovery import RecoveryFolder
 from headrace.base.in_flight import InFlight, InFlightTable
 from headrace.base.log_events import EventText, event_fields
 from headrace.base.parent_death import die_with_parent
-from headrace.base.policies.blame import BlameBook, Death, Known, Redriven
+from headrace.base.policies.blame import BlameBook, Death, Elsewhere, Known, Redriven
 from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import OutcomeKind
 from headrace.base.signals import block_signals
@@ -62,7 +62,7 @@ _MOST_DEATHS = 100
 #: A pipe holds 200 KB or so; this is a fifth.
 _IDS_AT_ONCE, _NEWS_AT_ONCE = 250, 4
 _MISUSE, _DEFECT, _INTERRUPTED = 2, 70, 130
-_said = msgspec.msgpack.Decoder(Redriven | Inherited | Ended)
+_said = msgspec.msgpack.Decoder(Redriven | Inherited | Elsewhere | Ended)
 
 #: Runs in the worker and returns its exit status; raises what the command line knows how to report.
 Work = Callable[[WorkerSlot], int]
@@ -369,9 +369,12 @@ class Supervisor:
             while not worker.ended and worker.connection.poll():
                 said = _said.decode(worker.connection.recv_bytes())
                 if isinstance(said, Redriven):
-                    self._blame.forget(said.id)
+                    self._blame.forget(said.id, said.times)
                     self._is_blame_kept = False
                     self._tell_workers([said])
+                    continue
+                if isinstance(said, Elsewhere):
+                    self._is_blame_kept = not self._blame.join(said.records) and self._is_blame_kept
                     continue
                 if isinstance(said, Inherited):
                     self._inherit(said.folder, worker)

@@ -23,7 +23,7 @@ from headrace.base.protocols import AdoptsLoans, CostsCalls, HasIdentity, Limits
 from headrace.base.records import Job, Message, Outcome, OutcomeKind, QueueStatistics
 from headrace.base.settings import check
 from headrace.base.units import parse_duration
-from headrace.base.worker_slot import WorkerSlot
+from headrace.base.worker_slot import TRADE_SECONDS, Exchange, WorkerSlot
 from headrace.sources.addresses import hide_secrets, open_queue, parse_address
 from headrace.sources.jobs import decode_message
 from headrace.sources.loans import Loan, LoanBook, LoanCounts
@@ -41,6 +41,8 @@ REFUSED_SECONDS = 60.0
 EMPTY_RECEIVES = 10
 #: How long a receive waits while nothing may be received.
 HELD_OFF_SECONDS = 0.1
+#: After what time other machines know of a message that was in work at a death, if they are told: each has looked.
+TELLING_SECONDS = 1.5 * TRADE_SECONDS
 #: How long one receive of a draining source waits at most.
 DRAINING_WAIT_SECONDS = 0.25
 #: Fields of `LoanCounts` that the run's own counters do not have.
@@ -127,6 +129,11 @@ class QueueSource(Source):
     def take(self, slot: WorkerSlot) -> None:
         """Record received messages where the supervisor sees them, and run suspects alone; call before `open`."""
         self._slot = slot
+
+    def share_suspects(self, exchange: Exchange) -> None:
+        """Tell other machines of messages that were in work when a worker died, and learn of theirs; call before `open`."""
+        if self._slot is not None:
+            self._slot.exchange = exchange
 
     @property
     def is_exhausted(self) -> bool:
@@ -258,7 +265,7 @@ class _OpenSource:
         self._quarantine = Quarantine() if slot else None
         if slot is not None:
             found = slot.inherit(queue.identity if isinstance(queue, HasIdentity) else queue.name)
-            _settle_orphans(queue, [*slot.orphans, *found], clock)
+            _settle_orphans(queue, [*slot.orphans, *found], clock, 0.0 if slot.exchange is None else TELLING_SECONDS)
         self._max_in_flight = max_in_flight
         self._drain = drain
         self._parse = parse
@@ -472,8 +479,15 @@ def _compare_limits(queue: Queue, max_receives: int) -> None:
         )
 
 
-def _settle_orphans(queue: Queue, orphans: Sequence[InFlight], clock: Clock) -> None:
-    """Ack the messages that dead processes had delivered, and offer the rest again now, not after its timeout."""
+def _settle_orphans(queue: Queue, orphans: Sequence[InFlight], clock: Clock, telling_seconds: float) -> None:
+    """Ack the messages that dead processes had delivered, and offer the rest again now, not after its timeout.
+
+    Args:
+        queue: They are of it.
+        orphans: Messages that dead processes had in flight.
+        clock: The run's.
+        telling_seconds: Until all machines know of those that were in work; they are offered again after that.
+    """
     since = clock.now_ns() / 1e9 - queue.visibility_seconds
     # A loan that may have run out may belong to another worker by now.
     ours = [orphan for orphan in orphans if orphan.receipt and orphan.lent_at > since]
@@ -481,7 +495,9 @@ def _settle_orphans(queue: Queue, orphans: Sequence[InFlight], clock: Clock) -> 
         queue.adopt({orphan.receipt: orphan.lent_at for orphan in ours})
     try:
         queue.ack([orphan.receipt for orphan in ours if orphan.delivered])
-        queue.nack([orphan.receipt for orphan in ours if not orphan.delivered])
+        queue.nack([orphan.receipt for orphan in ours if not orphan.delivered and not orphan.in_work])
+        in_work = [orphan.receipt for orphan in ours if not orphan.delivered and orphan.in_work]
+        queue.nack(in_work, delay_seconds=telling_seconds)
     except QueueUnavailable as error:
         log.info("what was in flight comes back after its visibility timeout: %s", error)
 

@@ -418,3 +418,20 @@ def test_without_a_supervisor_the_receive_count_ends_it(tmp_path: Path) -> None:
         reasons = {json.loads(letter.body)["id"]: letter.reason for letter in made.dead()}
         assert "received 4 times, allowed are 3" in reasons["job-2"]
         assert made.delivered() == {0, 1, 3, 4}
+
+
+def test_machines_of_a_fleet_learn_of_poison_from_one_another(tmp_path: Path) -> None:
+    """It kills twice in all and not twice on each, and its neighbours are delivered."""
+    with service(tmp_path) as made, contextlib.ExitStack() as others:
+        made.send([{"do": "segfault"} if number == 3 else {"sleep": 0.05} for number in range(200)])
+        machines = [made, *(others.enter_context(service(tmp_path)) for _ in range(2))]
+        for number, machine in enumerate(machines):
+            machine.start("--json", "--fleet", "fleet", "--results", f"out-{number}.jsonl", workers=1)
+        told = [machine.process.communicate(timeout=120) for machine in machines if machine.process is not None]
+        deaths = [json.loads(out)["deaths"] for out, _ in told]
+        assert sum(deaths) == 2, told
+        (letter,) = made.dead()
+        assert "killed its worker 2 times" in letter.reason
+        lines = [line for file in tmp_path.glob("out-*.jsonl") for line in file.read_text().splitlines()]
+        assert {json.loads(line)["result"] for line in lines} == set(range(200)) - {3}
+        assert list((tmp_path / "fleet").glob("*.suspects.msgpack"))

@@ -152,3 +152,45 @@ def test_the_parts_of_a_death_say_what_the_whole_does(in_work: list[str], num_wa
         told.note_death(part)
     assert dict(told.records) == dict(whole.records)
     assert len(parts) == max(1, -(-num_waiting // 4))
+
+
+def test_what_another_machine_tells_is_known_and_not_added() -> None:
+    """One death on each of two machines that told each other before the second makes two, however often they tell."""
+    first, second = BlameBook(), BlameBook()
+    first.note_death(crash(["a", "b"]))
+    assert set(second.join(first.news(10))) == {"a", "b"}
+    assert second.join(first.news(10)) == {}
+    record = second.get("a")
+    assert record is not None
+    assert record.is_suspect
+    second.note_death(crash(["a"]))
+    first.join(second.news(10))
+    for book in (first, second):
+        record = book.get("a")
+        assert record is not None
+        assert (record.crashes, record.blamed) == (2, True)
+
+
+def test_a_redriven_message_stays_forgotten_on_all_machines() -> None:
+    """What a machine knows of the time before does not come back from there, and what comes after counts everywhere."""
+    first, second = BlameBook(), BlameBook()
+    first.note_death(crash(["a"]))
+    second.join(first.news(10))
+    second.forget("a")
+    second.join(first.news(10))
+    assert second.get("a") is None
+    first.join(second.news(10))
+    assert first.get("a") is None
+    second.note_death(crash(["a"]))
+    first.join(second.news(10))
+    record = first.get("a")
+    assert record is not None
+    assert record.crashes == 1
+
+
+def test_what_merely_waited_beside_others_is_no_news() -> None:
+    """Thousands may have waited; the newest of the rest are told."""
+    book = BlameBook()
+    for name in "abc":
+        book.note_death(crash([name], ("w",)))
+    assert list(book.news(2)) == ["b", "c"]

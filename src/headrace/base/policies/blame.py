@@ -13,6 +13,9 @@ A process that dies takes all its messages with it, the one that killed it and t
   that had nothing else. Something kills before a stage works on it, or after one did: a signal that a process sends itself
   goes to any of its threads, and an accelerator fails when it comes to it. A suspect is in work from when it is handed out,
   alone, so that its count ends it. `MOST_EXCUSED` is for what even that does not find.
+
+Machines of a fleet tell one another their records of suspects. A message is lent to one of them at a time, so the record that
+counts most is the newest one; a record is never added to another that may have come of it.
 """
 
 from __future__ import annotations
@@ -74,6 +77,8 @@ class Redriven(msgspec.Struct, frozen=True, tag=True):
     """A message came with a lower count of deliveries: somebody redrove it, and its record is forgotten."""
 
     id: str
+    times: int = 1
+    """How often that is known to have happened."""
 
 
 @dataclass(slots=True)
@@ -93,6 +98,8 @@ class Record:
     blamed: bool = False
     cause: str = ""
     """Of the last death that it was in work at."""
+    redriven: int = 0
+    """How often it was redriven, which makes all that was known before void."""
 
     def excuse(self) -> None:
         """Let a delivery not count, as long as there were not too many of those."""
@@ -107,6 +114,27 @@ class Record:
         self.unexplained += other.unexplained
         self.blamed = self.blamed or other.blamed
         self.cause = other.cause or self.cause
+        self.redriven = max(self.redriven, other.redriven)
+
+    def newest(self, other: Record) -> Record:
+        """Return what this record and another machine's of the same message say together; the same if it is done again."""
+        if self.redriven != other.redriven:
+            return max(self, other, key=lambda record: record.redriven)
+        return Record(
+            deaths=max(self.deaths, other.deaths),
+            crashes=max(self.crashes, other.crashes),
+            kills=max(self.kills, other.kills),
+            excused=max(self.excused, other.excused),
+            unexplained=max(self.unexplained, other.unexplained),
+            blamed=self.blamed or other.blamed,
+            cause=max(self.cause, other.cause),
+            redriven=self.redriven,
+        )
+
+    @property
+    def is_news(self) -> bool:
+        """Whether other machines are to know it: those that merely waited beside what was in work are no suspects."""
+        return bool(self.crashes or self.kills or self.unexplained or self.redriven)
 
     @property
     def is_suspect(self) -> bool:
@@ -129,6 +157,12 @@ class Record:
 
 class Known(msgspec.Struct, frozen=True, tag=True):
     """Records of the messages that dead processes had in flight, by id."""
+
+    records: dict[str, Record]
+
+
+class Elsewhere(msgspec.Struct, frozen=True, tag=True):
+    """Records that other machines told of, by id: to be joined with what is known, and not added to it."""
 
     records: dict[str, Record]
 
@@ -179,13 +213,29 @@ class BlameBook:
         """All that is known, the oldest first."""
         return self._records
 
-    def forget(self, message_id: str) -> None:
-        """Forget the record of a message: somebody fixed what killed workers, or wants to try again."""
-        self._records.pop(message_id, None)
+    def join(self, records: Mapping[str, Record]) -> dict[str, Record]:
+        """Take note of what another machine knows, and return what was new of it."""
+        new = {}
+        for message_id, record in records.items():
+            known = self._records.get(message_id, Record())
+            if (joined := known.newest(record)) != known:
+                self._records[message_id] = new[message_id] = joined
+        self._forget_oldest()
+        return new
+
+    def news(self, most: int) -> dict[str, Record]:
+        """Return what other machines are to know, so many of the newest records at most."""
+        found = [(message_id, record) for message_id, record in self._records.items() if record.is_news]
+        return dict(found[-most:])
+
+    def forget(self, message_id: str, times: int = 1) -> None:
+        """Forget all deaths of a message, which was redriven so often: somebody fixed what killed workers, or wants to try."""
+        self._records[message_id] = Record(redriven=max(times, self._record(message_id).redriven))
 
     def get(self, message_id: str) -> Record | None:
-        """Return the record of a message; None if there is none."""
-        return self._records.get(message_id)
+        """Return the record of a message; None if no death is known of it."""
+        record = self._records.get(message_id)
+        return record if record is not None and record.deaths else None
 
     def _forget_oldest(self) -> None:
         while len(self._records) > self._num_remembered:

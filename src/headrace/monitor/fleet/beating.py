@@ -1,4 +1,7 @@
-"""Beside a run: leaves a heartbeat every few seconds, and a last one at its end. A place that fails costs the run nothing."""
+"""Beside a run: leaves a heartbeat every few seconds, and a last one at its end. A place that fails costs the run nothing.
+
+A run on a queue tells the others there of jobs that kill workers, too: see `suspects`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from types import TracebackType
 from headrace import __version__
 from headrace.base.documents import encode_document
 from headrace.base.errors import HeadraceError
+from headrace.base.worker_slot import SharesSuspects
 from headrace.monitor.fleet.place import FolderPlace, Place
+from headrace.monitor.fleet.suspects import SharedSuspects
 from headrace.pipeline.watching import RunInProgress
 from headrace.runs.formats.heartbeat import Heartbeat
 
@@ -32,14 +37,20 @@ class FleetWatch:
         place: Where heartbeats are left.
         slot: Number of the worker's slot.
         every_seconds: Between two.
+        suspects: Where workers tell one another of jobs that kill them; None: nowhere.
     """
 
-    def __init__(self, place: Place, slot: int = 0, every_seconds: float = EVERY_SECONDS) -> None:
-        self._place, self._slot, self._every = place, slot, every_seconds
+    def __init__(
+        self, place: Place, slot: int = 0, every_seconds: float = EVERY_SECONDS, suspects: Place | None = None
+    ) -> None:
+        self._place, self._slot, self._every, self._suspects = place, slot, every_seconds, suspects
 
     def __call__(self, run: RunInProgress) -> Beating:
         """Return what beats while it is entered."""
-        return Beating(self._place, self._slot, self._every, run)
+        beating = Beating(self._place, self._slot, self._every, run)
+        if self._suspects is not None and isinstance(run.pipeline.source, SharesSuspects):
+            run.pipeline.source.share_suspects(SharedSuspects(self._suspects, beating.name))
+        return beating
 
 
 class Beating:
@@ -51,7 +62,7 @@ class Beating:
         self._began = time.time()
         # A host that starts a second run in a process of the same number is another worker.
         host = re.sub(r"[^A-Za-z0-9.-]", "-", self._host)[:80]
-        self._name = f"{host}-{os.getpid()}-{self._began:.0f}"
+        self.name = f"{host}-{os.getpid()}-{self._began:.0f}"
         self._ended = threading.Event()
         self._has_failed = False
         self._last = (time.monotonic(), 0)
@@ -85,7 +96,7 @@ class Beating:
 
     def _beat(self, has_ended: bool) -> None:
         try:
-            self._place.put(self._name, encode_document(self._describe(has_ended)))
+            self._place.put(self.name, encode_document(self._describe(has_ended)))
         except Exception as error:
             if not self._has_failed:
                 frames = None if isinstance(error, HeadraceError) else error

@@ -1,4 +1,4 @@
-"""Where heartbeats are left: a folder that all machines see, or a Redis server. The newest of each worker stays.
+"""Where heartbeats and other notes are left: a folder that all machines see, or a Redis server. Each worker's newest stays.
 
 How old one is says the place, by one clock for all: when the file was written, or how much is left of a key's life. The
 workers' own clocks, and the reader's, may be wrong.
@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from headrace.base.errors import HeadraceError, MissingExtra, SettingsError
 from headrace.base.given_files import read_given_file
@@ -24,8 +24,10 @@ from headrace.runs.run_folder import replace_file
 KEPT_SECONDS = 86_400.0
 #: A heartbeat has some hundred bytes; and more files than this are no fleet's.
 MOST_BYTES, MOST_WORKERS = 65_536, 20_000
-_SUFFIX = ".heartbeat.json"
-_KEY = "headrace:fleet:"
+#: What is left, and by what its files and keys are known.
+Notes = Literal["heartbeats", "suspects"]
+_SUFFIXES = {"heartbeats": ".heartbeat.json", "suspects": ".suspects.msgpack"}
+_KEYS = {"heartbeats": "headrace:fleet:", "suspects": "headrace:suspects:"}
 _REDIS_SECONDS = 5.0
 
 
@@ -60,7 +62,7 @@ class Place(Protocol):
         ...
 
 
-def open_place(address: str) -> Place:
+def open_place(address: str, notes: Notes = "heartbeats") -> Place:
     """Return the place that an address names: a folder, or `redis://HOST`.
 
     Raises:
@@ -68,25 +70,26 @@ def open_place(address: str) -> Place:
     """
     scheme, mark, _ = address.partition("://")
     if not mark:
-        return FolderPlace(Path(address))
+        return FolderPlace(Path(address), notes)
     if scheme not in ("redis", "rediss"):
         raise SettingsError(
             f"heartbeats are kept in a folder or at redis://HOST; got an address that begins with {scheme}://"
         )
-    return RedisPlace(address)
+    return RedisPlace(address, notes)
 
 
 class FolderPlace:
     """A folder that all machines see."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, notes: Notes = "heartbeats") -> None:
         self._folder = folder
+        self._suffix = _SUFFIXES[notes]
 
     def put(self, worker: str, content: bytes) -> None:
         """See `Place`."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            replace_file(self._folder / f"{worker}{_SUFFIX}", content)
+            replace_file(self._folder / f"{worker}{self._suffix}", content)
         except OSError as error:
             raise PlaceUnavailable(f"{self._folder}: {error.strerror}") from None
 
@@ -104,7 +107,7 @@ class FolderPlace:
         """See `Place`; what cannot be read is an empty content."""
         now = self.now()
         try:
-            names = sorted(entry.name for entry in os.scandir(self._folder) if entry.name.endswith(_SUFFIX))
+            names = sorted(entry.name for entry in os.scandir(self._folder) if entry.name.endswith(self._suffix))
         except OSError as error:
             raise PlaceUnavailable(f"{self._folder}: {error.strerror}") from None
         for name in names[:MOST_WORKERS]:
@@ -113,7 +116,7 @@ class FolderPlace:
                 written = (
                     path.lstat().st_mtime
                 )  # before the content: one that is replaced now is rather too old than too new
-                yield Left(name.removesuffix(_SUFFIX), self._read(path), now - written)
+                yield Left(name.removesuffix(self._suffix), self._read(path), now - written)
 
     def _read(self, path: Path) -> bytes:
         try:
@@ -128,7 +131,7 @@ class FolderPlace:
         now = self.now()
         with contextlib.suppress(OSError):
             for entry in os.scandir(self._folder):
-                if entry.name.endswith(_SUFFIX) and now - entry.stat().st_mtime > KEPT_SECONDS:
+                if entry.name.endswith(self._suffix) and now - entry.stat().st_mtime > KEPT_SECONDS:
                     os.unlink(entry.path)
 
 
@@ -148,14 +151,15 @@ def _value(client: Any, key: bytes) -> tuple[bytes, float]:
 class RedisPlace:
     """Keys of a Redis server, which forgets them by itself; of one server, no cluster."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, notes: Notes = "heartbeats") -> None:
         self._address = address
+        self._key = _KEYS[notes]
         self._client: Any = None
 
     def put(self, worker: str, content: bytes) -> None:
         """See `Place`."""
         with self._said():
-            self._open().set(f"{_KEY}{worker}", content, ex=int(KEPT_SECONDS))
+            self._open().set(f"{self._key}{worker}", content, ex=int(KEPT_SECONDS))
 
     def now(self) -> float:
         """See `Place`."""
@@ -168,8 +172,8 @@ class RedisPlace:
         found = []
         with self._said():
             client = self._open()
-            for key in client.scan_iter(match=f"{_KEY}*", count=1000):
-                name = key.decode("utf-8", "replace").removeprefix(_KEY)
+            for key in client.scan_iter(match=f"{self._key}*", count=1000):
+                name = key.decode("utf-8", "replace").removeprefix(self._key)
                 found.append(Left(name, *_value(client, key)))
                 if len(found) == MOST_WORKERS:
                     break
