@@ -8,6 +8,7 @@ the run folder, which may be shared with other ranks; who made that folder (`hea
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import socket
@@ -89,6 +90,10 @@ class Session:
         self._lines: LineSampler | None = None
         self._memory: MemorySampler | None = None
         self._profiler = self._make_profiler(os.environ.get(VARIABLE, ""))
+        if gc.isenabled():
+            # A full collection is due after so many imports, of some 0.3 s in each process. What recording keeps would bring it
+            # about within a step, and workers that are forked later would have one each.
+            gc.collect()
 
     def _make_profiler(self, schedule: str) -> ScheduledProfiler | None:
         """Return what runs torch.profiler on a schedule; None where nobody asked for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from headrace.base.documents import decode_document  # noqa: E402
 from headrace.base.errors import RunFolderError  # noqa: E402
 from headrace.runs.formats.training import FOLDER, TrainingProcess  # noqa: E402
 from headrace.runs.reader import read_run  # noqa: E402
+from headrace.train.session import Session  # noqa: E402
 
 
 def _fit(model: Any, loader: Any, path: Path, epochs: int = 2) -> None:
@@ -64,6 +66,18 @@ def test_a_run_folder_tells_of_steps_epochs_and_checkpoints(tmp_path: Path) -> N
     process = decode_document(file.read_bytes(), TrainingProcess)
     assert (process.modules, process.optimizers, process.num_parameters) == (("Sequential",), ("SGD",), 195)
     assert (process.steps, process.loaders[0].batch_size, process.loaders[0].num_items) == (10, 10, 50)
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_garbage_is_collected_before_the_first_step(
+    is_enabled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full collection that was due falls into no step; a program that has none gets none."""
+    collected: list[int] = []
+    monkeypatch.setattr(gc, "isenabled", lambda: is_enabled)
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
+    Session(tmp_path, script="train.py").close()
+    assert collected == [1] * is_enabled
 
 
 def test_an_exception_goes_through_and_is_noted(tmp_path: Path) -> None:
