@@ -371,6 +371,21 @@ class Plan:
                 raise _unknown_table(key, part, ["version", "resources", *_TABLES, *several])
         return cls(**values)
 
+    @classmethod
+    def from_record(cls, table: Mapping[str, Any]) -> Plan:
+        """Return the Plan that a run, a comparison or a ledger recorded, which another version of headrace may have written.
+
+        Raises:
+            SettingsError: If it is not one that this headrace knows.
+        """
+        try:
+            return cls.from_table(table)
+        except SettingsError as error:
+            raise SettingsError(
+                f"the recorded Plan is none that this headrace knows: {error} If a newer headrace recorded it, read it with that "
+                "one, or upgrade: pip install -U headrace"
+            ) from None
+
     def with_settings(self, settings: Iterable[str]) -> Plan:
         """Return this Plan with single settings replaced, each written `KEY=VALUE` with a TOML value.
 

@@ -267,7 +267,7 @@ def _load_recorded_plan(recorded: Run) -> Any:
             f"{recorded.path} holds {len(plans)} Plans, and one is needed to run it again; name a PLAN.toml, or one of them as "
             f"{recorded.path}@{next(iter(recorded.info.plans), 'ID')}"
         )
-    return Plan.from_table(plans[0])
+    return Plan.from_record(plans[0])
 
 
 def _print(document: ComparisonDocument, per: str) -> None:

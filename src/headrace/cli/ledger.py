@@ -170,7 +170,7 @@ def _show(ledger: Ledger, args: argparse.Namespace) -> None:
     if args.plan:
         if entry.document.unit == "step":
             raise SettingsError(f"{entry.id} is of a training, which has no Plan; its change is {entry.says}")
-        write_machine_readable(Plan.from_table(entry.document.plan).as_toml())
+        write_machine_readable(Plan.from_record(entry.document.plan).as_toml())
     elif args.json:
         _print_json(ledger, [entry], None)
     else:

@@ -172,7 +172,7 @@ def _check_plan(compared: ComparisonDocument, entry: PredictionEntry) -> None:
     """Raise LedgerError unless the side after has the settings that the prediction changes."""
     from headrace.base.plan import Plan
 
-    used, settings = Plan.from_table(compared.b.plan), entry.change.settings
+    used, settings = Plan.from_record(compared.b.plan), entry.change.settings
     if used.with_settings(settings).plan_id != used.plan_id:
         raise LedgerError(
             f"{compared.b.name} did not run with {', '.join(settings)}, which {entry.id} predicts; measure the Plan that "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sqlite3
 from pathlib import Path
@@ -83,6 +84,44 @@ def test_plans(older: Path) -> None:
     assert (plan.stages["work"].workers, plan.stages["work"].max_wait_seconds) == (3, 0.005)
     assert (plan.decode.scale, plan.model.engine, plan.model.options) == ("full", "emulated", {"launch_seconds": 0.001})
     assert (plan.source.receivers, plan.run.grace_seconds) == (2, 20)
+
+
+RESUMED = """
+import headrace as hr
+
+def work(value):
+    return len(value)
+
+files = hr.Pipeline(hr.folder("items"), stages=[hr.fetch("fetch"), hr.stage("work", work)], delivery=hr.jsonl("files.jsonl"))
+"""
+
+
+def test_checkpoints(older: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that an older headrace began is ended by this one: what has a result is not done again."""
+    folder = older / "resume_v1"
+    (folder / "items").mkdir()
+    for number in range(1, 41):
+        (folder / "items" / f"{number}.jpg").write_text(f"x{number}\n")
+    (folder / "app.py").write_text(RESUMED)
+    journal = (folder / "checkpoint").rename(folder / "part.jsonl.checkpoint") / "journal.jsonl"
+    journal.write_text(journal.read_text().replace('"the folder /items"', json.dumps(f"the folder {folder / 'items'}")))
+    before = (folder / "part.jsonl").read_text()
+    monkeypatch.chdir(folder)
+    assert main(["run", "app.py:files", "--results", "part.jsonl", "--resume"]) == 0
+    after = (folder / "part.jsonl").read_text()
+    assert after.startswith(before)
+    ids = [json.loads(line)["id"] for line in after.splitlines()]
+    assert (len(before.splitlines()), len(ids), len(set(ids))) == (10, 40, 40)
+
+
+def test_a_plan_of_a_newer_headrace(older: Path) -> None:
+    """A run folder of this version whose Plan has settings that came later is refused with what to do, not misread."""
+    (plan,) = read_run(older / "run_v3").info.plans.values()
+    assert Plan.from_record(plan).plan_id
+    with pytest.raises(
+        SettingsError, match=r"none that this headrace knows: .*'of_tomorrow'.* pip install -U headrace"
+    ):
+        Plan.from_record({**plan, "model": {"of_tomorrow": 1}})
 
 
 def test_newer_files_say_what_to_do(older: Path) -> None:

@@ -54,7 +54,7 @@ class Replay(Simulations):
                 f"{pluralize(document.latency.num_samples, 'job')} were delivered while the run was steady, and a verdict or a "
                 f"prediction needs {FEWEST_JOBS}: profile more items"
             )
-        plan = Plan.from_table(document.plan)
+        plan = Plan.from_record(document.plan)
         if missing := [stage.name for stage in demands.stages if stage.name not in plan.stages]:
             raise CannotReplay(
                 f"the run folder does not say how the Plan sets {', '.join(missing)}: it was killed as Plan "
