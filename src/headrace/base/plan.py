@@ -382,8 +382,8 @@ class Plan:
             return cls.from_table(table)
         except SettingsError as error:
             raise SettingsError(
-                f"the recorded Plan is none that this headrace knows: {error} If a newer headrace recorded it, read it with that "
-                "one, or upgrade: pip install -U headrace"
+                f"the recorded Plan is none that this headrace knows: {error} If a newer headrace recorded it, read it with "
+                "that one, or upgrade: pip install -U headrace"
             ) from None
 
     def with_settings(self, settings: Iterable[str]) -> Plan:
