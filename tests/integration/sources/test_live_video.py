@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
 import pickle
 import socket
 import subprocess
@@ -434,7 +435,7 @@ def test_nothing_comes_at_all() -> None:
     """Where streams may end, the run ends with an error that says why; else it would end as a success."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    with pytest.raises(SourceError, match="no stream brought a frame: gate: Connection refused"):
+    with pytest.raises(SourceError, match=r"no stream brought a frame: gate: Connection refused"):
         run(hr.live_video({"gate": f"tcp://127.0.0.1:{port}"}, ends=True))
 
 
@@ -563,3 +564,81 @@ def test_thinned_streams_leave_out_evenly() -> None:
         assert balance(source)["skipped_plan"] == 12
     finally:
         source.close()
+
+
+class Site(http.server.ThreadingHTTPServer):
+    """A web server of fixed answers, which notes what it is asked for."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.pages: dict[str, bytes] = {}
+        self.asked: list[str] = []
+        super().__init__(("127.0.0.1", 0), _Answer)
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    def at(self, path: str) -> str:
+        """Return the address of a page."""
+        return f"http://127.0.0.1:{self.server_address[1]}{path}"
+
+
+class _Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:  # the name is the library's
+        server: Any = self.server
+        server.asked.append(self.path)
+        body = server.pages.get(self.path)
+        self.send_response(404 if body is None else 200)
+        self.send_header("Content-Length", str(len(body or b"")))
+        self.end_headers()
+        self.wfile.write(body or b"")
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def site() -> Iterator[Callable[[], Site]]:
+    """Return what starts web servers; they are closed at the end."""
+    started: list[Site] = []
+
+    def start() -> Site:
+        started.append(Site())
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.shutdown()
+        one.server_close()
+
+
+def dash_of(address: str) -> str:
+    """Return a DASH manifest with one segment."""
+    return (
+        '<?xml version="1.0"?><MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static" mediaPresentationDuration="PT1S" '
+        'profiles="urn:mpeg:dash:profile:isoff-on-demand:2011"><Period><AdaptationSet mimeType="video/mp2t"><Representation '
+        f'id="0" bandwidth="1"><BaseURL>{address}</BaseURL></Representation></AdaptationSet></Period></MPD>'
+    )
+
+
+@pytest.mark.parametrize("form", ["hls", "dash"])
+@pytest.mark.parametrize("place", ["beside", "elsewhere", "file"])
+def test_what_a_playlist_names_is_not_fetched(form: str, place: str, site: Callable[[], Site], tmp_path: Path) -> None:
+    """A playlist is refused before anything of it is followed: segments beside it, on another host, or of this machine."""
+    data, front, other = clip(tmp_path / "clip.ts"), site(), site()
+    front.pages["/a.ts"] = other.pages["/a.ts"] = data
+    address = {"beside": "a.ts", "elsewhere": other.at("/a.ts"), "file": (tmp_path / "clip.ts").as_uri()}[place]
+    list_of_segments = f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{address}\n#EXT-X-ENDLIST\n"
+    front.pages["/list"] = (list_of_segments if form == "hls" else dash_of(address)).encode()
+    source = hr.live_video({"gate": front.at("/list")}, ends=True, patience=0.5)
+    with pytest.raises(SourceError, match=r"no stream brought a frame: gate: .*this may be a playlist"):
+        run(source)
+    assert set(front.asked) == {"/list"}
+    assert not other.asked
+
+
+def test_the_same_server_is_read_where_it_sends_a_container(site: Callable[[], Site], tmp_path: Path) -> None:
+    """The playlists of the test above are refused for what they are, not for how they are served."""
+    front = site()
+    front.pages["/a.ts"] = clip(tmp_path / "clip.ts")
+    result, _ = run(hr.live_video({"gate": front.at("/a.ts")}, ends=True))
+    assert result.counters.delivered
