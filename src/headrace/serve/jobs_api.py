@@ -303,6 +303,10 @@ def read_job(request: Request, clock: Clock, parameters: Collection[str] = ()) -
         _refuse_coding(request)
     if request.query:
         _refuse_unknown("parameter", request.query, (*JOB_FIELDS, *parameters))
+        if (repeated := request.find_repeated()) is not None:
+            raise BadMessage(
+                f"message.parameter: {repeated} stands more than once behind the question mark; expected once"
+            )
     job = _read_body(request, clock)
     if "traceparent" in headers:
         job.attributes = {**job.attributes, **read_trace(headers)}

@@ -448,6 +448,7 @@ FORM = (
     ("target", "body", "kind", "said"),
     [
         ("/v1/jobs?tsak=faces", b"x", "image/jpeg", "no parameter 'tsak'; there is id, task, callback, wait"),
+        ("/v1/jobs?id=a&id=b", b"x", "image/jpeg", "id stands more than once behind the question mark; expected once"),
         ("/v1/jobs?task=faces", b'{"data": "eA=="}', "application/json", "task stands in the JSON"),
         ("/v1/jobs", FORM % b"tsak", "multipart/form-data; boundary=XX", "no field of a form 'tsak'"),
     ],

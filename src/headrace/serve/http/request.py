@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Protocol
@@ -122,6 +123,11 @@ class Request:
             text = self._query_text
             query = self._query = dict(parse_qsl(text, keep_blank_values=True)) if text else {}
         return query
+
+    def find_repeated(self) -> str | None:
+        """Return a name that stands more than once behind the question mark; None: there is none."""
+        counts = Counter(name for name, _ in parse_qsl(self._query_text, keep_blank_values=True))
+        return next((name for name, count in counts.items() if count > 1), None)
 
     def header(self, name: str, default: str = "") -> str:
         """Return a header's value; `name` in lower case."""

@@ -67,7 +67,7 @@ class GrpcFront:
         host: Address to listen on.
         port: 0: any free one.
         limits: `body_bytes` bounds a message, `total_bytes` the messages of all calls that are being answered, `connections`
-            how many these are.
+            how many these are, `idle_seconds` connections without a call.
         token: What clients send as `authorization: Bearer TOKEN`; None: nothing is asked for.
         tls: Files of the certificate and its key; None: nothing is encrypted.
         listening: A listening socket that processes share, instead of `host` and `port`; see `grpc_relay`.
@@ -159,6 +159,8 @@ class GrpcFront:
             ("grpc.max_receive_message_length", self._limits.body_bytes + _MESSAGE_ROOM),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
+            # A client that calls again opens another by itself.
+            ("grpc.max_connection_idle_ms", round(self._limits.idle_seconds * 1e3)),
         ]
         if self._limits.connection_seconds is not None:
             options.append(("grpc.max_connection_age_ms", round(self._limits.connection_seconds * 1e3)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -90,6 +91,18 @@ def test_messages_in_flight_share_a_limit() -> None:
         goes_on.set()
         first.join(30)
         client.call("ModelInfer", one)
+
+
+def test_a_connection_without_calls_is_closed() -> None:
+    """A plain socket that says nothing, and a channel between two calls, which opens another for the second."""
+    for client in serving(Sums.add_up, limits=Limits(idle_seconds=0.3)):
+        client.call("ServerLive")
+        with socket.create_connection(client.front.address) as silent:
+            silent.settimeout(30)
+            silent.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))  # the preface alone
+            while silent.recv(4096):
+                pass
+        client.call("ServerLive")
 
 
 @pytest.fixture
