@@ -18,7 +18,13 @@ _LOCK = "lock"
 
 
 def share_of_lock_waits(
-    spans: SpanColumns, states: StateSamples | None, window: Window, stage: str, meanwhile: tuple[str, ...]
+    spans: SpanColumns,
+    states: StateSamples | None,
+    window: Window,
+    stage: str,
+    meanwhile: tuple[str, ...],
+    *,
+    by_own: bool = False,
 ) -> float | None:
     """Return in which share of a stage's waits for a lock some worker was in one of these states at the same moment.
 
@@ -28,6 +34,7 @@ def share_of_lock_waits(
         window: Of the run that counts.
         stage: Whose threads wait.
         meanwhile: States of any other worker within a service.
+        by_own: Look at workers of the same stage only.
 
     Returns:
         0 to 1; None where too few samples found the stage waiting for a lock.
@@ -40,4 +47,7 @@ def share_of_lock_waits(
     waits = states.times[kept][is_waiting]
     if len(waits) < FEWEST_SAMPLES:
         return None
-    return float(np.isin(waits, states.times[kept][np.isin(states.state[kept], wanted)]).mean())
+    is_meant = np.isin(states.state[kept], wanted)
+    if by_own:
+        is_meant &= of_stage == spans.stage_names.index(stage)
+    return float(np.isin(waits, states.times[kept][is_meant]).mean())

@@ -260,13 +260,20 @@ class Facts:
         """
         return self.native_share >= MUCH_NATIVE and (view.waits("lock") or 0.0) >= MUCH_NATIVE
 
-    def lock_wait_while(self, view: StageView, *states: str) -> float:
-        """Return the share of a stage's service in which it waits for a lock while some worker is in one of these states."""
+    def lock_wait_while(self, view: StageView, *states: str, by_own: bool = False) -> float:
+        """Return the share of a stage's service in which it waits for a lock while some worker is in one of these states.
+
+        Args:
+            view: The stage.
+            *states: Of a worker.
+            by_own: A worker of the stage itself, which may hold the lock.
+        """
         waits = view.waits("lock")
         if not waits:
             return 0.0
         evidence = self.evidence
-        share = share_of_lock_waits(evidence.spans, evidence.states, self.document.window, view.name, states)
+        window = self.document.window
+        share = share_of_lock_waits(evidence.spans, evidence.states, window, view.name, states, by_own=by_own)
         return waits * (share or 0.0)
 
     @cached_property

@@ -29,7 +29,10 @@ def rules(facts: Facts) -> Iterator[Proposal]:
 
 def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
     waits = view.waits("gil")
-    if waits is None or waits < _GIL_WAIT or view.account.executor == "process":
+    if waits is None or view.account.executor == "process":
+        return
+    waits += _behind_gil(facts, view)
+    if waits < _GIL_WAIT:
         return
     seen = _find_seen_holder(facts)
     holder = seen or _guess_holder(facts, view)
@@ -75,6 +78,11 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
         ),
         removal=Change(speedups={holder.name: 4.0}),
     )
+
+
+def _behind_gil(facts: Facts, view: StageView) -> float:
+    """Return the share of a stage's service at a lock whose holder, another of its workers, waits for the GIL meanwhile."""
+    return facts.lock_wait_while(view, "gil", by_own=True)
 
 
 def _by_nms(holder: StageView) -> Iterator[Advice]:
@@ -139,6 +147,7 @@ def _lock(facts: Facts, view: StageView) -> Iterator[Proposal]:
     if facts.do_native_threads_fight or facts.waits_in_library(view):
         return  # a library's calls, or its threads, wait for one another at its locks: OVERSUBSCRIPTION says so
     waits -= facts.lock_wait_while(view, "output", "disk")  # which LOGGING explains
+    waits -= _behind_gil(facts, view)
     if waits < _LOCK_WAIT:
         return
     busy = facts.core_utilization

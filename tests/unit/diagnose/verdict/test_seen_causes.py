@@ -217,6 +217,21 @@ def test_waiting_for_the_lock_of_who_writes(builder: Any) -> None:
     assert share_of_lock_waits(evidence.spans, evidence.states, window, "clean", ("disk",)) == 0.0
 
 
+def test_waiting_for_a_lock_whose_holder_waits_for_the_gil(builder: Any) -> None:
+    """Of twenty looks that find a worker at a lock, twelve find another of its stage waiting for the GIL; no other counts."""
+    for name in ("clean", "parse"):
+        builder.stage(name, workers=2)
+        for worker in (f"{name}-0", f"{name}-1"):
+            builder.spans(name, arrived=[0.0], ended=[10.0], thread=worker, unit_id=[worker])
+    at = np.arange(1, 21) * 0.4
+    builder.states(at, "clean-0", "lock").states(at[:12], "clean-1", "gil").states(at[12:], "parse-0", "gil")
+    evidence = collect(builder.finish())
+    window = Window(from_seconds=0.0, to_seconds=10.0, warm_up_seconds=0.0, is_steady=None, says="")
+    asked = (evidence.spans, evidence.states, window, "clean", ("gil",))
+    assert share_of_lock_waits(*asked, by_own=True) == pytest.approx(0.6)
+    assert share_of_lock_waits(*asked) == 1.0
+
+
 @pytest.mark.parametrize(
     ("wanting", "native", "verdict"),
     [
