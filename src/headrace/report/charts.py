@@ -257,15 +257,23 @@ def category_axis(categories: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def vertical_marks(marks: Iterable[tuple[float, str]]) -> dict[str, Any]:
-    """Return lines across the chart at values of the x axis, each with its label."""
+def vertical_marks(marks: Iterable[tuple[float, str]], *, is_inverse: bool = False) -> dict[str, Any]:
+    """Return lines across the chart at values of the x axis, each with its label on top.
+
+    Args:
+        marks: (value, label) of each.
+        is_inverse: The upright axis begins on top, as that of `category_axis` does.
+    """
     return {
         "symbol": "none",
         "silent": True,
         "animation": False,
         "lineStyle": {"color": "var(--text)", "type": [4, 3], "width": 1},
         "data": [
-            {"xAxis": value, "label": {"formatter": label, "color": "var(--text)", "position": "end"}}
+            {
+                "xAxis": value,
+                "label": {"formatter": label, "color": "var(--text)", "position": "start" if is_inverse else "end"},
+            }
             for value, label in marks
         ],
     }

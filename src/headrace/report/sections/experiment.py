@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from headrace.report.charts import Chart, axis, category_axis, plot, vertical_marks
 from headrace.report.markup import DASH, Html, note, table, tag
 from headrace.report.numbers import count, digits, rate
@@ -10,6 +12,8 @@ from headrace.runs.formats.experiment import ExperimentDocument, Interval, Pertu
 from headrace.runs.formats.profile import ProfileDocument
 
 _THRESHOLD = 0.5
+#: What the picture shows of the sensitivities at least: else three that are all but 0 fill it with their scatter.
+_LOW, _HIGH = -0.5, 1.5
 
 
 def experiment(document: ProfileDocument) -> Section | None:
@@ -46,19 +50,21 @@ def _sensitivities(known: list[Perturbation]) -> Chart:
         "type": "scatter", "symbolSize": 11, "itemStyle": {"color": "var(--service)"},
         "data": [{"value": [one.sensitivity.mid if one.sensitivity else None, row], "tip": _tip(one)}
                  for row, one in enumerate(known)],
-        "markLine": vertical_marks([(_THRESHOLD, "limit from here on")]),
+        "markLine": vertical_marks([(_THRESHOLD, "limit from here on")], is_inverse=True),
     }  # fmt: skip
     spread = {
         "type": "custom", "renderItem": "whisker-x", "silent": True, "itemStyle": {"color": "var(--text)"},
         "encode": {"x": [1, 2], "y": 0},
         "data": [[row, one.sensitivity.low, one.sensitivity.high] for row, one in enumerate(known) if one.sensitivity],
     }  # fmt: skip
+    ends = [end for one in known if one.sensitivity for end in (one.sensitivity.low, one.sensitivity.high)]
+    low, high = min(_LOW, math.floor(2 * min(ends)) / 2), max(_HIGH, math.ceil(2 * max(ends)) / 2)
     return plot(
         "sensitivities",
         "Which resource limits the pipeline",
         "sensitivity of the throughput to each resource, with its interval",
         [points, spread],
-        x_axis=axis("sensitivity"),
+        x_axis=axis("sensitivity", low=low, high=high),
         y_axis=category_axis([one.name for one in known]),
         height=72 + 34 * len(known),
     )
