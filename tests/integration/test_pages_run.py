@@ -129,6 +129,7 @@ MARKS = [
         "elsewhere",
         "sources/test_guide_of_sqs_workers.py runs them, with moto",
     ),
+    Mark("docs/guides/small-devices.md", "pip install", "elsewhere", "it asks the index"),
     Mark("docs/guides/object-stores.md", "pip install", "elsewhere", "it installs; the extra is in `dev`"),
     Mark("docs/guides/databases.md", "pip install", "elsewhere", "it installs; the extra is in `dev`"),
     Mark("docs/guides/databases.md", "headrace run", "elsewhere", "it writes to a server of the reader's"),
