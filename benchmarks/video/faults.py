@@ -22,25 +22,35 @@ from typing import Any
 
 import headrace as hr
 from benchmarks import measure
+from benchmarks.live_video import Seen
 from benchmarks.paths import ROOT
-from benchmarks.video.clips import clip
-from benchmarks.video.held import Seen
-from benchmarks.video.senders import Order, cameras
+from benchmarks.video.clips import FPS, clip
+from benchmarks.video.senders import Order, cameras, damage
 
 SIZE, SMALL = (640, 360), (160, 96)
 _AWAY_SECONDS, _FROZEN_SECONDS, _PATIENCE_SECONDS = 0.5, 4.0, 3.0
+#: So often each camera sends damaged bytes, and for so long: 2 s are 50 frames.
+_DAMAGES, _DAMAGED_SECONDS = 8, 2.0
+_SECONDS = {"away": _AWAY_SECONDS, "freeze": _FROZEN_SECONDS, "damage": _DAMAGED_SECONDS}
 _MOST_FREEZES = 20
+#: Between two looks at what the process holds.
+_HELD_SECONDS = 2.0
 #: A camera that is not back after so long is lost.
 _MOST_SECONDS = 10.0
 
 
 def run(quick: bool) -> dict[str, Any]:
     """Return what became of cameras that failed, and of damaged clips."""
-    live = _live(num_cameras=4 if quick else 25, kills=1 if quick else 4, pause=1.0 if quick else 10.5)
+    live = _live(
+        num_cameras=4 if quick else 25,
+        kills=1 if quick else 4,
+        damages=1 if quick else _DAMAGES,
+        pause=1.0 if quick else 10.5,
+    )
     return {"live": live, "clips": _mutate(200 if quick else 10_000), "quick": quick}
 
 
-def _live(num_cameras: int, kills: int, pause: float) -> dict[str, Any]:
+def _live(num_cameras: int, kills: int, damages: int, pause: float) -> dict[str, Any]:
     """Let all cameras but the last fail again and again; the last one tells what the others notice."""
     with cameras(clip(8, SIZE, suffix=".ts"), num_cameras + 1) as (addresses, order):
         names = [f"camera-{number}" for number in range(len(addresses))]
@@ -49,7 +59,7 @@ def _live(num_cameras: int, kills: int, pause: float) -> dict[str, Any]:
         )
         seen = Seen()
         story: dict[str, Any] = {}
-        teller = threading.Thread(target=lambda: _tell(story, source, seen, order, names[:-1], kills, pause))
+        teller = threading.Thread(target=lambda: _tell(story, source, seen, order, names[:-1], (kills, damages, pause)))
         teller.start()
         hr.run(hr.Pipeline(source, stages=[hr.emulated("model", seconds=0.002)], delivery=seen))
         teller.join()
@@ -66,16 +76,16 @@ def _live(num_cameras: int, kills: int, pause: float) -> dict[str, Any]:
         "lost": len(recoveries) - len(told),
         "recovery_median_seconds": {
             what: statistics.median(one for kind, _, one in recoveries if kind == what and one is not None)
-            for what in ("away", "freeze")
+            for what in _SECONDS
         },
         "recovery_most_seconds": {
-            what: max(one for kind, _, one in recoveries if kind == what and one is not None)
-            for what in ("away", "freeze")
+            what: max(one for kind, _, one in recoveries if kind == what and one is not None) for what in _SECONDS
         },
         "frames_unaccounted": unbalanced,
         "witness_age_p99_before": _p99([age for at, age in witness if at < begin]),
         "witness_age_p99": _p99([age for at, age in witness if at >= begin]),
         "grew": {what: story["after"][what] - story["before"][what] for what in story["before"]},
+        "grew_in_second_half": {what: story["after"][what] - story["half"][what] for what in story["half"]},
     }
 
 
@@ -85,10 +95,10 @@ def _tell(
     seen: Seen,
     order: Order,
     names: list[str],
-    kills: int,
-    pause: float,
+    plan: tuple[int, int, float],
 ) -> None:
     """Order failures, one thread for each camera; note how soon answers come again, and what the process holds."""
+    kills, damages, pause = plan
     _wait(lambda: len({name for _, name, _ in seen.answers}) > len(names), 20.0)
     time.sleep(2.0)
     story["before"], story["began"], story["recoveries"] = _held(), time.monotonic(), []
@@ -96,10 +106,10 @@ def _tell(
 
     def trouble(camera: int) -> None:
         chance = random.Random(camera)
-        events = ["away"] * kills + ["freeze"] * (camera < _MOST_FREEZES)
+        events = ["away"] * kills + ["freeze"] * (camera < _MOST_FREEZES) + ["damage"] * damages
         for what in chance.sample(events, len(events)):
             time.sleep(pause + chance.uniform(0.0, 1.5))  # one that breaks off sooner is tried again later
-            seconds = _AWAY_SECONDS if what == "away" else _FROZEN_SECONDS
+            seconds = _SECONDS[what]
             with lock:
                 order(what, camera, seconds)
             back = time.monotonic() + seconds
@@ -107,13 +117,22 @@ def _tell(
                          seconds + _MOST_SECONDS)  # fmt: skip
             story["recoveries"].append((what, camera, max(0.0, time.monotonic() - back) if came else None))
 
+    held, over = [story["before"]], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_HELD_SECONDS):
+            held.append(_held())
+
     threads = [threading.Thread(target=trouble, args=(camera,)) for camera in range(len(names))]
-    for thread in threads:
+    watcher = threading.Thread(target=watch)
+    for thread in (watcher, *threads):
         thread.start()
     for thread in threads:
         thread.join()
     time.sleep(2.0)
-    story["after"] = _held()
+    over.set()
+    watcher.join()
+    story["after"], story["half"] = _held(), held[len(held) // 2]
     source.stop()
 
 
@@ -188,41 +207,29 @@ def _decode_damaged(first: int, count: int) -> dict[str, Any]:
     }
 
 
-def damage(data: bytes, chance: random.Random) -> bytes:
-    """Return bytes with one to twenty places changed, cut out or doubled, or the end cut off."""
-    damaged = bytearray(data)
-    for _ in range(chance.randint(1, 20)):
-        at, length = chance.randrange(len(damaged)), chance.choice((1, 4, 188, 1000))
-        match chance.choice(("change", "change", "cut", "double", "end")):
-            case "change":
-                damaged[at : at + length] = chance.randbytes(len(damaged[at : at + length]))
-            case "cut":
-                del damaged[at : at + length]
-            case "double":
-                damaged[at:at] = damaged[at : at + length]
-            case "end" if chance.random() < 0.1:
-                del damaged[at:]
-        if not damaged:
-            break
-    return bytes(damaged)
-
-
 def as_text(result: Mapping[str, Any]) -> str:
     """Return the result for readers."""
     live, clips = result["live"], result["clips"]
     ages = (live["witness_age_p99_before"], live["witness_age_p99"])
+    num_damaged = live["tried"].get("damage", 0) * round(_DAMAGED_SECONDS * FPS)
     before, then = ("-" if age is None else f"{age * 1e3:.0f} ms" for age in ages)
     return f"""# Senders that fail, and damaged clips
 
 - {live["tried"].get("away", 0)} times a sender was away for {_AWAY_SECONDS:g} s, {live["tried"].get("freeze", 0)} times it sent
   nothing for {_FROZEN_SECONDS:g} s; {live["lost"]} did not come back. The next answer came {_say(live, "away")} after an
   absence, {_say(live, "freeze")} after a freeze (a keyframe comes every 2 s)
+- {live["tried"].get("damage", 0)} times a sender sent damaged bytes for {_DAMAGED_SECONDS:g} s, {num_damaged:,} frames in all;
+  the next answer came {_say(live, "damage")} after them
 - {live["frames_unaccounted"]} decoded frames of which it is not known what became of them
 - answers of a camera that did not fail: p99 of their age {before} before, {then} while the others failed
-- grew: {", ".join(f"{number:+.1f} {what}" for what, number in live["grew"].items())}
+- grew: {_say_growth(live["grew"])}; in the second half of the time: {_say_growth(live["grew_in_second_half"])}
 - {clips["tried"]:,} clips with damaged bytes: {clips["crashed"]} crashes, {clips.get("errors")} errors that are not refusals;
   memory grew by {clips.get("grew_mib", math.nan):.1f} MiB in the last three quarters. What came: {clips.get("ended")}
 """
+
+
+def _say_growth(grew: Mapping[str, float]) -> str:
+    return ", ".join(f"{number:+.1f} {'MiB' if what == 'mib' else what}" for what, number in grew.items())
 
 
 def _say(live: Mapping[str, Any], what: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import multiprocessing
+import random
 import select
 import socket
 import time
@@ -25,7 +26,8 @@ from benchmarks.video.clips import FPS
 _BUFFER = 1 << 20
 
 Order = Callable[[str, int, float], None]
-"""(what, camera, number): `away` cuts a camera off for so many seconds, `freeze` lets it send nothing, `speed` is of all."""
+"""(what, camera, number): `away` cuts a camera off for so many seconds, `freeze` lets it send nothing, `damage` lets it send
+damaged bytes, `speed` is of all."""
 
 
 @contextmanager
@@ -68,32 +70,36 @@ class _Camera:
     def __init__(self, frames: Sequence[bytes]) -> None:
         self._frames = frames
         self._next = 0
-        self._until, self._is_cut = 0.0, False
+        self._until, self._does = 0.0, ""
+        self._chance = random.Random(len(frames))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.setblocking(False)
         self._peers: list[socket.socket] = []
         self.port = self._listener.getsockname()[1]
 
     def stay(self, what: str, until: float) -> None:
-        """Be `away`, connections cut, or `freeze`, until then."""
-        self._until, self._is_cut = until, what == "away"
-        if self._is_cut:
+        """Be `away`, connections cut, `freeze`, or `damage` what is sent, until then."""
+        self._until, self._does = until, what
+        if what == "away":
             self._hang_up()
 
     def send(self) -> None:
         """Send the next frame to who is there, and look who comes."""
-        if time.monotonic() < self._until and not self._is_cut:
+        does = self._does if time.monotonic() < self._until else ""
+        if does == "freeze":
             return
         while select.select([self._listener], [], [], 0)[0]:
             peer, _ = self._listener.accept()
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
             peer.setblocking(False)
             self._peers.append(peer)
-        if time.monotonic() < self._until:
+        if does == "away":
             self._hang_up()
             return
         frame = self._frames[self._next % len(self._frames)]
         self._next += 1
+        if does == "damage":
+            frame = damage(frame, self._chance)
         for peer in list(self._peers):
             try:
                 if peer.send(frame) < len(frame):  # half a frame is garbage for the decoder, as on a full network
@@ -116,3 +122,22 @@ def _cut(clip: Path) -> list[bytes]:
         packets = container.demux(container.streams.video[0])
         begins = sorted(packet.pos for packet in packets if packet.size and packet.pos is not None)
     return [data[first:last] for first, last in itertools.pairwise([0, *begins[1:], len(data)])]
+
+
+def damage(data: bytes, chance: random.Random) -> bytes:
+    """Return bytes with one to twenty places changed, cut out or doubled, or the end cut off."""
+    damaged = bytearray(data)
+    for _ in range(chance.randint(1, 20)):
+        at, length = chance.randrange(len(damaged)), chance.choice((1, 4, 188, 1000))
+        match chance.choice(("change", "change", "cut", "double", "end")):
+            case "change":
+                damaged[at : at + length] = chance.randbytes(len(damaged[at : at + length]))
+            case "cut":
+                del damaged[at : at + length]
+            case "double":
+                damaged[at:at] = damaged[at : at + length]
+            case "end" if chance.random() < 0.1:
+                del damaged[at:]
+        if not damaged:
+            break
+    return bytes(damaged)

@@ -10,8 +10,8 @@ pytest.importorskip("av")
 pytest.importorskip("onnx")
 
 from benchmarks.video.clips import label_of
-from benchmarks.video.faults import damage
 from benchmarks.video.held import is_held
+from benchmarks.video.senders import damage
 
 
 def test_damage_is_reproducible_and_damages() -> None:
