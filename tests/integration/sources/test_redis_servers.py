@@ -302,6 +302,64 @@ def test_no_connection_to_a_cluster_is_left_open(cluster: list[int]) -> None:
     assert count_sockets() == before
 
 
+@pytest.fixture
+def replicated(redis_server: str, tmp_path: Path) -> Iterator[tuple[list[int], list[int]]]:
+    """Start a cluster of three primaries with a replica each, and return their ports."""
+    from tests.integration.sources.conftest import start_redis as fixture
+
+    starting = fixture.__wrapped__(redis_server, tmp_path)  # type: ignore[attr-defined]
+    start = next(starting)
+    ports = [start("--cluster-enabled", "yes", "--cluster-node-timeout", "1000") for _ in range(6)]
+    primaries, replicas = ports[:3], ports[3:]
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(connected(port)) for port in ports]
+        for number, server in enumerate(servers):
+            if number < 3:
+                first = number * 5462
+                server.execute_command("CLUSTER", "ADDSLOTS", *range(first, min(first + 5462, 16384)))
+            server.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            server.execute_command("CLUSTER", "MEET", "127.0.0.1", ports[0])
+        wait_until(lambda: all(int(server.cluster("INFO")["cluster_known_nodes"]) == 6 for server in servers))
+        for primary, replica in zip(servers[:3], servers[3:], strict=True):
+            replica.execute_command("CLUSTER", "REPLICATE", primary.execute_command("CLUSTER", "MYID"))
+        wait_until(lambda: all(server.cluster("INFO")["cluster_state"] == "ok" for server in servers))
+        wait_until(lambda: all(one.info("replication").get("master_link_status") == "up" for one in servers[3:]))
+        yield primaries, replicas
+    next(starting, None)
+
+
+def test_a_failover_within_a_cluster(replicated: tuple[list[int], list[int]], caplog: pytest.LogCaptureFixture) -> None:
+    """The node with the queue, which the worker was given, is killed: it says so, follows to the replica, and ends all jobs."""
+    primaries, _ = replicated
+    name = os.urandom(8).hex()
+    with connected(primaries[0]) as server:
+        slot = server.execute_command("CLUSTER", "KEYSLOT", f"{{{name}}}")
+        port = primaries[int(slot) // 5462]
+    address = f"redis://127.0.0.1:{port}/0?queue={name}"
+    done: list[int] = []
+    pipeline = hr.Pipeline(
+        hr.queue(address, drain=False, visibility=5.0),
+        stages=[hr.stage("work", lambda body: done.append(len(body)) or len(body))],
+        delivery=hr.collect(),
+    )
+    worker = threading.Thread(target=hr.run, args=(pipeline,), kwargs={"limit": 8})
+    other = next(one for one in primaries if one != port)
+    with contextlib.closing(open_queue(f"redis://127.0.0.1:{other}/0?queue={name}")) as queue:
+        queue.send([encode_job(b"x" * (n + 1)) for n in range(4)])
+        worker.start()
+        wait_until(lambda: len(done) == 4 and not queue.statistics().in_flight)
+        with connected(port) as server:
+            server.wait(1, 5000)
+            os.kill(server.info("server")["process_id"], signal.SIGKILL)
+        jobs = [encode_job(b"x" * (n + 1)) for n in range(4, 8)]
+        wait_until(lambda: sent(queue, jobs))
+        worker.join(60)
+        assert not worker.is_alive()
+        assert set(done) == set(range(1, 9))
+        assert "nothing can be received" in caplog.text
+        wait_until(lambda: queue.statistics().visible == queue.statistics().in_flight == 0)
+
+
 def count_sockets() -> int:
     """Return how many sockets this process has open, none of which the garbage collector would close."""
     gc.collect()
