@@ -4,6 +4,7 @@
         headrace-cache              says that the folder is one: without it a folder that is not empty is refused
         ab/cdef...                  an entry, named by its key: a line of JSON (kind, shape, length, CRC-32, key), the content
         tmp/...                     entries that are being written, each locked by who writes it
+        works/89abcdef              a file for each kind of work, written when a run first finds something of it
         usage                       bytes in use; changed under its lock
         users                       locked by all who use it
         claims                      one byte per key, locked by who makes it; see `single_flight`
@@ -40,6 +41,7 @@ from headrace.base.errors import SettingsError
 from headrace.store.admission import Admission
 from headrace.store.cache_key import is_of_other_work
 from headrace.store.memory_cache import size_of
+from headrace.store.resident_file import read_resident
 from headrace.store.single_flight import SingleFlight
 
 logger = logging.getLogger("headrace")
@@ -115,7 +117,8 @@ class DiskCache:
             for one in (folder, own):
                 _refuse_others(one)
             _mark(own)
-            (own / "tmp").mkdir(mode=0o700, exist_ok=True)
+            for name in ("tmp", "works"):
+                (own / name).mkdir(mode=0o700, exist_ok=True)
             self._open()
         except OSError as error:
             raise SettingsError(f"the cache {folder} cannot be used: {error.strerror or error}") from None
@@ -125,6 +128,7 @@ class DiskCache:
         """Begin another run: entries of other work that nobody uses from now on may go."""
         self._began_ns = time.time_ns() - _CLOCK_STEP_NS
         self._has_stale = True
+        self._used_works: set[bytes] = set()
 
     def _open(self) -> None:
         self._users = os.open(self.folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -156,29 +160,32 @@ class DiskCache:
     def get(self, key: bytes) -> tuple[Any, Any] | None:
         """Return a value and what was noted with it; None if it is not there, or was not what was written."""
         path = self._path(key)
-        try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-        except OSError:
-            return None
-        try:
-            state = os.fstat(handle)
-            size = state.st_size
-            content = bytearray(size)
-            found = _decode(content, key) if os.preadv(handle, [content], 0) == size else None
-            if found is not None and (self._admission.evicts or state.st_mtime_ns < self._began_ns):
-                os.utime(handle)
-        except OSError:
-            found, size = None, 0
-        finally:
-            os.close(handle)
+        content = read_resident(os.fsencode(path))
+        found = None if content is None else _decode(content, key)
+        if content is None or found is None:  # what is wrong is found again
+            content = _read_entry(path)
+            if content is None:
+                return None
+            found = _decode(content, key)
         if found is None:
             self.num_damaged += 1
             logger.warning("the cache entry %s is not what was written; it is removed", path)
-            self._remove(path, size)
+            self._remove(path, len(content))
             return None
+        self._note_use(key, path)
         with self._lock:
-            self._admission.follow(key, _blocks(size))
+            self._admission.follow(key, _blocks(len(content)))
         return found
+
+    def _note_use(self, key: bytes, path: str) -> None:
+        """Note for who makes room that an entry was used; only its work where none goes by age, as a note takes a write."""
+        work = key[-4:]
+        with contextlib.suppress(OSError):
+            if self._admission.evicts:
+                os.utime(path, follow_symlinks=False)
+            elif work not in self._used_works:
+                self._used_works.add(work)
+                (self.folder / "works" / work.hex()).touch(mode=0o600)
 
     def put(self, key: bytes, value: Any, note: Any) -> bool:
         """Keep a value that was looked up in vain, if there is room; return whether it is kept."""
@@ -256,12 +263,20 @@ class DiskCache:
     def _evict(self, key: bytes) -> bool:
         """Remove what makes room for a key; return whether there was something."""
         # What an edit of the program left behind goes first, whatever the policy.
-        if self._has_stale and self._evict_oldest(
-            lambda used_ns, path: used_ns < self._began_ns and is_of_other_work(bytes.fromhex(path[-8:]), key)
-        ):
+        if self._has_stale and self._evict_oldest(lambda used_ns, path: self._is_stale(used_ns, path, key)):
             return True
         self._has_stale = False
         return self._admission.evicts and self._evict_oldest(lambda used_ns, path: True)
+
+    def _is_stale(self, used_ns: int, path: str, key: bytes) -> bool:
+        """Return whether an entry is of other work than a key's, and nobody used that work since the run began."""
+        work = path[-8:]
+        if used_ns >= self._began_ns or not is_of_other_work(bytes.fromhex(work), key):
+            return False
+        try:
+            return os.stat(f"{self.folder}/works/{work}").st_mtime_ns < self._began_ns
+        except OSError:
+            return True
 
     def _evict_oldest(self, may_go: Callable[[int, str], bool]) -> bool:
         """Remove of a folder drawn by lot what was used longest ago; return whether there was one that may go."""
@@ -340,6 +355,22 @@ class DiskCache:
     def _path(self, key: bytes) -> str:
         name = key.hex()
         return f"{self.folder}/{name[:2]}/{name[2:]}"
+
+
+def _read_entry(path: str) -> bytearray | None:
+    """Return what an entry's file holds; None if there is none. One that cannot be read is empty: not what was written."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        content = bytearray(os.fstat(handle).st_size)
+        os.preadv(handle, [content], 0)  # what is missing has no right checksum
+        return content
+    except OSError:
+        return bytearray()
+    finally:
+        os.close(handle)
 
 
 def _link(temporary: str, path: str) -> bool:
