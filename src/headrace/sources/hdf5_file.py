@@ -121,7 +121,8 @@ def _inside(group: Any) -> Iterator[tuple[str, Any]]:
     """Yield the data sets of a group whose content is in this file."""
     for name in group:
         one = group[name] if _is_hard(group, name) else None
-        if not isinstance(one, h5py.Dataset) or one.dtype.names is not None:  # a structure is no value
+        # A structure is no value, nor is what names another data set.
+        if not isinstance(one, h5py.Dataset) or one.dtype.names is not None or h5py.check_ref_dtype(one.dtype):
             continue
         if one.shape is not None and not one.is_virtual and not one.external:
             yield name, one

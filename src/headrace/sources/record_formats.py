@@ -15,6 +15,7 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,7 @@ def read_parquet(path: Path, wanted: Wanted) -> Rows:
                     reader = pq.ParquetFile(source, page_checksum_verification=True, read_dictionary=shared)
                 number = _rows_of_parquet(chunks, metadata.row_group(group).num_rows)
                 for batch in reader.iter_batches(number, row_groups=[group], columns=columns):
-                    for row in range(batch.num_rows):  # not all at once, which would be another copy of each
-                        yield from _rows_of_batch(batch.select(columns).slice(row, 1), kinds)
+                    yield from _rows_of_batch(batch.select(columns), kinds)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise DamagedFile(str(error)) from None
 
@@ -89,7 +89,7 @@ def read_arrow(path: Path, wanted: Wanted) -> Rows:
         raise DamagedFile(str(error)) from None
 
 
-def _rows_of_batch(batch: Any, kinds: Mapping[str, np.dtype[Any]]) -> Rows:
+def _rows_of_batch(batch: Any, kinds: Mapping[str, _Numbers]) -> Rows:
     """Return the rows of a batch; few at once where they are large, and in place of one that is too large a damaged one."""
     num_bytes = sum(map(measure_values, batch.columns))
     if num_bytes <= _BYTES_AT_ONCE or (batch.num_rows == 1 and num_bytes <= MOST_BYTES):
@@ -107,8 +107,19 @@ def _has_no_tables(path: Path, wanted: Wanted) -> None:
         raise SourceError(f"{path} has no tables to choose from; leave table={wanted.table!r} out")
 
 
-def _kinds_of_lists(schema: Any) -> dict[str, np.dtype[Any]]:
-    """Return {column: type of the numbers} of the columns that are lists of numbers, or lists of such lists."""
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """What a column of lists of numbers holds."""
+
+    kind: np.dtype[Any]
+    shape: tuple[int, ...] | None = None
+    """Of each value, where the type of the column says it: then its numbers are one list."""
+    axes: tuple[int, ...] = ()
+    """In which order the axes of this shape are meant."""
+
+
+def _kinds_of_lists(schema: Any) -> dict[str, _Numbers]:
+    """Return what is in the columns that are tensors, lists of numbers, or lists of such lists."""
     import pyarrow as pa
 
     found = {}
@@ -117,17 +128,26 @@ def _kinds_of_lists(schema: Any) -> dict[str, np.dtype[Any]]:
         while hasattr(inner, "value_type") and not pa.types.is_dictionary(inner):
             inner = inner.value_type
         if pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner):
-            found[field.name] = np.dtype(inner.to_pandas_dtype())
+            kind = np.dtype(inner.to_pandas_dtype())
+            if isinstance(field.type, pa.FixedShapeTensorType):
+                shape = tuple(field.type.shape)
+                found[field.name] = _Numbers(kind, shape, tuple(field.type.permutation or range(len(shape))))
+            else:
+                found[field.name] = _Numbers(kind)
     return found
 
 
-def _typed(row: dict[str, Any], kinds: Mapping[str, np.dtype[Any]]) -> dict[str, Any]:
+def _typed(row: dict[str, Any], kinds: Mapping[str, _Numbers]) -> dict[str, Any]:
     """Return a row whose lists of numbers are arrays of the type that they have in the file, not of Python's own."""
     for name, value in row.items():
         if isinstance(value, list) and name in kinds:
             with contextlib.suppress(ValueError):  # lists of several lengths
-                array = np.asarray(value)
-                row[name] = array.astype(kinds[name]) if array.dtype.kind in "biuf" else value
+                array, numbers = np.asarray(value), kinds[name]
+                if array.dtype.kind in "biuf":
+                    shaped = array.astype(numbers.kind)
+                    row[name] = (
+                        shaped if numbers.shape is None else shaped.reshape(numbers.shape).transpose(numbers.axes)
+                    )
     return row
 
 

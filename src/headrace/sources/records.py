@@ -303,6 +303,8 @@ def _entry_of(item: str, row: Mapping[str, Any], column: str, *, may_name_files:
         return Entry(item, value, attributes)
     if isinstance(value, str):
         return Entry(item, value.encode("utf-8", "surrogatepass"), attributes)
+    if isinstance(value, list | tuple) and not value:  # lists of numbers are arrays by now
+        value = None
     try:
         array = np.asarray(value) if value is not None else None
     except ValueError:

@@ -501,6 +501,34 @@ def test_numbers_keep_their_type(tmp_path: Path, write: Write, kind: Any, value:
     assert none.refused.startswith("records.empty: ")
 
 
+@pytest.mark.parametrize("write", TABLES)
+@pytest.mark.parametrize("axes", [None, [1, 0]])
+def test_tensors_keep_their_shape(tmp_path: Path, write: Write, axes: list[int] | None) -> None:
+    """The file has their numbers in one list, and says apart how they stand."""
+    written = write(tmp_path / "a", [{"x": b""}])
+    kind = pa.fixed_shape_tensor(pa.int16(), [2, 3], permutation=axes)
+    column = pa.ExtensionArray.from_storage(kind, pa.array([[1, 2, 3, 4, 5, 6], None], kind.storage_type))
+    table = pa.table({"x": column})
+    if written.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, written)
+    else:
+        with (pa.ipc.new_file if written.suffix == ".feather" else pa.ipc.new_stream)(written, table.schema) as writer:
+            writer.write_table(table)
+    first, none = Records(written, column="x").entries()
+    assert isinstance(first.payload, np.ndarray)
+    expected = np.array([[1, 2, 3], [4, 5, 6]], np.int16)
+    np.testing.assert_array_equal(first.payload, expected if axes is None else expected.T, strict=True)
+    assert none.refused.startswith("records.empty: ")
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.binary()), pa.map_(pa.string(), pa.binary())])
+def test_a_list_of_nothing_is_no_array(tmp_path: Path, kind: Any) -> None:
+    """Nothing says that numbers were meant."""
+    pyarrow.parquet.write_table(pa.table({"x": pa.array([[]], kind)}), tmp_path / "a.parquet")
+    (entry,) = Records(tmp_path / "a.parquet", column="x").entries()
+    assert entry.refused.startswith("records.empty: ")
+
+
 def test_numbers_of_tfrecords_keep_their_type(tmp_path: Path) -> None:
     """They are float32 or int64 there."""
     file = write_tfrecord(tmp_path / "a", [{"x": [0.5, 2.0]}])
@@ -566,6 +594,21 @@ def test_groups_without_data_sets_name_those_below(tmp_path: Path) -> None:
     for table, groups in ((None, "empty, train"), ("train", "x"), ("empty", "none")):
         with pytest.raises(SourceError, match=f"the groups there are {groups}: name one with table="):
             list(Records(tmp_path / "a.h5", column="images", table=table).entries())
+
+
+@pytest.mark.full
+def test_references_of_hdf5_are_no_column(tmp_path: Path) -> None:
+    """They name other data sets; their names are not what is in those."""
+    import h5py
+
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["own"] = np.array([b"x", b"y"])
+        for name, kind in (("image", h5py.ref_dtype), ("region", h5py.regionref_dtype)):
+            file.create_dataset(name, (2,), kind)
+    (first, second) = Records(tmp_path / "a.h5").entries()
+    assert (first.payload, second.payload, first.attributes) == (b"x", b"y", {})
+    with pytest.raises(SourceError, match="no column 'image'; it has own"):
+        list(Records(tmp_path / "a.h5", column="image").entries())
 
 
 @pytest.mark.full
