@@ -9,7 +9,8 @@ library and a folder. `packing`: `headrace pack` beside `cp` and `sha256sum`. `l
 PyTorch's DataLoader on a folder. `remote`: shards behind a slow link, with and without a cache.
 `cache`: the disk cache under kills and under readers that want the same. `resume`: 1,000 random stops of the order of samples.
 `augment`: random crops in the worker, in batches, and on an emulated device.
-All data are warm, in the page cache. A part is a module of this folder with `run(*, quick) -> values that JSON knows` and
+`choice`: what `headrace pack --try` names in ten planted situations, some of them cold; `--quick` has two.
+All other data are warm, in the page cache. A part is a module of this folder with `run(*, quick) -> values that JSON knows` and
 `as_text(values)`, named in `PARTS`.
 """
 
@@ -23,15 +24,14 @@ from typing import Any
 
 from benchmarks.measure import write_result
 
-PARTS = ("formats", "packing", "loader", "remote", "cache", "resume", "augment")
+PARTS = ("formats", "packing", "loader", "remote", "cache", "resume", "augment", "choice")
 
 
 def as_text(found: dict[str, Any]) -> str:
     """Return the parts for readers."""
     parts = [importlib.import_module(f"benchmarks.feed.{name}").as_text(values) for name, values in found.items()]
-    return "# How fast data arrives\n\n`python -m benchmarks.feed`; all data in the page cache.\n\n" + "\n\n".join(
-        parts
-    )
+    head = "# How fast data arrives\n\n`python -m benchmarks.feed`; all data in the page cache, but for `choice`."
+    return "\n\n".join([head, *parts])
 
 
 def main() -> None:

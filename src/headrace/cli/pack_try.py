@@ -6,35 +6,32 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import pyarrow.parquet
 
 from headrace.base.errors import DecodeRejected, SettingsError
 from headrace.base.page_cache import evict, residency, state_of, warm
 from headrace.cli.pack_smaller import Smaller, describe_smaller, make_smaller
+from headrace.cli.pack_ways import Way, write_ways
 from headrace.sources.finite import FiniteSource
 from headrace.stages.decode import decode
-from headrace.store.formats import FORMATS
 from headrace.store.manifest import Encoding
-from headrace.store.naming import name_members
-from headrace.store.shard_reader import ShardReader
-from headrace.store.shard_writer import ShardWriter
 
 #: Share of an item's time (reading and decoding) below which packing does not pay.
 LEAST_GAIN = 0.05
 _ROUNDS = 3
+#: Of all items together, as each is written once for each format; one is tried however large it is.
+_MOST_BYTES = 1 << 28
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """What one way to read cost."""
 
     format: str
-    """`folder`, `tar` or `parquet`."""
+    """`folder`, or what `--format` takes; those that are read in order only have no figure for `random`."""
     order: str
     """`random` or `sequential`."""
     cache: str
@@ -56,16 +53,6 @@ class TrialDocument(msgspec.Struct, frozen=True, kw_only=True):
     """{"ORDER, CACHE": format, or `none` where no format saves enough}."""
     smaller: Smaller | None = None
     """Null: not asked for, or nothing became smaller."""
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """A format on the disk, ready to be read."""
-
-    files: Sequence[Path]
-    """All that reading touches."""
-    open: Callable[[], Callable[[int], bytes]]
-    """Returns what reads an item by its number; may keep files open."""
 
 
 def choose_best(figures: Sequence[Figure], decode_us: float | None) -> dict[str, str]:
@@ -95,7 +82,7 @@ def try_formats(
     if encoding is not None:
         contents, smaller = make_smaller(contents, encoding, pipeline)
     with tempfile.TemporaryDirectory(prefix=".headrace-try-", dir=place) as name:
-        ways = _write(contents, Path(name))
+        ways = write_ways(contents, Path(name))
         figures = _measure(ways, len(contents))
     decode_us = _time_decoding(list(contents.values()))
     sizes = [len(data) for data in contents.values()]
@@ -110,68 +97,15 @@ def _read_some(source: FiniteSource, number: int) -> dict[str, bytes]:
     step = max(1.0, len(entries) / number)
     chosen = [entries[int(index * step)] for index in range(min(number, len(entries)))]
     found: dict[str, bytes] = {}
-    for entry in chosen:
+    left = _MOST_BYTES
+    for entry in random.Random(1).sample(chosen, len(chosen)):
         assert isinstance(entry.payload, Path)
-        if entry.payload.is_file():
+        if entry.payload.is_file() and (not found or entry.payload.stat().st_size <= left):
             found[entry.id] = entry.payload.read_bytes()
+            left -= len(found[entry.id])
     if not found:
         raise SettingsError("none of the files that --try chose can be read")
-    return found
-
-
-def _write(contents: Mapping[str, bytes], folder: Path) -> dict[str, Way]:
-    """Write the items in each format."""
-    named = name_members(contents)
-    files = []
-    for one in named:
-        path = folder / "folder" / one.name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(contents[one.id])
-        files.append(path)
-    places = {}
-    for name in ("tar", "parquet"):
-        (folder / name).mkdir()
-        grown = ShardWriter(folder / name / ".grown.partial")
-        for one in named:
-            grown.append(one.name, contents[one.id])
-        grown.write()
-        places[name] = folder / name / f"shard{FORMATS[name].suffix}"
-        FORMATS[name].finish(grown, places[name])
-        grown.close()
-    return {
-        "folder": Way(files, lambda: lambda number: files[number].read_bytes()),
-        "tar": Way([places["tar"]], lambda: _open_tar(places["tar"], [one.name for one in named])),
-        "parquet": Way([places["parquet"]], lambda: _open_parquet(places["parquet"])),
-    }
-
-
-def _open_tar(shard: Path, names: Sequence[str]) -> Callable[[int], bytes]:
-    reader = ShardReader(shard)
-    if len(reader) == len(names):
-        return reader.read
-    numbers = [
-        (number, part) for number in range(len(reader)) for part in reader.parts(number)
-    ]  # samples of several files
-    return lambda number: reader.read_parts(numbers[number][0])[numbers[number][1]]
-
-
-def _open_parquet(path: Path) -> Callable[[int], bytes]:
-    file = pyarrow.parquet.ParquetFile(path)
-    starts, start = [], 0
-    for group in range(file.metadata.num_row_groups):
-        starts += [(group, start)] * file.metadata.row_group(group).num_rows
-        start += file.metadata.row_group(group).num_rows
-    last: dict[int, Any] = {}
-
-    def read(number: int) -> bytes:
-        group, first = starts[number]
-        if group not in last:
-            last.clear()  # neighbours are read from the group that is at hand
-            last[group] = file.read_row_group(group, columns=["data"])["data"]
-        data: bytes = last[group][number - first].as_py()
-        return data
-
-    return read
+    return {entry.id: found[entry.id] for entry in chosen if entry.id in found}
 
 
 def _measure(ways: Mapping[str, Way], number: int) -> list[Figure]:
@@ -182,20 +116,27 @@ def _measure(ways: Mapping[str, Way], number: int) -> list[Figure]:
     for _ in range(_ROUNDS):
         for order, one_order in (("random", shuffled), ("sequential", numbers)):
             for wanted in ("warm", "cold"):
-                for name, way in ways.items():
-                    cache = _prepare(way.files, wanted)
+                for name, way in _read_in(ways, order):
+                    # Opened from memory: what it reads of a cold disk is as much for few items as for many.
+                    warm(way.files)
                     began = time.perf_counter()
                     read = way.open()
-                    for index in one_order:
-                        read(index)
                     seconds = time.perf_counter() - began
+                    cache = _prepare(way.files, wanted)
+                    began = time.perf_counter()
+                    deque(read(one_order), maxlen=0)
+                    seconds += time.perf_counter() - began
                     times.setdefault((name, order, cache), []).append(seconds / number * 1e6)
     return [
         Figure(format=name, order=order, cache=cache, us=statistics.median(values))
         for (name, order, cache), values in times.items()
         # A state that only some formats came to would compare cold with warm.
-        if all((other, order, cache) in times for other in ways)
+        if all((other, order, cache) in times for other, _ in _read_in(ways, order))
     ]
+
+
+def _read_in(ways: Mapping[str, Way], order: str) -> list[tuple[str, Way]]:
+    return [(name, way) for name, way in ways.items() if order == "sequential" or not way.in_order_only]
 
 
 def _prepare(files: Sequence[Path], wanted: str) -> str:
@@ -233,7 +174,8 @@ def describe(document: TrialDocument) -> list[str]:
     lines.append("".join(["format".ljust(10), *(f"{order}, {cache}".rjust(20) for order, cache in states)]))
     for name in formats:
         costs = {(one.order, one.cache): one.us for one in document.figures if one.format == name}
-        lines.append("".join([name.ljust(10), *(f"{costs[state]:.1f}".rjust(20) for state in states)]))
+        shown = (f"{costs[state]:.1f}" if state in costs else "-" for state in states)
+        lines.append("".join([name.ljust(10), *(cost.rjust(20) for cost in shown)]))
     if document.decode_us is not None:
         lines.append(f"decoding one takes {document.decode_us:,.0f} us")
     for state, best in document.best.items():

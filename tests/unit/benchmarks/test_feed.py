@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.feed import formats, resume
+from benchmarks.feed import choice, formats, resume
 from benchmarks.feed.data import make_files
+from headrace.cli.pack_ways import write_ways
 from headrace.store.formats import FORMATS
 from headrace.store.shard_writer import ShardWriter
 
@@ -53,3 +55,31 @@ def test_a_case_of_resuming_can_be_wrong(monkeypatch: pytest.MonkeyPatch) -> Non
         except ValueError:  # a place behind the last sample
             cases.append(False)
     assert not all(cases)
+
+
+@pytest.mark.parametrize(
+    ("named", "over", "right"),
+    [("none", 1.06, 0), ("tar", 1.0, 1), ("parquet", 1.04, 1), ("not measured", float("inf"), 0)],
+)
+def test_what_is_named_is_compared_with_the_best_of_the_same_round(
+    named: str, over: float, right: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a machine that becomes slower all the time; what is farther from it than a twentieth is wrong."""
+    ways = write_ways({"a.bin": b"a"}, tmp_path)
+    costs = {"folder": 1.06, "tar": 1.0, "parquet": 1.04, "tfrecord": 1.5, "lmdb": 1.3}
+    turns = iter(range(100))
+    by_files = {id(way): costs[name] for name, way in ways.items()}
+    monkeypatch.setattr(
+        choice,
+        "_read_epoch",
+        lambda situation, way, number, decoder: by_files[id(way)] * 2 ** (next(turns) // len(ways)),
+    )
+    trial = SimpleNamespace(best={"sequential, warm": named} if named != "not measured" else {})
+    monkeypatch.setattr(choice, "try_formats", lambda *args: trial)
+    (tmp_path / "files").mkdir()
+    found = choice._judge(choice.SITUATIONS[0], tmp_path, ways, None)
+    assert found["best"] == "tar"
+    assert found["over_best"] == pytest.approx(over)
+    assert f"Within 5 % of the best: {right} of 1" in choice.as_text(
+        {"situations": [found], "tried": 1, "left_out": 0, "right": int(found["over_best"] <= 1.05)}
+    )

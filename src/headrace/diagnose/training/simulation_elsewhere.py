@@ -76,6 +76,12 @@ def check_format(recorded: RecordedTraining, wanted: str, costs: FormatCosts) ->
         raise SettingsError(
             f"--formats has no costs of {FOLDER!r}, which the run read; `headrace pack --try` measures it"
         )
+    state = nearest_state(recorded, costs)
+    if wanted not in costs[state]:
+        raise SettingsError(
+            f"--set format={wanted}: the run seems to have read its files {state} (what that took comes nearest), and "
+            f"--formats has no cost of {wanted} there; it has {', '.join(sorted(costs[state]))}"
+        )
     if not np.all(_items(recorded) > 0):
         raise CannotReplay("how many samples a batch had was not recorded, so it is not known what a format would save")
 

@@ -601,6 +601,16 @@ def test_format_saves_what_it_was_measured_to_save(run: Run) -> None:
         (Change(settings=("format=zip",), format_costs={"random, warm": {"folder": 1e-5, "tar": 1e-5}}), "zip"),
         (Change(settings=("format=tar",), format_costs={"random, warm": {"tar": 1e-5}}), "no costs of 'folder'"),
         (Change(format_costs={"random, warm": {"folder": 1e-5}}), "--set format=NAME"),
+        (
+            Change(
+                settings=("format=lmdb",),
+                format_costs={
+                    "random, warm": {"folder": 1e-5, "tar": 1e-5},
+                    "sequential, cold": {"folder": 1e5, "lmdb": 1e-5},
+                },
+            ),
+            "no cost of lmdb there; it has folder, tar",
+        ),
         (Change(cost_curves={"step": {8: 0.1}}), "--set batch=N"),
         (Change(settings=("batch=8",), cost_curves={"model": {8: 0.1}}), "model"),
         (Change(on_device={"read": 0.1}), "read"),
