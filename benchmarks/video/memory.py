@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -71,8 +72,10 @@ def group(limit: int) -> Iterator[Path]:
         (path / "memory.limit_in_bytes").write_text(str(limit))
         yield path
     finally:
-        with contextlib.suppress(OSError):  # a process that was killed a moment ago may still be in it
-            path.rmdir()
+        for process in (path / "cgroup.procs").read_text().split():  # the neighbour of a run that was killed
+            os.kill(int(process), signal.SIGKILL)
+        time.sleep(0.5)
+        path.rmdir()
 
 
 def _ramp(seed: int) -> dict[str, Any]:
@@ -81,7 +84,6 @@ def _ramp(seed: int) -> dict[str, Any]:
             [sys.executable, "-m", "benchmarks.video.memory", "--ramp", str(seed), str(path)],
             cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        time.sleep(0.5)
         if child.returncode:
             return {"seed": seed, "killed": child.returncode, "said": child.stderr[-500:]}
         return {"seed": seed, "killed": 0, **json.loads(child.stdout.splitlines()[-1])}
