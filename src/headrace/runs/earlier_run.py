@@ -15,10 +15,20 @@ from headrace.runs.file_names import (
     RUN_JSON,
     SPANS_FOLDER,
     SUPERVISED_FILE,
+    TRACES_FOLDER,
+    TRACES_PATTERNS,
 )
-from headrace.runs.formats import experiment, isolation, layers, profiling
+from headrace.runs.formats import experiment, isolation, layers, profiling, training
 from headrace.runs.held_folder import HeldFolder
 from headrace.runs.resource_files import remove_resource_files
+
+#: {folder within a run folder: what a run writes there}.
+_PATTERNS = {
+    SPANS_FOLDER: ("*.parquet", ".*.parquet.tmp"),
+    HOT_SPOTS_FOLDER: HOT_SPOTS_PATTERNS,
+    training.FOLDER: ("*-[0-9]*.json", ".*-[0-9]*.json.*.tmp"),
+    TRACES_FOLDER: TRACES_PATTERNS,
+}
 
 
 def take_folder(path: Path, *, force: bool, resumed: bool = False, in_code: bool = False) -> HeldFolder:
@@ -104,7 +114,7 @@ def _remove_earlier_run(path: Path) -> None:
     for name in (RUN_JSON, ERRORS_FILE, profiling.FILE, layers.FILE, isolation.FILE, experiment.FILE, REPORT_FILE):
         (path / name).unlink(missing_ok=True)
     remove_resource_files(path)
-    for folder, patterns in ((SPANS_FOLDER, ("*.parquet", ".*.parquet.tmp")), (HOT_SPOTS_FOLDER, HOT_SPOTS_PATTERNS)):
+    for folder, patterns in _PATTERNS.items():
         if not is_own_folder(path, path / folder):
             continue
         for pattern in patterns:

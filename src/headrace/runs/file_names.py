@@ -12,3 +12,6 @@ REPORT_FILE = "report.html"
 HOT_SPOTS_FOLDER = "hot_spots"
 #: What is written there, for each stage.
 HOT_SPOTS_PATTERNS = ("*.json", "*.folded", "*.pstats")
+#: Traces that torch.profiler recorded for headrace, and what is left of one that was cut off.
+TRACES_FOLDER = "traces"
+TRACES_PATTERNS = ("*_[0-9]*.[0-9]*.pt.trace.json.gz", ".*_[0-9]*.[0-9]*.pt.trace.json.gz")

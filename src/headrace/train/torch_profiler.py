@@ -20,12 +20,10 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, supported_activities
 
+from headrace.runs.file_names import TRACES_FOLDER
 from headrace.runs.training_phases import Kind
 from headrace.train.profiler_schedule import ProfilerSchedule
 from headrace.train.recorder import Recorder
-
-#: Folder of the traces, in the run folder.
-FOLDER = "traces"
 
 
 class ScheduledProfiler:
@@ -46,7 +44,7 @@ class ScheduledProfiler:
         """
         self.traces: list[str] = []
         self.why_not = ""
-        self._folder, self._schedule, self._recorder = folder / FOLDER, schedule, recorder
+        self._folder, self._schedule, self._recorder = folder / TRACES_FOLDER, schedule, recorder
         #: Of the cycle in progress; None between cycles.
         self._profiler: Any = None
         self._mark: Any = None
@@ -128,7 +126,7 @@ class ScheduledProfiler:
         temporary = self._folder / f".{name}"
         profiler.export_chrome_trace(str(temporary))
         temporary.replace(self._folder / name)
-        self.traces.append(f"{FOLDER}/{name}")
+        self.traces.append(f"{TRACES_FOLDER}/{name}")
         self._write_seconds += time.monotonic() - begun
 
     def close(self) -> None:

@@ -79,6 +79,18 @@ def test_force_removes_the_earlier_run_and_nothing_else(folder: RunFolder) -> No
     assert (folder.path / "notes.txt").read_text() == "mine"
 
 
+def test_force_removes_what_an_earlier_training_said_of_itself(folder: RunFolder) -> None:
+    """Another process may have the same number, and be killed before it says what it trains."""
+    earlier = ("training/host-7.json", "training/.host-7.json.7-1.tmp", "traces/host_7.27.pt.trace.json.gz")
+    others = ("training/notes.json", "traces/mine.json.gz")
+    for name in (*earlier, *others):
+        (folder.path / name).parent.mkdir(exist_ok=True)
+        (folder.path / name).write_text("old")
+    folder.finish("finished")
+    RunFolder.create(folder.path, force=True)
+    assert [name for name in (*earlier, *others) if (folder.path / name).exists()] == list(others)
+
+
 @pytest.fixture
 def supervised(tmp_path: Path) -> Path:
     """The folder of two supervised workers' runs, and of somebody else's files."""
