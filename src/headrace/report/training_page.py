@@ -19,7 +19,7 @@ from headrace.runs.formats.training_profile import LoadingProfile, RankProfile, 
 
 _PHASES = {
     "wait": "var(--c6)", "prepare": "var(--c1)", "forward": "var(--c3)", "loss": "var(--c4)", "backward": "var(--c5)",
-    "exchange": "var(--c7)", "before_update": "var(--c8)", "optimizer": "var(--c2)", "after": "var(--c4)",
+    "exchange": "var(--c7)", "before_update": "var(--c8)", "optimizer": "var(--c2)", "after": "var(--blocked-put)",
     "epoch_start": "var(--muted)", "checkpoint": "var(--muted)", "outside": "var(--muted)",
 }  # fmt: skip
 _APART = {
@@ -80,8 +80,8 @@ def _about(document: TrainingDocument, first: RankProfile | None) -> str:
     modules = ", ".join(about.modules) or "no module"
     return (
         f"{ranks}{modules} with {about.num_parameters:,} parameters on {about.device or 'cpu'}, "
-        f"{', '.join(about.optimizers) or 'no optimizer'}, PyTorch {about.torch_version} with {about.threads} threads; "
-        f"{document.status}"
+        f"{', '.join(about.optimizers) or 'no optimizer'}, PyTorch {about.torch_version} with "
+        f"{pluralize(about.threads, 'thread')}; {document.status}"
     )
 
 

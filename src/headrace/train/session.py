@@ -148,7 +148,9 @@ class Session:
             file.parent.mkdir(exist_ok=True)
             replace_file(file, encode_document(self._describe(), indent=True) + b"\n")
         except OSError as error:
-            logger.error("what trained cannot be written to %s: %s; the steps themselves are there", self.folder, error)
+            logger.error(
+                "what trained cannot be written to %s: %s; steps that were written are there", self.folder, error
+            )
 
     def _write(self, spans: Sequence[Span]) -> None:
         if os.getpid() != self.process:

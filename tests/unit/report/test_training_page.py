@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from headrace.diagnose.training.verdicts import TrainingAnalysis, diagnose_training
-from headrace.report.training_page import render_training
+from headrace.report.training_page import _PHASES, render_training
 from headrace.runs.formats.training_memory import MemoryProfile, OwnedBytes
 from headrace.runs.reader import read_run
 from headrace.runs.training_phases import LoaderWork, Phase, Stretch
@@ -36,6 +36,12 @@ def test_it_has_every_part_in_order(tmp_path: Path, read_page: Callable[[str], A
     assert sections == ["diagnosis", "step", "course", "loading", "epochs", "apart"]
     assert "LOADING" in page.text
     assert "0 bytes" not in page.text
+
+
+def test_phases_of_a_step_have_colours_of_their_own() -> None:
+    """What is not part of a plain step shares one."""
+    colours = [colour for colour in _PHASES.values() if colour != "var(--muted)"]
+    assert len(set(colours)) == len(colours) == 9
 
 
 def test_its_numbers_are_exact(tmp_path: Path, read_page: Callable[[str], Any]) -> None:

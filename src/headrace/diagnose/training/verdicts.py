@@ -182,7 +182,7 @@ def _healthy(view: View, doubtful: Sequence[Cost]) -> Finding:
 
 
 def _too_few(analysis: TrainingAnalysis, count: int) -> Finding:
-    says = f"{pluralize(count, 'plain step')} after the warm-up are too few"
+    says = f"{pluralize(count, 'plain step')} after the warm-up {'is' if count == 1 else 'are'} too few"
     return Finding(
         verdict=VerdictClass.INCONCLUSIVE,
         stage=None,
