@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import logging
 import os
 import sqlite3
 import struct
@@ -30,10 +31,14 @@ from headrace.store.lmdb_file import LmdbReader, NoTable, NotLmdb
 from headrace.store.parquet_pages import Chunk, measure_group
 from headrace.store.tfrecord import NoRecord, read_example, read_records
 
+logger = logging.getLogger("headrace")
+
 #: Rows of a table that are in memory at once, and the bytes of them where that can be told.
 _ROWS_AT_ONCE, _BYTES_AT_ONCE = 64, 2**24
 #: Of values that come from a dictionary: the bytes that may come of it at once, where the rows are not many and small.
 _DICTIONARY_BYTES, _LARGE_ROW, _LEAST_ROWS = 2**28, 2**14, 8
+#: Names of tables in one message.
+_MOST_NAMED = 5
 
 
 def read_parquet(path: Path, wanted: Wanted) -> Rows:
@@ -185,8 +190,14 @@ def read_lmdb(path: Path, wanted: Wanted) -> Rows:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            for key, value in LmdbReader(handle).pairs(wanted.table):
+            reader = LmdbReader(handle)
+            for key, value in reader.pairs(wanted.table):
                 yield {"key": _text_of(key), "value": value}
+            if reader.passed_over:
+                logger.warning(
+                    "%s also has the tables %s, of which nothing was read: name one with table=",
+                    path, ", ".join(map(repr, reader.passed_over[:_MOST_NAMED])),
+                )  # fmt: skip
         finally:
             os.close(handle)
     except NoTable as error:

@@ -57,6 +57,9 @@ class LmdbReader:
 
     Args:
         handle: Of the file; it is left open.
+
+    Attributes:
+        passed_over: Tables that stand beside the pairs that were read so far.
     """
 
     def __init__(self, handle: int) -> None:
@@ -64,6 +67,7 @@ class LmdbReader:
         self._state = self._newest()
         self._num_pages = min(self._state.num_pages, os.fstat(handle).st_size // self._state.page_size)
         self._seen = 0
+        self.passed_over: list[str] = []
 
     def pairs(self, table: str | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield all pairs of the unnamed table; of the named one if there is but one and nothing beside it.
@@ -105,6 +109,7 @@ class LmdbReader:
         self._seen = 0
         for node_flags, key, data in self._nodes(root):
             if node_flags & _SUB:
+                self.passed_over.append(key.decode("utf-8", "replace"))
                 continue
             value = self._big(data) if node_flags & _BIG else data
             if self._newest() != self._state:

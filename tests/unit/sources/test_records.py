@@ -358,6 +358,19 @@ def test_a_queue_beside_records_is_left_alone(tmp_path: Path) -> None:
     assert len(list(Records(tmp_path / "a.db").entries())) == 2
 
 
+@pytest.mark.full
+def test_tables_beside_plain_pairs_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The plain ones are read; that there is more is said, and how to come to it."""
+    import lmdb
+
+    file = tmp_path / "both.lmdb"
+    with lmdb.open(str(file), subdir=False, max_dbs=2) as library, library.begin(write=True) as writing:
+        writing.put(b"a", b"plain")
+        writing.put(b"b", b"in a table", db=library.open_db(b"named", txn=writing))
+    assert [entry.payload for entry in Records(file).entries()] == [b"plain"]
+    assert "also has the tables 'named', of which nothing was read: name one with table=" in caplog.text
+
+
 def test_a_folder_of_lmdb(tmp_path: Path) -> None:
     """The command line knows it by its name, and the lock beside it is none."""
     (tmp_path / "train.lmdb").mkdir()
