@@ -153,7 +153,10 @@ def test_an_engine_opens_a_model(headrace: Headrace, tmp_path: Path) -> None:
     (variant,) = json.loads((tmp_path / "runs/sums/run.json").read_text())["variants"]
     assert (variant["engine"], variant["artifact"]) == ("linear", "sums.linear")
     wrong = headrace("run", "plugin_jobs.py:sums", "--set", "model.engine=linar", "--results", "none.csv")
-    assert "model.engine = 'linar' is not possible; allowed: onnx, openvino, torch, emulated, halves, linear" in wrong.stderr
+    assert (
+        "model.engine = 'linar' is not possible; allowed: onnx, openvino, torch, emulated, halves, linear"
+        in wrong.stderr
+    )
 
 
 def test_names_are_shown_where_one_is_wrong_and_completed(headrace: Headrace) -> None:
