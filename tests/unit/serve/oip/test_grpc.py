@@ -100,9 +100,8 @@ def test_a_connection_without_calls_is_closed() -> None:
         with socket.create_connection(client.front.address) as silent:
             silent.settimeout(30)
             silent.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))  # the preface alone
-            while silent.recv(4096):
-                pass
-        client.call("ServerLive")
+            assert list(iter(lambda: silent.recv(4096), b""))  # settings and goodbye, and then the end
+        assert client.call("ServerLive").live
 
 
 @pytest.fixture
