@@ -1,4 +1,4 @@
-"""`--shard I/N` of `headrace run`: one of N portions of a folder, a list or a bucket, with files of its own."""
+"""`--shard I/N` of `headrace run`: one of N portions of a folder, clips, a list or a bucket, with files of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.base.protocols import Delivery, Source
-    from headrace.sources.portions import Portion, PortionOf
+    from headrace.sources.finite import FiniteSource
+    from headrace.sources.portions import Portion
 
 #: Results that many runs write together: a row of a table has a job's id for its key.
 _TABLES = ("sqlite", "postgresql")
@@ -18,8 +19,8 @@ def add_shard_argument(parser: argparse.ArgumentParser) -> None:
     """Declare the portion that a run does."""
     parser.add_argument(
         "--shard", type=_portion, metavar="I/N",
-        help="of a folder, list or bucket do portion I of N, counted from 0, such as $AWS_BATCH_JOB_ARRAY_INDEX/8; every item "
-        "is in one portion, and each portion has results, checkpoint and run folder of its own: results-2-of-8.jsonl",
+        help="of a folder, clips, list or bucket do portion I of N, counted from 0, such as $AWS_BATCH_JOB_ARRAY_INDEX/8; "
+        "every item is in one portion, and each has results, checkpoint and run folder of its own: results-2-of-8.jsonl",
     )  # fmt: skip
 
 
@@ -29,22 +30,22 @@ def portion_of(args: argparse.Namespace) -> Portion | None:
     return found
 
 
-def take_portion(source: Source, portion: Portion) -> PortionOf:
+def take_portion(source: Source, portion: Portion) -> FiniteSource:
     """Return the portion of a source.
 
     Raises:
         SettingsError: If it is a queue or another source that has no list to divide.
     """
     from headrace.base.errors import SettingsError
+    from headrace.sources import portions
     from headrace.sources.finite import FiniteSource
-    from headrace.sources.portions import PortionOf
 
     if not isinstance(source, FiniteSource):
         raise SettingsError(
             f"--shard {portion} is for a folder, a list or a bucket, and the source is a {type(source).__name__}: workers of a "
             "queue share it by themselves; leave --shard out"
         )
-    return PortionOf(source, portion)
+    return portions.take_portion(source, portion)
 
 
 def name_for_portion(results: str, portion: Portion) -> str:

@@ -16,8 +16,8 @@ jobs were finished. It is 1 if jobs were received and none was delivered, or mor
 
 --resume continues an unfinished run over a folder or a list of URLs: items that are in its results are not done again.
 
-With --shard I/N the run does one of N portions of a folder, list or bucket: the tasks of an array job, each with results,
-checkpoint and run folder of its own, do every item once and need know nothing of one another.
+With --shard I/N the run does one of N portions of a folder, clips, list or bucket: the tasks of an array job, each with
+results, checkpoint and run folder of its own, do every item once and need know nothing of one another.
 
 With --follow the running pipeline changes its model whenever the Plan's file changes: after `headrace optimize -o` or
 `headrace ledger rollback`. The new model is opened, warmed up and compared with the old one on recent items before it takes

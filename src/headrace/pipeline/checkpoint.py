@@ -17,7 +17,7 @@ Records of the journal, after its header:
     {"alone": ID or null}                           a suspect was given out alone; null: the last one is through
     {"stopping": true}                              a signal came: being killed now is nobody's fault
     {"crashed": [ID, ...], "alone": BOOL}           found at the next start: the process ended while these were in hand
-    {"ended": "finished" | "interrupted" | "failed" | "stalled"}
+    {"ended": "finished" | "interrupted" | "failed" | "stalled", "all": BOOL}   all: every job had been given out
 
 The order that makes it right: the result is durable, then the job is settled, and only then may a journal say so. Killed
 between any two of these, an item is either in the results, or is done again. Nothing is synced to disk item by item: a killed
@@ -85,6 +85,8 @@ class Past:
     parts: dict[str, Any] = field(default_factory=dict)
     is_cut_off: bool = False
     """The last start did not come to its end."""
+    has_more: bool = False
+    """It came to its end, but was not to do all of it."""
     crashed: bool = False
     """Nobody knows how it ended, and nobody had asked it to."""
     alone: str | None = None
@@ -110,6 +112,7 @@ class Past:
             case {"ended": ended}:
                 # What hangs where nobody can go on without it is as good as a crash.
                 self.is_cut_off, self.crashed = ended != "finished", ended == "stalled"
+                self.has_more = not record.get("all", True)
 
 
 class Checkpoint:
@@ -200,11 +203,12 @@ class Checkpoint:
         if noted:
             self._journal.append({"models": noted})
 
-    def close(self, ended: str, *, discard: bool = False) -> None:
+    def close(self, ended: str, *, is_all: bool = True, discard: bool = False) -> None:
         """Note how the run ended and let others have the checkpoint.
 
         Args:
             ended: finished, interrupted, failed or stalled.
+            is_all: Every job had been given out.
             discard: Nothing was begun: leave no trace, so that the next start need not say how it relates to this one.
         """
         if discard and self._earlier is not None:
@@ -212,7 +216,7 @@ class Checkpoint:
             self._journal.begin(*self._earlier)
             self._journal.close()
             return
-        self._journal.append({"ended": ended})
+        self._journal.append({"ended": ended, "all": is_all})
         self.observer.close()
         if discard:
             self._journal.path.unlink(missing_ok=True)

@@ -132,7 +132,7 @@ def look_at(
     left = int(header.get("entries", 0)) - len(delivered) - len(ends)
     return Gathered(
         portion=portion, results=Path(path), delivered=delivered, rejected=ends.count("rejected"),
-        given_up=ends.count("given_up"), left=max(left, int(past.is_cut_off)),
+        given_up=ends.count("given_up"), left=max(left, int(past.is_cut_off or past.has_more)),
         is_again=_has_earlier(Path(path), header.get("mark", {})),
     )  # fmt: skip
 

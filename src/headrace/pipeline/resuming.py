@@ -42,7 +42,9 @@ def keep_checkpoint(
     finally:
         pipeline.source.follow(None)
         is_unbegun = ended != "finished" and not runtime.context.counters.received
-        checkpoint.close(ended, discard=checkpoint.before is None and is_unbegun)
+        # A list says itself what is left of it.
+        is_all = pipeline.source.lists_ahead or pipeline.source.was_exhausted
+        checkpoint.close(ended, is_all=is_all, discard=checkpoint.before is None and is_unbegun)
 
 
 def open_checkpoint(

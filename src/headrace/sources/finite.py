@@ -154,6 +154,15 @@ class FiniteSource(Source):
         """Return whether a result of this id is of this source: others may write to the same table."""
         return True
 
+    def with_parts(self, name: str, holds: Callable[[str], bool]) -> FiniteSource | None:
+        """Return this source with those parts alone that are held by name; None: it has no parts but its jobs.
+
+        Args:
+            name: Of the portion that they are, for `where`.
+            holds: Told the id of one of `parts`.
+        """
+        return None
+
     def remaining(self) -> Iterator[Entry | None]:
         """Return the jobs of a run: all, or those of the work list. None among them: the next one is not there yet."""
         return self.entries() if self._work_list is None else iter(self._work_list.entries)
@@ -171,6 +180,11 @@ class FiniteSource(Source):
     def is_exhausted(self) -> bool:
         """Whether every job was given out."""
         return self._open is not None and self._open.is_exhausted
+
+    @property
+    def was_exhausted(self) -> bool:
+        """Whether every job had been given out when the last run ended."""
+        return self._open is not None and self._open.was_exhausted
 
     def tend(self) -> None:
         """Do nothing: this source needs no upkeep."""
@@ -248,7 +262,9 @@ class _OpenFinite:
         self._aside: deque[tuple[int, int, Entry]] = deque()
         """Jobs that were put aside: position in the source, number of the attempt."""
         self._has_come_back = False
-        self._is_reading = False
+        self._is_reading = self._is_closed = False
+        self.was_exhausted = False
+        """Every job had been given out when it was closed."""
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         give_up_at = time.monotonic() + wait_seconds
@@ -272,6 +288,8 @@ class _OpenFinite:
 
     def close(self) -> None:
         with self._lock:
+            if not self._is_closed:
+                self.was_exhausted, self._is_closed = self.is_exhausted, True
             self._entries = None
             self._again.clear()
             self._aside.clear()

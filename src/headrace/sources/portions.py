@@ -2,6 +2,7 @@
 
 How this works: an item belongs to the portion that a hash of its id names. So each run lists the whole source and keeps its own
 items, and an item has one portion whatever order the source is listed in, and although files are added between two starts.
+Clips do not list their frames: there a whole clip belongs to a portion, so that none is decoded twice.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ class Portion:
         return f"{self.index}/{self.count}"
 
 
+def take_portion(source: FiniteSource, portion: Portion) -> FiniteSource:
+    """Return the part of a source that is a portion of it; raises as `PortionOf` does."""
+    return source.with_parts(f"portion {portion}", portion.holds) or PortionOf(source, portion)
+
+
 class PortionOf(FiniteSource):
     """The items of a source that belong to one portion of it.
 
@@ -62,16 +68,15 @@ class PortionOf(FiniteSource):
         portion: Which of them.
 
     Raises:
-        SettingsError: If the source does not list its items ahead: of clips, only decoding tells the frames; or if a run over
-            it could keep no checkpoint.
+        SettingsError: If the source does not list its items ahead, or if a run over it could keep no checkpoint.
     """
 
     def __init__(self, source: FiniteSource, portion: Portion) -> None:
         super().__init__(max_receives=source.max_receives)
         if not source.lists_ahead:
             raise SettingsError(
-                f"--shard {portion}: the frames of clips are known only once they are decoded; give each run clips of its own "
-                "with --source, such as --source 'clips/a*.mp4'"
+                f"--shard {portion}: {type(source).__name__} knows its items only once it reads them; give each run files of "
+                "its own with --source"
             )
         if source.where is None:
             raise SettingsError(

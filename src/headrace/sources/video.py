@@ -7,6 +7,7 @@ and passes by the frames that are done, before they are converted; suspects of a
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections import Counter
@@ -89,6 +90,9 @@ class Video(FiniteSource):
         is_count = isinstance(threads, int) and not isinstance(threads, bool) and 1 <= threads <= _MOST_THREADS
         check(is_count, "threads", threads, f"a whole number from 1 to {_MOST_THREADS}")
         self._threads = threads
+        self._portion = ""
+        self._holds: Callable[[str], bool] = _all
+        """Of the clips, which are read, by name."""
         self._found: dict[str, Path] | None = None
         """The clips of the run that is about to begin: found, and what is left out told, once."""
         self._reader: ReadAhead[_Counted] | None = None
@@ -98,7 +102,7 @@ class Video(FiniteSource):
     def where(self) -> str:
         """The absolute paths, and what chooses the frames."""
         paths = ", ".join(os.path.abspath(path) for path in self._paths)
-        return f"the frames of {paths}{self._choice}"
+        return f"{self._portion}the frames of {paths}{self._choice}"
 
     @property
     def lists_ahead(self) -> bool:
@@ -126,6 +130,16 @@ class Video(FiniteSource):
         """Return what tells whether a frame may have an id."""
         names = self._known_clips().keys()
         return lambda item: _split(item)[0] in names
+
+    def owns(self, item: str) -> bool:
+        """Return whether a frame is of a clip that is read here."""
+        return self._holds(_split(item)[0])
+
+    def with_parts(self, name: str, holds: Callable[[str], bool]) -> Video:
+        """Return the same with those clips alone whose name is held."""
+        part = copy.copy(self)
+        part.__dict__.update(_portion=f"{name} of ", _holds=holds)
+        return part
 
     def entries(self) -> Iterator[Entry]:
         """Decode all clips in the caller's thread, and give their frames.
@@ -191,7 +205,7 @@ class Video(FiniteSource):
         clips = {encodable(file.relative_to(root).as_posix()): file for file in files}
         if len(clips) < len(files):
             raise SourceError(f"two clips below {root} have one name once it is written as text; rename one")
-        return clips
+        return {name: file for name, file in clips.items() if self._holds(name)}
 
     def _read(self, clips: Mapping[str, Path], work_list: WorkList | None) -> Generator[_Counted, None, None]:
         """Give the frames, each with the counts up to it, and last the counts alone."""
@@ -287,6 +301,10 @@ def _entry_of(name: str, frame: Frame) -> Entry:
     if frame.is_corrupt:
         attributes["corrupt"] = True
     return Entry(f"{name}#{frame.number}", frame.image, attributes, stream=name, sequence=frame.number)
+
+
+def _all(name: str) -> bool:
+    return True
 
 
 def _split(item: str) -> tuple[str, int | None]:

@@ -445,6 +445,41 @@ def test_resuming(tmp_path: Path) -> None:
     assert len(ids(out)) == 30
 
 
+def test_clips_are_divided_among_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each clip is decoded by one run, a run that stopped early is told from one that is done, and all frames are gathered."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs.py").write_text(
+        "import headrace as hr\npipeline = hr.Pipeline(hr.video('clips'), stages=[hr.stage('see', len)])\n"
+    )
+    for number in range(6):
+        make(tmp_path / "clips" / f"{number}.mp4", 4)
+
+    def portion(index: int, *more: str) -> int:
+        return main(["-q", "run", "jobs.py:pipeline", "--results", "r.jsonl", "--shard", f"{index}/2", *more])
+
+    assert portion(0, "--limit", "3") == portion(1) == 0
+    assert main(["gather", "r.jsonl"]) == 1
+    assert portion(0, "--resume") == 0
+    assert main(["gather", "r.jsonl"]) == 0
+    clips = [{item.split("#")[0] for item in ids(tmp_path / f"r-{index}-of-2.jsonl")} for index in range(2)]
+    assert all(clips)
+    assert not clips[0] & clips[1]
+    assert sorted(ids(tmp_path / "r.jsonl")) == sorted(f"{clip}.mp4#{frame}" for clip in range(6) for frame in range(4))
+
+
+def test_a_portion_without_clips_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer clips than portions."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs.py").write_text(
+        "import headrace as hr\npipeline = hr.Pipeline(hr.video('clips'), stages=[hr.stage('see', len)])\n"
+    )
+    make(tmp_path / "clips" / "a.mp4", 4)
+    for index in range(2):
+        assert main(["-q", "run", "jobs.py:pipeline", "--results", "r.jsonl", "--shard", f"{index}/2"]) == 0
+    assert main(["gather", "r.jsonl"]) == 0
+    assert len(ids(tmp_path / "r.jsonl")) == 4
+
+
 def test_no_name_of_a_clip_is_the_id_of_a_frame(tmp_path: Path) -> None:
     """That `a.mp4#3` is refused as a whole takes nothing from frame 3 of `a.mp4`, whichever an earlier start noted."""
     out = tmp_path / "out.jsonl"

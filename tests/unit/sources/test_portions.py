@@ -11,7 +11,8 @@ import pytest
 from headrace.base.errors import SettingsError
 from headrace.sources.folder import Folder
 from headrace.sources.items import Items
-from headrace.sources.portions import Portion, PortionOf
+from headrace.sources.portions import Portion, PortionOf, take_portion
+from headrace.sources.records import Records
 from headrace.sources.urls import UrlList
 from headrace.sources.video import Video
 
@@ -52,10 +53,23 @@ def test_what_the_source_knows_is_passed_on(tmp_path: Path) -> None:
     assert files.job_ids()("a.jpg") is Portion(1, 2).holds("a.jpg") is files.owns("a.jpg")
 
 
-def test_clips_have_no_list(tmp_path: Path) -> None:
-    """Each run decodes clips of its own instead."""
-    with pytest.raises(SettingsError, match="clips of its own with --source"):
-        PortionOf(Video(tmp_path / "a.mp4"), Portion(0, 2))
+def test_clips_are_whole(tmp_path: Path) -> None:
+    """A clip belongs to one portion, and so do its frames; the place says which portion it is."""
+    for number in range(8):
+        (tmp_path / f"{number}.mp4").write_bytes(b"")
+    portions = [take_portion(Video(tmp_path), Portion(index, 2)) for index in range(2)]
+    named = [[entry.id for entry in one.parts()] for one in portions]
+    assert all(named)
+    assert sorted(named[0] + named[1]) == [f"{number}.mp4" for number in range(8)]
+    frame = f"{named[0][0]}#7"
+    assert [one.owns(frame) for one in portions] == [one.job_ids()(frame) for one in portions] == [True, False]
+    assert str(portions[1].where).startswith("portion 1/2 of the frames of ")
+
+
+def test_what_has_no_list_is_refused(tmp_path: Path) -> None:
+    """Each run is given files of its own, or a source that is known by its place."""
+    with pytest.raises(SettingsError, match="files of its own with --source"):
+        take_portion(Records(tmp_path / "a.parquet"), Portion(0, 2))
     with pytest.raises(SettingsError, match="nothing tells where the items of Items come from"):
         PortionOf(Items([b"a", b"b"]), Portion(0, 2))
 
