@@ -194,7 +194,9 @@ def test_a_browser_shows_pictures_ages_and_drops(
     )
     assert browser.evaluate("document.querySelector('h1').textContent") == "Crossing <1>"
     assert browser.evaluate("document.querySelector('article img').naturalWidth") == 320
-    assert "2 newer" in browser.evaluate("document.querySelector('main').textContent")
+    shown = browser.evaluate("document.querySelector('main').textContent")
+    assert "newer 2" in shown
+    assert "fps 25" in shown  # "25 fps" would be read as a rate
     assert browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert not browser.complaints
     browser.screenshot(pictures / f"streams-{width}.png")

@@ -9,7 +9,8 @@
   const time = (seconds) =>
     seconds === null ? "–" : seconds < 1 ? `${Math.round(seconds * 1000)} ms` : `${seconds.toFixed(1)} s`;
   const list = (counts) => {
-    const parts = Object.entries(counts).map(([name, num]) => `${num.toLocaleString("en")} ${name}`);
+    // The reason first: "220 fps" would be read as a rate.
+    const parts = Object.entries(counts).map(([name, num]) => `${name} ${num.toLocaleString("en")}`);
     return parts.length ? parts.join(", ") : "none";
   };
   const make = (name, text, kind) => {
