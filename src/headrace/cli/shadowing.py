@@ -142,7 +142,7 @@ def open_candidate(args: argparse.Namespace, plan: Plan) -> ShadowCandidate | No
     """Return the candidate that `--shadow` names; None if there is none.
 
     Raises:
-        SettingsError: If a ledger is named and no candidate, or the candidate takes images of another size.
+        SettingsError: If a ledger is named and nothing that it would keep, or the candidate takes images of another size.
         LedgerError: If the ledger cannot be used: after the traffic is gone it would be too late to say so.
     """
     from headrace.base.errors import SettingsError
@@ -152,14 +152,15 @@ def open_candidate(args: argparse.Namespace, plan: Plan) -> ShadowCandidate | No
     from headrace.validate.shadow import ShadowRecord
     from headrace.validate.variant_spec import parse_variant
 
-    if not args.shadow and args.ledger and not args.canary:
+    if args.ledger and not (args.shadow or args.canary or plan.budget):
         raise SettingsError(
-            "--ledger keeps what comes of --shadow MODEL or --canary DIR; name one, or leave --ledger out"
+            "--ledger keeps what comes of --shadow MODEL, --canary DIR or a Plan's [budget]; name one, or leave --ledger out"
         )
+    ledger = _ledger(args) if args.shadow else args.ledger
+    if ledger:
+        Ledger.open(ledger).close()
     if not args.shadow:
         return None
-    if ledger := _ledger(args):
-        Ledger.open(ledger).close()
     spec, record = parse_variant(args.shadow), ShadowRecord(args.shadow, args.max_disagreement)
     sides = {one.input_side for one in (plan.model, *plan.models.values())}
     if spec.model.input_side not in sides:

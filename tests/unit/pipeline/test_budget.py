@@ -23,6 +23,7 @@ from headrace.base.plan import Plan, StageDefaults, resolve
 from headrace.base.policies import descent
 from headrace.base.policies.descent import Descent
 from headrace.base.records import Span
+from headrace.cli import main
 from headrace.cli.budget_steps import record_budget_steps
 from headrace.ledger.ledger import Ledger
 from headrace.pipeline import sensors
@@ -492,6 +493,21 @@ class Recorder(Observer):
     def stage_finished(self, spans: Sequence[Span]) -> None:
         """Keep them."""
         self.spans.extend(spans)
+
+
+def test_a_run_with_a_budget_may_name_a_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its steps are kept there, beside no shadow or canary; one that cannot be used is refused before anything is done."""
+    monkeypatch.chdir(tmp_path)
+    Path("budget_jobs.py").write_text(
+        "import headrace as hr\n"
+        "pipeline = hr.Pipeline(hr.items([b'x']), stages=[hr.stage('see', len)], delivery=hr.collect())\n"
+    )
+    command = ["-q", "run", "budget_jobs.py:pipeline", "--ledger", "l.sqlite"]
+    assert main(command) == 2
+    command += ["--set", "budget.memory='64GB'"]
+    assert main(command) == 0
+    Path("l.sqlite").write_bytes(b"no ledger" * 100)
+    assert main(command) == 2
 
 
 def test_steps_are_events_of_a_ledger(tmp_path: Path, run: Run) -> None:
