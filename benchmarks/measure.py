@@ -357,6 +357,36 @@ def run_benchmark(
     return result
 
 
+def run_parts(
+    theme: str,
+    description: str,
+    parts: Mapping[str, Callable[[bool], Any]],
+    as_text: Callable[[Mapping[str, Any]], str],
+) -> None:
+    """Run the parts that the command line names, or all; with `--write`, keep what other calls of today found of the others.
+
+    Args:
+        theme: The module's name, which begins the names of its results.
+        description: What `--help` says first.
+        parts: {name: what runs it, told whether a smoke run is enough}.
+        as_text: Returns the result for readers; it may lack parts.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{theme}", description=description)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(parts)}; none: all of them")
+    parser.add_argument("--quick", action="store_true", help="a smoke run; the claim is the full run's")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    parser.add_argument("--write", action="store_true", help="write a dated result to benchmarks/results")
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.parts if name not in parts]:
+        parser.error(f"{', '.join(unknown)}: expected {', '.join(parts)}")
+    result = {name: parts[name](arguments.quick) for name in arguments.parts or parts}
+    if arguments.write:
+        before = result_path(theme).with_suffix(".json")
+        result = {**(json.loads(before.read_text())["data"] if before.exists() else {}), **result}
+        print(f"written: {write_result(theme, as_text(result), result)}", file=sys.stderr, flush=True)
+    print(json.dumps(result) if arguments.json else as_text(result))
+
+
 def result_path(theme: str) -> Path:
     """Return where today's result of a theme on this machine stands, or will; `train.batch` begins `train_batch_`."""
     return RESULTS / f"{theme.replace('.', '_')}_{hardware_slug()}_{datetime.now(UTC):%Y%m%d}.md"

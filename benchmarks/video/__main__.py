@@ -25,8 +25,11 @@ def run(quick: bool) -> dict[str, Any]:
         "cpu_ms_per_frame": clips["headrace"]["cpu_ms_per_frame"],
         "recovery_s": max(recoveries) if recoveries else None,
         "faults": {
-            "tried": sum(failing["live"]["tried"].values()) + failing["clips"]["tried"],
-            "lost": failing["live"]["lost"] + failing["clips"].get("errors", 0) + bool(failing["clips"]["crashed"]),
+            "tried": sum(sum(failing[how]["tried"].values()) for how in ("live", "rtsp")) + failing["clips"]["tried"],
+            "lost": failing["live"]["lost"]
+            + failing["rtsp"]["lost"]
+            + failing["clips"]["errors"]
+            + failing["clips"]["crashed"],
         },
         "memory": {**failing["live"]["grew"], "clips_mib": failing["clips"].get("grew_mib")},
         "parts": {"files": clips, "live": live, "faults": failing, "held": cameras},

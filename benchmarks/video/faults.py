@@ -1,6 +1,6 @@
 """Senders that are killed and freeze, and clips whose bytes are damaged: what comes back, how soon, and whether anything grows.
 
-python -m benchmarks.video.faults [--quick] [--json] [--write]
+python -m benchmarks.video.faults [live] [rtsp] [clips] [--quick] [--json] [--write]
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from benchmarks.video.senders import Order, cameras, damage
 SIZE, SMALL = (640, 360), (160, 96)
 _AWAY_SECONDS, _FROZEN_SECONDS, _PATIENCE_SECONDS = 0.5, 4.0, 3.0
 #: So often each camera sends damaged bytes, and for so long: 2 s are 50 frames.
-_DAMAGES, _DAMAGED_SECONDS = 8, 2.0
+_DAMAGES, _DAMAGED_SECONDS = 2, 2.0
+#: Before each failure: one that breaks off sooner is tried again later.
+_PAUSE_SECONDS = 10.5
 _SECONDS = {"away": _AWAY_SECONDS, "freeze": _FROZEN_SECONDS, "damage": _DAMAGED_SECONDS}
 _MOST_FREEZES = 20
 #: Between two looks at what the process holds.
@@ -40,19 +42,22 @@ _MOST_SECONDS = 10.0
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Return what became of cameras that failed, and of damaged clips."""
-    live = _live(
-        num_cameras=4 if quick else 25,
-        kills=1 if quick else 4,
-        damages=1 if quick else _DAMAGES,
-        pause=1.0 if quick else 10.5,
-    )
-    return {"live": live, "clips": _mutate(200 if quick else 10_000), "quick": quick}
+    """Return what became of cameras that failed, over TCP and by RTSP, and of damaged clips."""
+    return {name: part(quick) for name, part in PARTS.items()}
 
 
-def _live(num_cameras: int, kills: int, damages: int, pause: float) -> dict[str, Any]:
+def _over_tcp(quick: bool) -> dict[str, Any]:
+    count, kills, damages = (4, 1, 1) if quick else (25, 4, _DAMAGES)
+    return _live("tcp", count, kills, damages, 1.0 if quick else _PAUSE_SECONDS)
+
+
+def _by_rtsp(quick: bool) -> dict[str, Any]:
+    return _live("rtsp", 2 if quick else 10, 1 if quick else 2, 1, 1.0 if quick else _PAUSE_SECONDS)
+
+
+def _live(scheme: str, num_cameras: int, kills: int, damages: int, pause: float) -> dict[str, Any]:
     """Let all cameras but the last fail again and again; the last one tells what the others notice."""
-    with cameras(clip(8, SIZE, suffix=".ts"), num_cameras + 1) as (addresses, order):
+    with cameras(clip(8, SIZE, suffix=".ts"), num_cameras + 1, scheme) as (addresses, order):
         names = [f"camera-{number}" for number in range(len(addresses))]
         source = hr.live_video(
             dict(zip(names, addresses, strict=True)), fps=5, size=224, max_age=0.5, patience=_PATIENCE_SECONDS
@@ -108,7 +113,7 @@ def _tell(
         chance = random.Random(camera)
         events = ["away"] * kills + ["freeze"] * (camera < _MOST_FREEZES) + ["damage"] * damages
         for what in chance.sample(events, len(events)):
-            time.sleep(pause + chance.uniform(0.0, 1.5))  # one that breaks off sooner is tried again later
+            time.sleep(pause + chance.uniform(0.0, 1.5))
             seconds = _SECONDS[what]
             with lock:
                 order(what, camera, seconds)
@@ -158,9 +163,9 @@ def _p99(ages: list[float]) -> float | None:
     return sorted(ages)[math.ceil(0.99 * len(ages)) - 1] if ages else None
 
 
-def _mutate(count: int) -> dict[str, Any]:
-    """Decode so many damaged clips in two processes, which a crash would end."""
-    half = count // 2
+def _mutate(quick: bool) -> dict[str, Any]:
+    """Decode many damaged clips in two processes, which a crash would end."""
+    half = 100 if quick else 5_000
     command = [sys.executable, "-m", "benchmarks.video.faults", "--damaged"]
     halves = [
         subprocess.Popen([*command, str(first), str(half)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -207,25 +212,42 @@ def _decode_damaged(first: int, count: int) -> dict[str, Any]:
     }
 
 
+#: {name of a part: what runs it}.
+PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {"live": _over_tcp, "rtsp": _by_rtsp, "clips": _mutate}
+_TITLES = {"live": "Cameras over TCP", "rtsp": "Cameras by RTSP, over TCP"}
+
+
 def as_text(result: Mapping[str, Any]) -> str:
     """Return the result for readers."""
-    live, clips = result["live"], result["clips"]
-    ages = (live["witness_age_p99_before"], live["witness_age_p99"])
-    num_damaged = live["tried"].get("damage", 0) * round(_DAMAGED_SECONDS * FPS)
-    before, then = ("-" if age is None else f"{age * 1e3:.0f} ms" for age in ages)
-    return f"""# Senders that fail, and damaged clips
+    lines = ["# Senders that fail, and damaged clips"]
+    for name, title in _TITLES.items():
+        if name in result:
+            lines += [f"\n## {title}\n", _say_live(result[name])]
+    if clips := result.get("clips"):
+        lines += ["\n## Clips\n", _say_clips(clips)]
+    return "\n".join(lines) + "\n"
 
-- {live["tried"].get("away", 0)} times a sender was away for {_AWAY_SECONDS:g} s, {live["tried"].get("freeze", 0)} times it sent
+
+def _say_clips(clips: Mapping[str, Any]) -> str:
+    return f"""- {clips["tried"]:,} clips with damaged bytes: {clips["crashed"]} crashes, {clips["errors"]} errors that are no
+  refusals; memory grew by {clips["grew_mib"]:.1f} MiB in the last three quarters. What came: {clips["ended"]}"""
+
+
+def _say_live(live: Mapping[str, Any]) -> str:
+    tried = live["tried"]
+    num_damaged = tried.get("damage", 0) * round(_DAMAGED_SECONDS * FPS)
+    before, then = (
+        "-" if age is None else f"{age * 1e3:.0f} ms"
+        for age in (live["witness_age_p99_before"], live["witness_age_p99"])
+    )
+    return f"""- {tried.get("away", 0)} times a sender was away for {_AWAY_SECONDS:g} s, {tried.get("freeze", 0)} times it sent
   nothing for {_FROZEN_SECONDS:g} s; {live["lost"]} did not come back. The next answer came {_say(live, "away")} after an
   absence, {_say(live, "freeze")} after a freeze (a keyframe comes every 2 s)
-- {live["tried"].get("damage", 0)} times a sender sent damaged bytes for {_DAMAGED_SECONDS:g} s, {num_damaged:,} frames in all;
+- {tried.get("damage", 0)} times a sender sent damaged bytes for {_DAMAGED_SECONDS:g} s, {num_damaged:,} frames in all;
   the next answer came {_say(live, "damage")} after them
 - {live["frames_unaccounted"]} decoded frames of which it is not known what became of them
 - answers of a camera that did not fail: p99 of their age {before} before, {then} while the others failed
-- grew: {_say_growth(live["grew"])}; in the second half of the time: {_say_growth(live["grew_in_second_half"])}
-- {clips["tried"]:,} clips with damaged bytes: {clips["crashed"]} crashes, {clips.get("errors")} errors that are not refusals;
-  memory grew by {clips.get("grew_mib", math.nan):.1f} MiB in the last three quarters. What came: {clips.get("ended")}
-"""
+- grew: {_say_growth(live["grew"])}; in the second half of the time: {_say_growth(live["grew_in_second_half"])}"""
 
 
 def _say_growth(grew: Mapping[str, float]) -> str:
@@ -240,4 +262,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--damaged"]:
         print(json.dumps(_decode_damaged(*map(int, sys.argv[2:4]))))
     else:
-        measure.run_benchmark("video.faults", "Senders that fail, and damaged clips.", run, as_text)
+        measure.run_parts("video.faults", "Senders that fail, and damaged clips.", PARTS, as_text)

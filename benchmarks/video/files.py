@@ -2,18 +2,21 @@
 
     python -m benchmarks.video.files [--quick] [--json] [--write]
 
-Peers that are not installed are named. To have them: `pip install --no-deps --target DIR ultralytics supervision torchvision
-pydeprecate defusedxml scipy polars` beside PyTorch, and DIR on PYTHONPATH.
+All settings run in turn, forwards and backwards, and the best median of each counts. Peers that are not installed are named. To
+have them: `pip install --no-deps --target DIR ultralytics supervision torchvision pydeprecate defusedxml scipy polars` beside
+PyTorch, and DIR on PYTHONPATH.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
+import statistics
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks import measure, models
@@ -29,13 +32,14 @@ _GRIDS: dict[str, list[dict[str, Any]]] = {
     "pyav": [{"decoders": 2, "threads": 2}, {"processes": 2}, {"processes": 2, "batch": 4}],
     "ultralytics": [{"processes": 2}],
     "supervision": [{"processes": 2}],
-    "headrace": [{"decoders": 1}, {"decoders": 2}, {"decoders": 2, "batch": 4}],
+    "headrace": [{}, {"batch": 4}, {"decoders": 2}, {"processes": 2}, {"processes": 2, "batch": 4}],
 }
 _QUICK: dict[str, list[dict[str, Any]]] = {
     "opencv": [{"processes": 2}],
     "pyav": [{"processes": 2}],
-    "headrace": [{"decoders": 2}],
+    "headrace": [{"processes": 2}],
 }
+_ROUNDS = 4
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -49,32 +53,50 @@ def run(quick: bool) -> dict[str, Any]:
     missing = {
         name: "not installed" for name in LOOPS if name in grids and not importlib.util.find_spec(_MODULES[name])
     }
+    runners = {
+        f"{name} {_say(settings)}": functools.partial(_once, {"name": name, **work, **settings})
+        for name, grid in grids.items()
+        if name not in missing
+        for settings in grid
+    }
+    found = measure.interleave(runners, 1 if quick else _ROUNDS)
+    answers = {name: found[key][0]["answers"] for key in found for name in [key.split()[0]]}
     rows: dict[str, dict[str, Any]] = {}
-    answers: dict[str, Any] = {}
     for name, grid in grids.items():
-        if name in missing:
-            continue
-        tried = [(settings, _once({"name": name, **work, **settings})) for settings in grid]
-        settings, best = max(tried, key=lambda one: one[1]["rate"])
-        answers[name] = best.pop("answers")
-        rows[name] = {**best, "settings": settings}
+        tried = [_row(found[f"{name} {_say(settings)}"], settings) for settings in grid if name not in missing]
+        if tried:
+            rows[name] = {**max(tried, key=lambda row: row["rate"]), "tried": tried}
     ours = rows.pop("headrace")
     best_peer = max(rows, key=lambda name: rows[name]["rate"])
+    ratios = measure.paired_ratios(ours["rates"], rows[best_peer]["rates"])
     for name, row in rows.items():
         row["same_answers_share"] = _same(answers["headrace"], answers[name])
     return {
         "frames": ours["frames"],
+        "rounds": ratios.count,
         "every": EVERY,
         "headrace": ours,
         "peers": rows,
         "missing": missing,
         "best_peer": best_peer,
-        "ratio_best_peer": ours["rate"] / rows[best_peer]["rate"],
+        "ratio_best_peer": ratios.median,
+        "ratio_range": [ratios.low, ratios.high],
         "quick": quick,
     }
 
 
 _MODULES = {"opencv": "cv2", "pyav": "av", "ultralytics": "ultralytics", "supervision": "supervision"}
+
+
+def _row(runs: Sequence[Mapping[str, Any]], settings: Settings) -> dict[str, Any]:
+    """Return the medians of the runs of one setting."""
+    return {
+        "settings": settings,
+        "frames": runs[0]["frames"],
+        "rates": [one["rate"] for one in runs],
+        "rate": statistics.median(one["rate"] for one in runs),
+        "cpu_ms_per_frame": statistics.median(one["cpu_ms_per_frame"] for one in runs),
+    }
 
 
 def _once(settings: Settings) -> dict[str, Any]:
@@ -83,7 +105,7 @@ def _once(settings: Settings) -> dict[str, Any]:
     if done.returncode:
         raise RuntimeError(f"{settings['name']}: {done.stderr[-2000:]}")
     found = json.loads(done.stdout.splitlines()[-1])
-    frames = sum(map(len, found["answers"].values())) - found.get("frames_before", 0)
+    frames = sum(map(len, found["answers"].values())) - found["frames_before"]
     return {
         "frames": frames,
         "rate": frames / found["seconds"],
@@ -101,22 +123,26 @@ def as_text(result: Mapping[str, Any]) -> str:
     """Return the result for readers."""
     rows = {"headrace": result["headrace"], **result["peers"]}
     lines = [
-        f"| {name} | {_say(row['settings'])} | {row['rate']:.1f} | {row['cpu_ms_per_frame']:.1f} | "
-        f"{row.get('same_answers_share', 1.0):.1%} |"
+        f"| {name} | {_say(one['settings'])} | {one['rate']:.1f} ({min(one['rates']):.1f}-{max(one['rates']):.1f}) | "
+        f"{one['cpu_ms_per_frame']:.1f} | {row.get('same_answers_share', 1.0):.1%} |"
         for name, row in sorted(rows.items(), key=lambda pair: -pair[1]["rate"])
+        for one in sorted(row["tried"], key=lambda one: -one["rate"])
     ]
+    low, high = result["ratio_range"]
     missing = "".join(f"\n- {name}: {why}" for name, why in result["missing"].items())
     return f"""# Clips of 720p, every fifth frame to a model
 
 Clips of moving photographs (H.264, 25 frames a second, no B-frames), each fifth frame shrunk to 224 x 224 and given to
-MobileNetV2 on ONNX Runtime; {result["frames"]} frames. Each is at the best of its settings. CPU is of all that is done for a
-used frame, the decoding of five among it. The model's weights are random, so that its answers tell any difference of pixels.
+MobileNetV2 on ONNX Runtime; {result["frames"]} frames, {result["rounds"]} rounds in turn, medians. CPU is of all that is done
+for a used frame, the decoding of five among it. The model's weights are random, so that its answers tell any difference of
+pixels.
 
 | | settings | used frames/s | CPU ms | same answers |
 |---|---|---|---|---|
 {chr(10).join(lines)}
 
-headrace does {result["ratio_best_peer"]:.2f} times what the best of the others does ({result["best_peer"]}).
+headrace does {result["ratio_best_peer"]:.2f} times ({low:.2f} to {high:.2f}, round by round) what the best of the others does
+({result["best_peer"]}), each at its best setting.
 {missing}
 """
 

@@ -80,8 +80,8 @@ LOOPS: dict[str, Callable[[str, Settings], Frames]] = {
 }
 
 
-def run_loop(settings: Settings) -> dict[str, Any]:
-    """Run a loop in as many processes as its settings say, each with its part of the clips."""
+def run(settings: Settings) -> dict[str, Any]:
+    """Run a loop, or headrace, in as many processes as its settings say, each with its part of the clips."""
     processes = settings.get("processes", 1)
     if processes == 1:
         return _work(settings, settings["clips"], lambda: None)
@@ -98,6 +98,7 @@ def run_loop(settings: Settings) -> dict[str, Any]:
         worker.join()
     return {
         "answers": {clip: answers for part in parts for clip, answers in part["answers"].items()},
+        "frames_before": sum(part["frames_before"] for part in parts),
         "seconds": max(part["ended"] for part in parts) - min(part["began"] for part in parts),
         "cpu_seconds": sum(part["cpu_seconds"] for part in parts),
     }
@@ -108,6 +109,10 @@ def _work_apart(settings: Settings, clips: Sequence[str], barrier: Any, results:
 
 
 def _work(settings: Settings, clips: Sequence[str], ready: Callable[[], object]) -> dict[str, Any]:
+    return (_run_headrace if settings["name"] == "headrace" else _run_loop)(settings, clips, ready)
+
+
+def _run_loop(settings: Settings, clips: Sequence[str], ready: Callable[[], object]) -> dict[str, Any]:
     import cv2
 
     from benchmarks.peers.classifier import Classifier
@@ -134,6 +139,7 @@ def _work(settings: Settings, clips: Sequence[str], ready: Callable[[], object])
     ended = time.monotonic()
     return {
         "answers": answers,
+        "frames_before": 0,
         "began": began,
         "ended": ended,
         "seconds": ended - began,
@@ -168,23 +174,24 @@ class _Timed:
         """Do nothing."""
 
 
-def run_headrace(settings: Settings) -> dict[str, Any]:
-    """Run headrace over the clips; the clock begins when the models are warm and the first frame is asked for."""
+def _run_headrace(settings: Settings, clips: Sequence[str], ready: Callable[[], object]) -> dict[str, Any]:
+    """Run headrace over clips; the clock begins when the models are warm and the first frame is asked for."""
     from pathlib import Path
 
     import headrace as hr
     from benchmarks.video.classify import Classify
 
-    class Source(type(hr.video(settings["clips"]))):  # type: ignore[misc]
+    class Source(type(hr.video(clips))):  # type: ignore[misc]
         began = cpu = 0.0
 
         def receive(self, limit: int, wait_seconds: float) -> Any:
             if not Source.began:
+                ready()
                 Source.began, Source.cpu = time.monotonic(), time.process_time()
             return super().receive(limit, wait_seconds)
 
     seen = _Timed()
-    source = Source(settings["clips"], every=EVERY, size=SIDE, threads=settings.get("decoders", 1))
+    source = Source(clips, every=EVERY, size=SIDE, threads=settings.get("decoders", 1))
     plan = hr.Plan().with_settings(
         [
             f"model.artifact={settings['model']}",
@@ -194,16 +201,17 @@ def run_headrace(settings: Settings) -> dict[str, Any]:
         ]
     )
     hr.run(hr.Pipeline(source, module=Classify(), delivery=seen), plan)
-    by_name = {Path(clip).name: clip for clip in settings["clips"]}
+    by_name = {Path(clip).name: clip for clip in clips}
     answers = {by_name[name]: [found[number] for number in sorted(found)] for name, found in seen.answers.items()}
     return {
         "answers": answers,
         "frames_before": _READ_AHEAD,
+        "began": Source.began,
+        "ended": seen.ended,
         "seconds": seen.ended - Source.began,
         "cpu_seconds": seen.cpu - Source.cpu,
     }
 
 
 if __name__ == "__main__":
-    asked = json.loads(sys.argv[1])
-    print(json.dumps(run_headrace(asked) if asked["name"] == "headrace" else run_loop(asked)))
+    print(json.dumps(run(json.loads(sys.argv[1]))))

@@ -1,8 +1,8 @@
 """A device whose memory runs out: does a run with a `[budget]` shrink first, and is the peak of a batch predicted?
 
-python -m benchmarks.video.memory [--quick] [--json] [--write]
+python -m benchmarks.video.memory [ramps] [predicted] [--quick] [--json] [--write]
 
-How this works: each ramp is a run in a control group of its own, of 768 MiB. Beside it in the group another process
+How this works: each ramp is a run in a control group of its own, of a GiB. Beside it in the group another process
 takes more and more, as a neighbour on a device does, and keeps it. Seeds say how fast and how much. Without swap, as here, what
 comes first once the group is full is that the kernel takes pages of files away (major faults) and kills. Needs root and control
 groups of version 1. Peaks are of ten models, each in a process of its own, in batches up to 32.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import os
 import random
 import signal
@@ -35,26 +36,29 @@ from headrace.pipeline import execute
 from headrace.pipeline.memory_forecast import MemoryForecast
 from headrace.sources.finite import Entry, FiniteSource
 
-LIMIT = 768 * 2**20
+LIMIT = 2**30
 #: Before the neighbour grows, while it does and is there, and a window of throughput.
-_STEADY_SECONDS, _RAMP_SECONDS, _WINDOW_SECONDS = 3.0, 8.0, 2.0
+_STEADY_SECONDS, _RAMP_SECONDS, _WINDOW_SECONDS = 2.5, 5.0, 2.5
 #: The neighbour ends with so much: then a run that does not shrink needs more than there is, and one that does fits.
-_MOST_TAKEN = (200, 330)
-_MIB_PER_SECOND = (40, 120)
-_BATCH, _IN_FLIGHT = 16, 48
+_MOST_TAKEN = (380, 480)
+_MIB_PER_SECOND = (80, 200)
+_BATCH, _IN_FLIGHT = 16, 36
 _LARGEST = 32
-_RAMPS = 10
+_RAMPS = 20
 #: Of a group: pages read again, swapped out, and how often its limit was reached.
 _SHORTAGES = ("total_pgmajfault", "total_swap", "failcnt")
 #: Errors are told of these sizes: smaller ones are measured to predict them.
 _PREDICTED_FROM = 4
 
 
-def run(quick: bool) -> dict[str, Any]:
-    """Return what became of the ramps, and how far predictions were off."""
-    ramps = [_ramp(seed) for seed in range(2 if quick else _RAMPS)]
-    names = list(MODELS)[: 2 if quick else None]
-    return {"ramps": ramps, "predicted": {name: _in_child("--peaks", name) for name in names}, "quick": quick}
+def _all_ramps(quick: bool) -> list[dict[str, Any]]:
+    """Return what became of each ramp."""
+    return [_ramp(seed) for seed in range(2 if quick else _RAMPS)]
+
+
+def _all_predictions(quick: bool) -> dict[str, Any]:
+    """Return of each model what was predicted of each batch, and measured."""
+    return {name: _in_child("--peaks", name) for name in list(MODELS)[: 2 if quick else None]}
 
 
 # --- ramps
@@ -84,9 +88,11 @@ def _ramp(seed: int) -> dict[str, Any]:
             [sys.executable, "-m", "benchmarks.video.memory", "--ramp", str(seed), str(path)],
             cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
+        kills = dict(line.split() for line in (path / "memory.oom_control").read_text().splitlines())
+        found = {"seed": seed, "kills": int(kills["oom_kill"]), "status": child.returncode}
         if child.returncode:
-            return {"seed": seed, "killed": child.returncode, "said": child.stderr[-500:]}
-        return {"seed": seed, "killed": 0, **json.loads(child.stdout.splitlines()[-1])}
+            return {**found, "said": child.stderr[-500:]}
+        return {**found, **json.loads(child.stdout.splitlines()[-1])}
 
 
 class Seen:
@@ -274,36 +280,41 @@ def _errors(sizes: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
 
 def as_text(result: Mapping[str, Any]) -> str:
     """Return the result for readers."""
-    ramps = result["ramps"]
-    alive = [one for one in ramps if not one["killed"]]
-    first = [one for one in alive if _is_first(one)]
-    rows = [_row(one) for one in ramps]
-    worst = {name: max(map(abs, _errors(sizes).values())) for name, sizes in result["predicted"].items()}
-    lines = [
-        f"| {name} | {' | '.join(f'{error:+.1%}' for error in _errors(sizes).values())} |"
-        for name, sizes in result["predicted"].items()
-    ]
-    least = min((one["least_rate"] for one in alive), default=0.0)
-    close = sum(one <= 0.1 for one in worst.values())
-    sizes = list(next(iter(result["predicted"].values())))
+    parts = [_say_ramps(result["ramps"])] if "ramps" in result else []
+    return "\n".join([*parts, *([_say_predictions(result["predicted"])] if "predicted" in result else [])])
+
+
+def _say_ramps(ramps: Sequence[Mapping[str, Any]]) -> str:
+    through = [one for one in ramps if not one["status"]]
+    least = min((one["least_rate"] for one in through), default=0.0)
     return f"""# A device whose memory runs out
 
 A run has `[budget] memory` of {LIMIT >> 20} MiB in a control group with as much. Frames of two megapixels, {_IN_FLIGHT} in
 flight, batches of {_BATCH} to MobileNetV2. A neighbour in the group takes more and more and keeps it. There is no swap: once
 the group is full, pages of files are taken away, which a major fault reads again, and then a process is killed.
 
-- {len(first)} of {len(ramps)} ramps: the run went down before the first major fault and before the group was full
-- {len(ramps) - len(alive)} were killed
+- {sum(map(is_first, ramps))} of {len(ramps)} ramps: the run went down once the neighbour grew, before the first major fault
+  and before the group was full
+- {len(ramps) - len(through)} runs ended, and the kernel killed {sum(one["kills"] for one in ramps)} processes
 - throughput in the worst {_WINDOW_SECONDS:g} s of a ramp: {least:.0%} of what it was before
 
 | taken | MiB/s | went down after | group full after | major fault after | most of the group | least throughput |
 |---|---|---|---|---|---|---|
-{chr(10).join(rows)}
+{chr(10).join(map(_row, ramps))}
+"""
 
-## Is the peak of a batch predicted?
 
-Error of the process's predicted peak, by size of the batch, from those of the two smaller sizes. {close} of
-{len(worst)} models are within a tenth at each size.
+def _say_predictions(predicted: Mapping[str, Any]) -> str:
+    worst = {name: max(map(abs, _errors(sizes).values())) for name, sizes in predicted.items()}
+    lines = [
+        f"| {name} | {' | '.join(f'{error:+.1%}' for error in _errors(sizes).values())} |"
+        for name, sizes in predicted.items()
+    ]
+    sizes = list(next(iter(predicted.values())))
+    return f"""# Is the peak of a batch predicted?
+
+Error of the process's predicted peak, by size of the batch, from those of the two smaller sizes.
+{sum(one <= 0.1 for one in worst.values())} of {len(worst)} models are within a tenth at each size.
 
 | model | {" | ".join(sizes)} |
 |---|{"---|" * len(sizes)}
@@ -311,19 +322,15 @@ Error of the process's predicted peak, by size of the batch, from those of the t
 """
 
 
-def _is_first(one: Mapping[str, Any]) -> bool:
-    down = one["degraded_after"]
-    later = [
-        one[key]
-        for key in ("first_total_pgmajfault_after", "first_total_swap_after", "first_failcnt_after")
-        if key in one
-    ]
-    return down is not None and all(down < at for at in later)
+def is_first(ramp: Mapping[str, Any]) -> bool:
+    """Return whether a run went down once the neighbour grew, and before anything of its group ran short."""
+    down = ramp.get("degraded_after")
+    return down is not None and down > 0 and all(down < ramp.get(f"{what}_after", math.inf) for what in _SHORTAGES)
 
 
 def _row(one: Mapping[str, Any]) -> str:
-    if one["killed"]:
-        return f"| | | killed ({one['killed']}) | | | | |"
+    if one["status"]:
+        return f"| | | ended with {one['status']} | | | | |"
     after = [one.get(key) for key in ("degraded_after", "failcnt_after", "total_pgmajfault_after")]
     told = ["never" if at is None else f"{at:.1f} s" for at in after]
     share, least = f"{one['most_share']:.0%}", f"{one['least_rate']:.0%}"
@@ -336,4 +343,5 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["--peaks"]:
         print(json.dumps(_tell_peaks(sys.argv[2])))
     else:
-        measure.run_benchmark("video.memory", "A device whose memory runs out.", run, as_text)
+        parts = {"ramps": _all_ramps, "predicted": _all_predictions}
+        measure.run_parts("video.memory", "A device whose memory runs out.", parts, as_text)

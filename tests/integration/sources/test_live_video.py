@@ -28,6 +28,7 @@ from headrace.sources.live_stream import LiveFrame, LiveStream, TurnPatience
 from headrace.sources.live_video import LiveVideo
 
 av = pytest.importorskip("av")
+cameras = pytest.importorskip("benchmarks.video.senders").cameras
 
 
 def clip(path: Path, count: int = 20, size: tuple[int, int] = (64, 48)) -> bytes:
@@ -385,6 +386,37 @@ def test_rtsp(tmp_path: Path) -> None:
     assert set(answers.values()) == {(48, 64, 3)}
     assert result.counters.delivered == len(answers) == balance(source)["given"]
     assert balance(source)["decoded"] >= 50
+
+
+@pytest.mark.parametrize("what", ["away", "freeze"])
+def test_an_rtsp_camera_that_fails_comes_back(tmp_path: Path, what: str) -> None:
+    """Its connection is cut, or nothing comes for longer than `patience`: a new session brings frames again."""
+    clip(tmp_path / "a.ts", 50)
+    with cameras(tmp_path / "a.ts", 1, "rtsp") as (addresses, order):
+        source = hr.live_video({"gate": addresses[0]}, patience=0.5)
+
+        def wait(notes: str, number: int) -> None:
+            give_up_at = time.monotonic() + 30
+            while source.notes().get(f"video.{notes}", 0) < number and time.monotonic() < give_up_at:
+                time.sleep(0.02)
+
+        def fail() -> None:
+            wait("given", 10)
+            order(what, 0, 1.5)
+            wait("lost", 1)
+            wait("given", source.notes()["video.given"] + 10)
+            source.stop()
+
+        failing = threading.Thread(target=fail)
+        failing.start()
+        _, answers = run(source)
+        failing.join()
+    assert set(answers.values()) == {(48, 64, 3)}
+    assert len(answers) >= 20
+    notes = source.notes()
+    assert notes["video.lost"] >= 1
+    assert notes["video.opened"] >= 2
+    balance(source)
 
 
 def test_addresses() -> None:

@@ -11,7 +11,8 @@ pytest.importorskip("onnx")
 
 from benchmarks.video.clips import label_of
 from benchmarks.video.held import is_held
-from benchmarks.video.senders import damage
+from benchmarks.video.memory import is_first
+from benchmarks.video.senders import damage, rtp_pieces
 
 
 def test_damage_is_reproducible_and_damages() -> None:
@@ -33,3 +34,23 @@ def test_labels() -> None:
     """A photograph is shown for two seconds, and then the next one."""
     assert [label_of(seconds) for seconds in (0.0, 1.9, 2.0, 8.0)] == ["chelsea", "chelsea", "coffee", "chelsea"]
     assert label_of(0.0, first=1) == "coffee"
+
+
+def test_rtp_carries_every_unit_whole() -> None:
+    """Small units as they are; a large one in parts that say where it begins and ends, as RFC 6184 has it."""
+    units = [bytes([0x67]) + b"s" * 10, bytes([0x65]) + bytes(range(1, 256)) * 12]
+    small, *parts = rtp_pieces(b"".join(b"\0\0\0\1" + unit for unit in units))
+    assert small == units[0]
+    assert [part[0] & 0x1F for part in parts] == [28] * 3
+    assert [part[1] >> 6 for part in parts] == [0b10, 0b00, 0b01]
+    assert bytes([parts[0][0] & 0xE0 | parts[0][1] & 0x1F]) + b"".join(part[2:] for part in parts) == units[1]
+
+
+def test_what_came_first() -> None:
+    """A run went down while its neighbour grew, and nothing ran short before."""
+    assert is_first({"degraded_after": 1.0, "failcnt_after": 1.1})
+    assert is_first({"degraded_after": 1.0})
+    assert not is_first({"degraded_after": 1.2, "failcnt_after": 1.1})
+    assert not is_first({"degraded_after": 1.2, "total_pgmajfault_after": 1.1})
+    assert not is_first({"degraded_after": -0.5})
+    assert not is_first({"degraded_after": None})
