@@ -1,6 +1,6 @@
 """Senders that are killed and freeze, and clips whose bytes are damaged: what comes back, how soon, and whether anything grows.
 
-python -m benchmarks.video.faults [live] [rtsp] [clips] [--quick] [--json] [--write]
+python -m benchmarks.video.faults [live] [rtsp] [growth] [clips] [--quick] [--json] [--write]
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ _SECONDS = {"away": _AWAY_SECONDS, "freeze": _FROZEN_SECONDS, "damage": _DAMAGED
 _MOST_FREEZES = 20
 #: Between two looks at what the process holds.
 _HELD_SECONDS = 2.0
+#: How long memory is watched, how often, and from when on a camera fails every so many seconds.
+_GROWTH_SECONDS, _LOOK_SECONDS, _FIRST_FAILURE_SECONDS, _FAILURE_SECONDS = 600.0, 15.0, 30.0, 0.5
 #: A camera that is not back after so long is lost.
 _MOST_SECONDS = 10.0
 
@@ -141,6 +143,32 @@ def _tell(
     source.stop()
 
 
+def _growth(quick: bool) -> dict[str, Any]:
+    """Let cameras fail one after the other for ten minutes, and look again and again what the process holds."""
+    seconds, pause = (12.0, 2.0) if quick else (_GROWTH_SECONDS, _LOOK_SECONDS)
+    with cameras(clip(8, SIZE, suffix=".ts"), 26) as (addresses, order):
+        source = hr.live_video(addresses, fps=5, size=224, max_age=0.5, patience=_PATIENCE_SECONDS)
+        looks: list[dict[str, float]] = []
+
+        def tell() -> None:
+            chance, began, failures = random.Random(0), time.monotonic(), 0
+            while (now := time.monotonic() - began) < seconds:
+                if now >= pause * (len(looks) + 1):
+                    looks.append({"seconds": now, "failures": failures, **_held()})
+                if now >= (pause if quick else _FIRST_FAILURE_SECONDS):
+                    what = "away" if chance.random() < 0.8 else "freeze"
+                    order(what, chance.randrange(len(addresses)), _SECONDS[what])
+                    failures += 1
+                time.sleep(_FAILURE_SECONDS)
+            source.stop()
+
+        teller = threading.Thread(target=tell)
+        teller.start()
+        hr.run(hr.Pipeline(source, stages=[hr.emulated("model", seconds=0.002)], delivery=Seen()))
+        teller.join()
+    return {"looks": looks, "opened": source.notes()["video.opened"]}
+
+
 def _wait(is_so: Callable[[], bool], seconds: float) -> bool:
     until = time.monotonic() + seconds
     while not is_so():
@@ -213,7 +241,12 @@ def _decode_damaged(first: int, count: int) -> dict[str, Any]:
 
 
 #: {name of a part: what runs it}.
-PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {"live": _over_tcp, "rtsp": _by_rtsp, "clips": _mutate}
+PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
+    "live": _over_tcp,
+    "rtsp": _by_rtsp,
+    "growth": _growth,
+    "clips": _mutate,
+}
 _TITLES = {"live": "Cameras over TCP", "rtsp": "Cameras by RTSP, over TCP"}
 
 
@@ -223,6 +256,8 @@ def as_text(result: Mapping[str, Any]) -> str:
     for name, title in _TITLES.items():
         if name in result:
             lines += [f"\n## {title}\n", _say_live(result[name])]
+    if growth := result.get("growth"):
+        lines += ["\n## Memory of 26 cameras that fail again and again\n", _say_growth_of(growth)]
     if clips := result.get("clips"):
         lines += ["\n## Clips\n", _say_clips(clips)]
     return "\n".join(lines) + "\n"
@@ -248,6 +283,18 @@ def _say_live(live: Mapping[str, Any]) -> str:
 - {live["frames_unaccounted"]} decoded frames of which it is not known what became of them
 - answers of a camera that did not fail: p99 of their age {before} before, {then} while the others failed
 - grew: {_say_growth(live["grew"])}; in the second half of the time: {_say_growth(live["grew_in_second_half"])}"""
+
+
+def _say_growth_of(growth: Mapping[str, Any]) -> str:
+    looks = growth["looks"]
+    rows = [looks[round(share * (len(looks) - 1))] for share in (0, 0.1, 0.25, 0.5, 0.75, 1)]
+    lines = [f"| {one['seconds']:.0f} | {one['failures']} | {one['mib']:.0f} | {one['threads']} |" for one in rows]
+    text = f"""Every half second one of them is cut off or sends nothing; {growth["opened"]:,} connections in all.
+
+| after s | failures | MiB | threads |
+|---|---|---|---|
+"""
+    return text + "\n".join(lines)
 
 
 def _say_growth(grew: Mapping[str, float]) -> str:

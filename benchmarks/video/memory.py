@@ -1,6 +1,6 @@
 """A device whose memory runs out: does a run with a `[budget]` shrink first, and is the peak of a batch predicted?
 
-python -m benchmarks.video.memory [ramps] [predicted] [--quick] [--json] [--write]
+python -m benchmarks.video.memory [ramps] [without] [predicted] [--quick] [--json] [--write]
 
 How this works: each ramp is a run in a control group of its own, of a GiB. Beside it in the group another process
 takes more and more, as a neighbour on a device does, and keeps it. Seeds say how fast and how much. Without swap, as here, what
@@ -44,7 +44,7 @@ _MOST_TAKEN = (380, 480)
 _MIB_PER_SECOND = (80, 200)
 _BATCH, _IN_FLIGHT = 16, 36
 _LARGEST = 32
-_RAMPS = 20
+_RAMPS, _CONTROLS = 20, 3
 #: Of a group: pages read again, swapped out, and how often its limit was reached.
 _SHORTAGES = ("total_pgmajfault", "total_swap", "failcnt")
 #: Errors are told of these sizes: smaller ones are measured to predict them.
@@ -54,6 +54,11 @@ _PREDICTED_FROM = 4
 def _all_ramps(quick: bool) -> list[dict[str, Any]]:
     """Return what became of each ramp."""
     return [_ramp(seed) for seed in range(2 if quick else _RAMPS)]
+
+
+def _ramps_without(quick: bool) -> list[dict[str, Any]]:
+    """Return what becomes of the first ramps where the Plan has no budget."""
+    return [_ramp(seed, "--without") for seed in range(1 if quick else _CONTROLS)]
 
 
 def _all_predictions(quick: bool) -> dict[str, Any]:
@@ -82,10 +87,10 @@ def group(limit: int) -> Iterator[Path]:
         path.rmdir()
 
 
-def _ramp(seed: int) -> dict[str, Any]:
+def _ramp(seed: int, how: str = "--ramp") -> dict[str, Any]:
     with group(LIMIT) as path:
         child = subprocess.run(
-            [sys.executable, "-m", "benchmarks.video.memory", "--ramp", str(seed), str(path)],
+            [sys.executable, "-m", "benchmarks.video.memory", how, str(seed), str(path)],
             cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
         kills = dict(line.split() for line in (path / "memory.oom_control").read_text().splitlines())
@@ -158,7 +163,7 @@ class Pictures(hr.Module):
         return [int(one.argmax()) for one in self.network(batch)]
 
 
-def _tell_ramp(seed: int, path: Path) -> dict[str, Any]:
+def _tell_ramp(seed: int, path: Path, *, has_budget: bool) -> dict[str, Any]:
     """Run in the group, with a neighbour that grows, and return what came first."""
     (path / "cgroup.procs").write_text(str(os.getpid()))
     chance = random.Random(seed)
@@ -191,21 +196,22 @@ def _tell_ramp(seed: int, path: Path) -> dict[str, Any]:
     watcher = threading.Thread(target=neighbour)
     watcher.start()
     path_of_model, _, engine = MODELS["MobileNetV2"]()
-    own = (f"process.batch={_BATCH}", f"source.max_in_flight={_IN_FLIGHT}", f"budget.memory={LIMIT}")
-    settings = (f"model.artifact={path_of_model}", *own, *engine)
+    own = (f"process.batch={_BATCH}", f"source.max_in_flight={_IN_FLIGHT}")
+    budget = (f"budget.memory={LIMIT}",) if has_budget else ()
+    settings = (f"model.artifact={path_of_model}", *own, *budget, *engine)
     result = hr.run(
         hr.Pipeline(Frames(over), module=Pictures(), delivery=seen),
         plan=Plan().with_settings(settings),
     )
     watcher.join()
-    assert result.budget is not None
-    began, down = story["began"], next((step.at_unix_seconds for step in result.budget.steps if step.is_down), None)
+    steps = result.budget.steps if result.budget else []
+    began, down = story["began"], next((step.at_unix_seconds for step in steps if step.is_down), None)
     rates = _rates(seen.times, began)
     return {
         "mib_per_second": speed,
         "mib": most,
         "degraded_after": None if down is None else down - began,
-        "steps": [(round(step.at_unix_seconds - began, 2), step.rung, step.why) for step in result.budget.steps],
+        "steps": [(round(step.at_unix_seconds - began, 2), step.rung, step.why) for step in steps],
         **{f"{what}_after": at - began for what, at in story["first"].items()},
         "most_share": story["most"] / LIMIT,
         "least_rate": min(rates["then"]) / rates["before"],
@@ -280,8 +286,8 @@ def _errors(sizes: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
 
 def as_text(result: Mapping[str, Any]) -> str:
     """Return the result for readers."""
-    parts = [_say_ramps(result["ramps"])] if "ramps" in result else []
-    return "\n".join([*parts, *([_say_predictions(result["predicted"])] if "predicted" in result else [])])
+    says = {"ramps": _say_ramps, "without": _say_without, "predicted": _say_predictions}
+    return "\n".join(say(result[part]) for part, say in says.items() if part in result)
 
 
 def _say_ramps(ramps: Sequence[Mapping[str, Any]]) -> str:
@@ -301,6 +307,15 @@ the group is full, pages of files are taken away, which a major fault reads agai
 | taken | MiB/s | went down after | group full after | major fault after | most of the group | least throughput |
 |---|---|---|---|---|---|---|
 {chr(10).join(map(_row, ramps))}
+"""
+
+
+def _say_without(ramps: Sequence[Mapping[str, Any]]) -> str:
+    killed = sum(bool(one["status"]) for one in ramps)
+    full = sum("failcnt_after" in one or bool(one["status"]) for one in ramps)
+    return f"""## The first {len(ramps)} of them without a budget
+
+The group was full in {full} of them, and {killed} of the runs were killed.
 """
 
 
@@ -338,10 +353,10 @@ def _row(one: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--ramp"]:
-        print(json.dumps(_tell_ramp(int(sys.argv[2]), Path(sys.argv[3]))))
+    if sys.argv[1:2] in (["--ramp"], ["--without"]):
+        print(json.dumps(_tell_ramp(int(sys.argv[2]), Path(sys.argv[3]), has_budget=sys.argv[1] == "--ramp")))
     elif sys.argv[1:2] == ["--peaks"]:
         print(json.dumps(_tell_peaks(sys.argv[2])))
     else:
-        parts = {"ramps": _all_ramps, "predicted": _all_predictions}
+        parts = {"ramps": _all_ramps, "without": _ramps_without, "predicted": _all_predictions}
         measure.run_parts("video.memory", "A device whose memory runs out.", parts, as_text)
