@@ -21,12 +21,13 @@ _ENDED = {
 
 def as_text(document: ExperimentDocument) -> str:
     """Return the answer, the sensitivities, and what it cost."""
-    from headrace.diagnose.experimented import conclude
+    from headrace.diagnose.experimented import conclude, in_words
 
     found = conclude(document)
-    answer = found.says if found is not None else "What limits this pipeline is not decided"
     seconds = format_duration(document.seconds)
-    lines = [f"Experiment of {seconds} on the running pipeline ({_ENDED[document.ended]})", f"  {answer}."]
+    lines = [f"Experiment of {seconds} on the running pipeline ({_ENDED[document.ended]})", f"  {in_words(document)}"]
+    if found is not None:
+        lines.append(f"  {found.says}.")
     rate = format_rate(document.throughput)
     about = (
         f"With nothing changed {rate}; the perturbations cost {document.cost:.1%} of the throughput while it lasted."

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from headrace.base.documents import decode_document
+from headrace.diagnose.experimented import in_words
 from headrace.diagnose.gauges import Gauges, StateSamples
 from headrace.diagnose.jobs import Jobs, find_jobs
 from headrace.diagnose.routes import find_routes
@@ -141,7 +142,7 @@ def collect(run: Run) -> Evidence:
         profiling=profile,
         layers=inside,
         isolation=alone,
-        experiment=tried,
+        experiment=tried and msgspec.structs.replace(tried, conclusion=in_words(tried)),
         stages=facts,
         is_complete=not is_sampled and _has_no_holes(spans, facts, profile),
         is_sampled=is_sampled,

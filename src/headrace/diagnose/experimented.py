@@ -18,6 +18,8 @@ from headrace.runs.formats.experiment import ExperimentDocument, Interval, Pertu
 Limit = Literal["native_threads", "workers", "gil", "cores", "beyond", "receiving", "arrivals"]
 
 _THRESHOLD = 0.5
+#: {kind of perturbation: the resource that all stages share}.
+_SHARED = {"gil": "the GIL", "cores": "the cores", "receiving": "the source"}
 #: From this on workers count as busy all the time.
 _ALWAYS_BUSY = 0.85
 #: More throughput with one thread in BLAS, from which on its threads are the limit.
@@ -35,6 +37,8 @@ class Conclusion:
     """Of this station."""
     says: str
     """In words, with the figures."""
+    shows: str
+    """What the figures come to: a clause that goes on after "shows that"."""
     more: Perturbation | None = None
     """What more workers of the station gave, where that was measured."""
 
@@ -51,7 +55,8 @@ def conclude(document: ExperimentDocument) -> Conclusion | None:
         and (native.ratio.mid >= _WORTH)
     ):
         says = f"{native.says}: the throughput is x{show(native.ratio)}. Its threads are in one another's way"
-        return Conclusion(limit="native_threads", station=None, stages=(), says=says)
+        shows = "the threads of BLAS are in one another's way"
+        return Conclusion(limit="native_threads", station=None, stages=(), says=says, shows=shows)
     limiting = [(answer, state) for state in document.stations if (answer := _limit_of(state, made)) is not None]
     if limiting:
         return _workers(*max(limiting, key=lambda pair: _mid(pair[0])), made)
@@ -59,15 +64,28 @@ def conclude(document: ExperimentDocument) -> Conclusion | None:
         return _intake(made)
     gil, cores = is_limit(made.get("gil")), is_limit(made.get("cores"))
     if cores:
-        return Conclusion(
-            limit="cores", station=None, stages=(), says=f"{_says(made['cores'])}: the cores are the limit"
-        )
+        return _conclude("cores", _says(made["cores"]), "the cores are the limit")
     if gil and cores is False:
-        says = f"{_says(made['gil'])}, and {_says(made['cores'])}: the GIL is the limit, and the cores are not"
-        return Conclusion(limit="gil", station=None, stages=(), says=says)
+        why = f"{_says(made['gil'])}, and {_says(made['cores'])}"
+        return _conclude("gil", why, "the GIL is the limit, and the cores are not")
     if gil is None or cores is None:
         return None
     return _beyond(document, made) or _intake(made)
+
+
+def in_words(document: ExperimentDocument) -> str:
+    """Return the conclusion as a sentence; where there is none, what the experiment rules out."""
+    found = conclude(document)
+    if found is not None:
+        return f"The experiment shows that {found.shows}."
+    answers: dict[str, set[bool | None]] = {}
+    for one in document.perturbations:
+        resource = f"the workers of {one.station}" if one.kind in ("delay", "fewer") else _SHARED.get(one.kind)
+        if resource is not None:
+            answers.setdefault(resource, set()).add(is_limit(one))
+    room = [resource for resource, known in answers.items() if False in known and True not in known]
+    ruled_out = f"; it rules out {' and '.join(room)}" if room else ""
+    return f"The experiment does not show what limits this pipeline{ruled_out}."
 
 
 def is_limit(one: Perturbation | None) -> bool | None:
@@ -92,13 +110,14 @@ def _limit_of(state: StationState, made: Mapping[str, Perturbation]) -> Perturba
 
 
 def _workers(one: Perturbation, state: StationState, made: Mapping[str, Perturbation]) -> Conclusion:
-    says = f"{_says(one)}: the {state.num_workers} workers of {state.name} are the limit"
+    shows = f"the {state.num_workers} workers of {state.name} are the limit"
     if state.num_workers == 1:
-        says = f"{_says(one)}: the one worker of {state.name} is the limit"
+        shows = f"the one worker of {state.name} is the limit"
+    says = f"{_says(one)}: {shows}"
     more = made.get(f"more:{state.name}")
     if more is not None and more.ratio is not None:
         says += f"; {more.says}: x{show(more.ratio)} of the throughput"
-    return Conclusion(limit="workers", station=state.name, stages=state.stages, says=says, more=more)
+    return Conclusion(limit="workers", station=state.name, stages=state.stages, says=says, shows=shows, more=more)
 
 
 def _beyond(document: ExperimentDocument, made: Mapping[str, Perturbation]) -> Conclusion | None:
@@ -109,8 +128,9 @@ def _beyond(document: ExperimentDocument, made: Mapping[str, Perturbation]) -> C
             continue
         says = "; ".join(_says(one) + _shorter(one) for one in asked)
         rate = f"{document.throughput:.3g}/s" if document.throughput is not None else "so much"
-        says += f". What {state.name} calls gives {rate}, however many ask: more workers would only wait longer"
-        return Conclusion(limit="beyond", station=state.name, stages=state.stages, says=says)
+        shows = f"what {state.name} calls gives {rate}, however many ask: more workers would only wait longer"
+        says += f". W{shows[1:]}"
+        return Conclusion(limit="beyond", station=state.name, stages=state.stages, says=says, shows=shows)
     return None
 
 
@@ -126,10 +146,13 @@ def _intake(made: Mapping[str, Perturbation]) -> Conclusion | None:
         return None
     says = _says(made["receiving"])
     if receiving:
-        says += ": the calls of the source are the limit"
-        return Conclusion(limit="receiving", station=None, stages=(), says=says)
-    says += ", and nothing inside costs anything: jobs do not come faster"
-    return Conclusion(limit="arrivals", station=None, stages=(), says=says)
+        return _conclude("receiving", says, "the calls of the source are the limit")
+    return _conclude("arrivals", f"{says}, and nothing inside costs anything", "jobs do not come faster")
+
+
+def _conclude(limit: Limit, why: str, shows: str) -> Conclusion:
+    """Return a conclusion about what all stages share."""
+    return Conclusion(limit=limit, station=None, stages=(), says=f"{why}: {shows}", shows=shows)
 
 
 def _says(one: Perturbation) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.diagnose.experimented import conclude
+from headrace.diagnose.experimented import conclude, in_words
 from headrace.runs.formats.experiment import ExperimentDocument, Interval, Kind, Perturbation, StationState
 
 NONE, FULL = 0.0, 1.0
@@ -95,3 +95,22 @@ def test_more_workers_at_the_limit_are_quoted() -> None:
     found = conclude(experiment(perturbation("delay", FULL), perturbation("more", FULL, ratio=1.4)))
     assert found is not None
     assert "x1.40 [1.37, 1.43]" in found.says
+
+
+@pytest.mark.parametrize(
+    ("made", "sentence"),
+    [
+        ([perturbation("delay", FULL), perturbation("more", FULL, ratio=1.4)],
+         "The experiment shows that the 8 workers of work are the limit."),
+        ([perturbation("gil", FULL), perturbation("cores", NONE)],
+         "The experiment shows that the GIL is the limit, and the cores are not."),
+        ([perturbation(kind, NONE) for kind in ("delay", "fewer", "gil", "cores")],
+         "The experiment shows that what work calls gives 60/s, however many ask: more workers would only wait longer."),
+        ([perturbation("delay", NONE), perturbation("gil", NONE), perturbation("cores", 0.5, decided=False)],
+         "The experiment does not show what limits this pipeline; it rules out the workers of work and the GIL."),
+        ([perturbation("delay", 0.5, decided=False)], "The experiment does not show what limits this pipeline."),
+    ],
+)  # fmt: skip
+def test_the_conclusion_is_a_sentence(made: list[Perturbation], sentence: str) -> None:
+    """It says what was shown, or what was ruled out, without figures."""
+    assert in_words(experiment(*made)) == sentence

@@ -29,14 +29,16 @@ def an_experiment(low: float, mid: float, high: float) -> ExperimentDocument:
         throughput=60.0, cost=0.013, stations=(), perturbations=(known, unknown),
         stretches=(Stretch(name="", began=1.0, seconds=1.0, throughput=60.0),
                    Stretch(name="delay:fetch", began=2.0, seconds=1.0, throughput=None)),
+        conclusion="The experiment shows that the 8 workers of fetch are the limit.",
     )  # fmt: skip
 
 
 def test_each_perturbation_is_shown_with_its_interval(documents: ModuleType, read_page: Callable[[str], Any]) -> None:
-    """Also one that was not decided, and one that was not asked."""
+    """Below the conclusion in words; also one that was not decided, and one that was not asked."""
     document = msgspec.structs.replace(documents.full_document(), experiment=an_experiment(0.81, 0.98, 1.12))
     page = read_page(render_report(document))
-    for told in ("Experiment", "delay:fetch", "0.98 [0.81, 1.12]", "x0.67 [0.64, 0.71]", "1.3%", "not asked"):
+    shown = "The experiment shows that the 8 workers of fetch are the limit."
+    for told in (shown, "delay:fetch", "0.98 [0.81, 1.12]", "x0.67 [0.64, 0.71]", "1.3%", "not asked"):
         assert told in page.text
 
 

@@ -27,6 +27,7 @@ def experiment(document: ProfileDocument) -> Section | None:
         anchor="experiment",
         title="Experiment",
         parts=[
+            tag("p", tag("strong", told.conclusion)),
             note(
                 "One resource at a time was made scarcer for short stretches of a run. The sensitivity is 1 where that "
                 "resource is the limit, and 0 where it has room."

@@ -97,3 +97,5 @@ class ExperimentDocument(msgspec.Struct, frozen=True, kw_only=True):
     perturbations: tuple[Perturbation, ...]
     stretches: tuple[Stretch, ...]
     warnings: tuple[str, ...] = ()
+    conclusion: str = ""
+    """What it shows, in a sentence. Empty in the file: an analysis draws it, by its own rules."""
