@@ -1,7 +1,7 @@
 """Measures what changes of a pipeline gain, in interleaved rounds that end for each of them once its gain is clear.
 
 How this works: a round runs a block of the pipeline as it is, and one of each alternative that is not decided yet. What counts
-is the ratio to the block of the same round. There are four looks, after 3, 6, 9 and 12 rounds; each may miss the truth with a
+is the ratio to the block of the same round. There are four looks, after 4, 8, 12 and 16 rounds; each may miss the truth with a
 probability of 1.82 %, so that all four together miss it with at most 5 % (Pocock 1977, see `headrace.compare.sequential`). An
 alternative stops at the first look that tells enough; its interval is the one of that look, and holds whenever it stopped.
 Where the time runs out between two looks, the next one comes then.
@@ -35,7 +35,7 @@ from headrace.compare.turns import Turns, take_turns
 AS_IT_IS = "as it is"
 #: Cures are measured until it is clear whether they gain; changes until the interval is within this of its middle, or for so
 #: many rounds: they are many, and what they gain need not be clear.
-_PRECISE, _CHANGE_PAIRS = 1.12, 6
+_PRECISE, _CHANGE_PAIRS = 1.12, 4
 #: Two-sided quantiles of Student's t at `LOOK_ALPHA`, by pairs; from seven on there are intervals of ranks.
 _STUDENT = {3: 7.3109, 4: 4.7020, 5: 3.8566, 6: 3.4519}
 

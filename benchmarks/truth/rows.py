@@ -48,6 +48,11 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
         """The first two."""
         return tuple(one for one in (self.first, self.runner_up) if one is not None)
 
+    @property
+    def three(self) -> tuple[Named, ...]:
+        """These, and what limits next."""
+        return self.two + ((self.next_bottleneck,) if self.next_bottleneck is not None else ())
+
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True):
     """One prediction, frozen before the change is made."""
@@ -113,8 +118,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     experimented: Experimented | None = None
     """None: no experiment was made."""
     truths: dict[str, Truth] = {}
-    """{what was done: gain}: `cure 0`, `cure 1`, `cure all`, `arrivals` (healthy cases: more jobs come), `halved STAGE`,
-    `change 0`, ... in the order of `predictions`."""
+    """{what was done: gain}: `cure 0`, `cure 1`, `arrivals` (healthy cases: more jobs come), `halved STAGE`, `change 0`, ... in
+    the order of `predictions`; of older rows also `cure all`."""
     rates: dict[str, float] = {}
     """{the same, and `as it is`: median jobs per second}."""
     rivals: float = 0.0

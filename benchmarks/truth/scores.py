@@ -39,7 +39,7 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True):
     """What was right to say: of each fault that counts, or of a healthy pipeline."""
     outcome: Outcome
     both: bool | None = None
-    """Both of two faults in the first two findings; None: there are not two that count."""
+    """Both of two faults among the first three findings; None: there are not two that count."""
     justified: bool | None = None
     """Of a refusal to decide; None: it decided."""
     why: str = ""
@@ -73,6 +73,9 @@ def _why_not(row: Row) -> tuple[Reason, str]:
     """Return why a case says nothing of the diagnosis; empty if it does."""
     if row.problem:
         return "not run", row.problem
+    if row.pilots and not row.rounds and not row.truths:
+        shown = ", ".join("not measured" if gain is None else f"x{gain:.2f}" for gain in row.pilots[-1].gains)
+        return ("harmless" if row.case.planted else "no room"), f"the last pilot showed too little: {shown}"
     if row.is_disturbed:
         return "disturbed", f"others took {row.rivals:.2f} cores"
     if not row.case.planted:
@@ -138,7 +141,7 @@ def _is_right_by_measurement(row: Row, first: Named) -> bool:
 
 
 def _names_both(row: Row, required: Sequence[Required]) -> bool:
-    return all(any(names(one, finding) for finding in row.said.two) for one in required)
+    return all(any(names(one, finding) for finding in row.said.three) for one in required)
 
 
 # --- what-if
@@ -286,7 +289,7 @@ def _headline(result: Mapping[str, Any]) -> list[str]:
     verdicts = (
         f"{result['cases']} cases. Of {result['scored']} with a fault whose removal gained {WORTH_FINDING - 1:.0%} or more, "
         f"the verdict was right first in {percent(result['top1'])}, in the first two in {percent(result['top2'])}; of "
-        f"{result['two_faults']} with two such faults both were in the first two in {percent(result['both_of_two'])}. Of "
+        f"{result['two_faults']} with two such faults both were among the first three in {percent(result['both_of_two'])}. Of "
         f"{result['healthy']} starved healthy pipelines {result['healthy_false']} were called faulty, "
         f"{result['healthy_undecided']} undecided. {result['refusals_justified']} of {result['refusals']} refusals to decide "
         "were justified: no single cause gained so much, or the machine was disturbed."

@@ -13,16 +13,17 @@ import pytest
 from benchmarks.truth import measuring, rounds
 from benchmarks.truth.blocks import Settled
 from benchmarks.truth.grammar import DOSES, Case, draw
-from benchmarks.truth.pilot import find_dose
+from benchmarks.truth.pilot import find_dose, is_hopeless
 from benchmarks.truth.rounds import AS_IT_IS, Gains, gain_of, is_clear
-from benchmarks.truth.rows import Frozen, Row, Said, Truth
+from benchmarks.truth.rows import Frozen, Pilot, Row, Said, Truth
+from benchmarks.truth.scores import score
 from benchmarks.truth.spec import Spec
 from headrace.base.errors import HeadraceError
 from headrace.compare.intervals import ALPHA
 from headrace.compare.sequential import quarters
 from headrace.compare.turns import Turns
 
-MOST_ROUNDS = 12
+MOST_ROUNDS = 16
 
 
 def a_case(*, faults: int) -> Case:
@@ -111,6 +112,24 @@ def test_fewer_jobs_come_to_a_healthy_pipeline_until_it_has_room() -> None:
     assert find_dose(found, 0.4, measure)[0] == found
 
 
+def test_no_pipeline_runs_twice_in_the_pilots() -> None:
+    """Without its only fault a case is the same whatever the dose: four trials are five blocks."""
+    ran: list[str] = []
+    find_dose(a_case(faults=1).with_doses([0.3]), 0.4, lambda spec: ran.append(str(spec)) or 100.0)
+    assert len(ran) == len(set(ran)) == 5
+
+
+def test_a_case_whose_last_trial_shows_nothing_ends_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is recorded or measured, and it is counted as harmless; a fault that may count goes on."""
+    one, two = a_case(faults=1), a_case(faults=2)
+    monkeypatch.setattr(measuring, "find_dose", lambda case, seconds: (case, (Pilot(doses=(1.0,), gains=(1.04,)),)))
+    row = measuring.run_case(one, tmp_path, measuring.Length())
+    assert not list(tmp_path.iterdir())
+    assert score(row).reason == "harmless"
+    assert "x1.04" in score(row).why
+    assert not is_hopeless(two, Pilot(doses=(1.0, 1.0), gains=(None, 1.2)))
+
+
 def test_a_pilot_without_a_rate_says_so() -> None:
     """A pipeline that gives too few results has no gain, and its trials end."""
     _, pilots = find_dose(a_case(faults=1), 0.4, lambda spec: None)
@@ -146,13 +165,13 @@ def test_intervals_hold_whenever_the_rounds_end(tails: float, gain: float) -> No
     assert missed / number <= ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / number)
 
 
-def test_a_clear_gain_ends_after_three_rounds() -> None:
+def test_a_clear_gain_ends_after_four_rounds() -> None:
     """An alternative that is clear is not run again, and one that is not goes on to the last look."""
     steady, gains = np.full(MOST_ROUNDS, 100.0), Gains(["cure 0"])
     run_looks(gains, steady, 1.5 * steady, "cure 0")
-    assert gains.truths["cure 0"].pairs == 3
+    assert gains.truths["cure 0"].pairs == 4
     assert not gains.wants("cure 0")
-    wild = 100 * np.exp(np.tile([0.8, -0.8], 6))
+    wild = 100 * np.exp(np.tile([0.8, -0.8], MOST_ROUNDS // 2))
     unclear = Gains(["cure 0"])
     run_looks(unclear, steady, wild, "cure 0")
     assert unclear.truths["cure 0"].pairs == MOST_ROUNDS
@@ -160,10 +179,10 @@ def test_a_clear_gain_ends_after_three_rounds() -> None:
 
 
 def test_a_change_need_not_be_clear() -> None:
-    """It is measured until its interval is narrow, and for six rounds at most."""
+    """It is measured until its interval is narrow, and for four rounds at most."""
     assert is_clear("change 0", Truth(ratio=1.0, low=0.95, high=1.05, pairs=3))
     assert not is_clear("change 0", Truth(ratio=1.0, low=0.5, high=2.0, pairs=3))
-    assert is_clear("change 0", Truth(ratio=1.0, low=0.5, high=2.0, pairs=6))
+    assert is_clear("change 0", Truth(ratio=1.0, low=0.5, high=2.0, pairs=4))
     assert not is_clear("cure 0", Truth(ratio=1.2, low=0.5, high=2.0, pairs=6))
     assert not is_clear("cure 0", None)
 
