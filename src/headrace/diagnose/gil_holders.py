@@ -12,6 +12,7 @@ References:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -42,6 +43,17 @@ class GilHolders:
         name = max(self.shares, key=lambda one: self.shares[one], default="")
         share, total = self.shares.get(name, 0.0), sum(self.shares.values())
         return (name, share) if share > total / 2 else None
+
+    @property
+    def alike(self) -> tuple[str, ...]:
+        """The stage that held it most and those that so many moments cannot tell from it, the largest share first; or none."""
+        order = sorted((name for name, share in self.shares.items() if share > 0), key=lambda one: -self.shares[one])
+        return tuple(name for name in order if self._is_alike(self.shares[order[0]], self.shares[name]))
+
+    def _is_alike(self, largest: float, share: float) -> bool:
+        """Return whether two shares of the same moments may well be equal: within two standard errors of their difference."""
+        difference = largest - share
+        return difference <= 2 * math.sqrt(max(0.0, largest + share - difference**2) / self.num_moments)
 
 
 def find_gil_holders(spans: SpanColumns, states: StateSamples | None, window: Window) -> GilHolders | None:

@@ -52,6 +52,19 @@ def test_nobody_is_named_where_two_are_as_likely(three: Any) -> None:
     assert holders.most is None
 
 
+@pytest.mark.parametrize(
+    ("moments", "alike"),
+    [(139, ("rank", "pack", "model", "other")), (2000, ("rank",))],
+    ids=["too few to tell", "enough"],
+)
+def test_stages_that_so_many_moments_cannot_tell_apart(moments: int, alike: tuple[str, ...]) -> None:
+    """Of 24, 20, 20, 15 and 1 % of the moments: within two standard errors of the largest, sqrt((p + q - (p - q)^2) / n)."""
+    holders = GilHolders(moments, {"none": 0.01, "pack": 0.20, "rank": 0.24, "model": 0.196, "other": 0.15})
+    assert holders.most is None
+    assert holders.alike == alike
+    assert GilHolders(100, {"parse": 0.6, "rank": 0.3}).alike == ("parse",)
+
+
 def test_few_moments_say_nothing(three: Any) -> None:
     """Twenty moments are too few."""
     at = np.arange(1, 21) * 0.2

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration, format_size
 from headrace.diagnose.verdict import trends
-from headrace.diagnose.verdict.facts import MUCH_NATIVE, TOO_MANY_NATIVE, Facts, StageView
+from headrace.diagnose.verdict.facts import LARGE_RESULT, MUCH_NATIVE, TOO_MANY_NATIVE, Facts, StageView
 from headrace.diagnose.verdict.network import describe_waiting, is_idle, is_waiting, more_workers
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
@@ -37,8 +37,6 @@ _EXAMPLE = 1.5
 _TOGETHER = 1.5
 #: Of what more cores give: a stage that gives less alone is not the one to blame.
 _ONE_STAGE = 0.4
-#: Size of a result, in bytes, from which on writing it down can be what a delivery computes.
-_LARGE_RESULT = 10_000
 #: Share of all CPU from which on writing results down is named before the cores, which it takes from everything else.
 _MUCH_WRITING = 0.2
 
@@ -124,14 +122,14 @@ def _idle(view: StageView) -> Proposal:
 
 def _own_work(facts: Facts, view: StageView) -> Proposal:
     demand = view.account.cpu_demand or 0.0
-    is_large = (view.account.bytes_in or 0.0) + (view.account.bytes_out or 0.0) >= _LARGE_RESULT
+    is_large = (view.account.bytes_in or 0.0) + (view.account.bytes_out or 0.0) >= LARGE_RESULT
     lines = [
         at_least("computing", f"share of {view.name}'s service that is computing", view.computing_share, _COMPUTES),
         cores_line(facts),
     ]
     if view.work in ("deliver", "callback"):
         size = max(view.account.bytes_in or 0.0, view.account.bytes_out or 0.0)
-        lines.append(line("bytes", f"a result has {format_size(size)}", size, _LARGE_RESULT, is_large))
+        lines.append(line("bytes", f"a result has {format_size(size)}", size, LARGE_RESULT, is_large))
     how = _HOW[view.work]
     advice = _decode_at_scale(facts, view)
     num_free = len(advice)
@@ -242,7 +240,7 @@ def _writing(facts: Facts) -> Iterator[Proposal]:
     for view in facts.stages:
         size = max(view.account.bytes_in or 0.0, view.account.bytes_out or 0.0)
         share = (view.account.cpu_demand or 0.0) * view.account.items / total if total else 0.0
-        if view.work not in ("deliver", "callback") or size < _LARGE_RESULT or share < _MUCH_WRITING:
+        if not view.delivers_much or share < _MUCH_WRITING:
             continue
         yield Proposal(
             verdict=VerdictClass.SERIALIZATION,
@@ -254,13 +252,13 @@ def _writing(facts: Facts) -> Iterator[Proposal]:
             ),
             rule=(
                 f"all cores are at work, and at least {_MUCH_WRITING:.0%} of the CPU time of all stages is that of the "
-                f"delivery, whose results have at least {format_size(_LARGE_RESULT)}"
+                f"delivery, whose results have at least {format_size(LARGE_RESULT)}"
             ),
             resources=("cores", *view.resources),
             share=share,
             evidence=(
                 at_least("writing", "share of the CPU time of all stages", share, _MUCH_WRITING),
-                line("bytes", f"a result has {format_size(size)}", size, _LARGE_RESULT, True),
+                line("bytes", f"a result has {format_size(size)}", size, LARGE_RESULT, True),
                 cores_line(facts),
             ),
             advice=(

@@ -345,7 +345,8 @@ def _launch(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"at least {_FIXED:.0%} of a call is fixed (a of a + b n, fitted to warm-up), batches are full, and larger ones "
             f"save at least {WORTH_NAMING:.0%} per item"
         ),
-        resources=(f"batch:{view.name}", *view.resources),
+        # Launching is done with the GIL: where that is scarce, and this stage has it most, larger batches need less of it.
+        resources=(f"batch:{view.name}", *view.resources, *(("gil",) if facts.gil_holder is view else ())),
         share=share,
         evidence=(
             at_least("fixed", "share of a call that does not depend on the batch", fixed, _FIXED, "cost a + b n"),

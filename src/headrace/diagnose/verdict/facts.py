@@ -33,6 +33,8 @@ _UNKNOWN = 0.5
 TOO_MANY_NATIVE = 1.5
 #: Share of the CPU time that they use, and of a service that waits for a lock, from which on the lock counts as the library's.
 MUCH_NATIVE = 0.25
+#: Size of a result, in bytes, from which on writing it down can be what a delivery computes.
+LARGE_RESULT = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +112,12 @@ class StageView:
     def samples(self) -> int:
         """Samples of blocked threads behind `waits`."""
         return self.account.blocked_split.num_samples if self.account.blocked_split else 0
+
+    @property
+    def delivers_much(self) -> bool:
+        """Whether it hands over results so large that writing them down can be what it computes."""
+        size = max(self.account.bytes_in or 0.0, self.account.bytes_out or 0.0)
+        return self.work in ("deliver", "callback") and size >= LARGE_RESULT
 
     @property
     def queue_fill(self) -> float | None:
@@ -280,6 +288,18 @@ class Facts:
     def gil_holders(self) -> GilHolders | None:
         """Who held the GIL while others waited for it; None where too few samples tell."""
         return find_gil_holders(self.evidence.spans, self.evidence.states, self.document.window)
+
+    @cached_property
+    def gil_holder(self) -> StageView | None:
+        """The stage that was seen to hold the GIL while others waited for it; None where samples do not tell.
+
+        Of those that the samples cannot tell apart it is the delivery, if its results are large: what a stage does may be
+        needed, that numbers become text is a choice. Else it is the one that computes most.
+        """
+        holders = self.gil_holders
+        views = [] if holders is None else [view for view in self.stages if view.name in holders.alike]
+        writing = [view for view in views if view.delivers_much]
+        return max(writing or views, key=lambda view: (view.account.cpu_demand or 0.0) * view.account.items, default=None)
 
     @property
     def model(self) -> StageView | None:

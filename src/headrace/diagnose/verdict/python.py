@@ -34,8 +34,8 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
     waits += _behind_gil(facts, view)
     if waits < _GIL_WAIT:
         return
-    seen = _find_seen_holder(facts)
-    holder = seen or _guess_holder(facts, view)
+    holder = facts.gil_holder or _guess_holder(facts, view)
+    seen = _find_seen_holder(facts, holder)
     own = facts.own_cores
     used = line(
         "own_cores",
@@ -53,7 +53,7 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
         cause="gil" if verdict is VerdictClass.SERIALIZATION else "",
         says=(
             f"{view.name} spends {waits:.0%} of its {format_duration(view.service)} per item waiting for Python's global "
-            f"interpreter lock, which one thread holds at a time; {holder.name} needs it most"
+            f"interpreter lock, which one thread holds at a time; {holder.name} needs it most{_name_others(facts, holder)}"
         ),
         rule=f"at least {_GIL_WAIT:.0%} of the service waiting for the GIL, by samples of its threads",
         resources=("gil", *view.resources) if seen is None or _is_simulated_so(facts, seen) else seen.resources,
@@ -99,10 +99,10 @@ def _in_processes(facts: Facts, holder: StageView, workers: int) -> Iterator[Adv
         yield Advice(says=f"run {holder.name} in processes, which have a GIL each", settings=settings)
 
 
-def _find_seen_holder(facts: Facts) -> StageView | None:
-    """Return the stage that samples show to hold the GIL while others wait; None where they do not tell."""
+def _find_seen_holder(facts: Facts, named: StageView) -> StageView | None:
+    """Return the stage that is named if samples show it to hold the GIL in most moments in which others wait; else None."""
     found = facts.gil_holders
-    return None if found is None or found.most is None else facts.stage(found.most[0])
+    return None if found is None or found.most is None or found.most[0] != named.name else named
 
 
 def _is_simulated_so(facts: Facts, holder: StageView) -> bool:
@@ -124,6 +124,12 @@ def _describe_holder(facts: Facts, seen: StageView | None) -> Iterator[EvidenceL
             "at work then"
         )
         yield line("gil_holder", says, share, None, True)
+
+
+def _name_others(facts: Facts, holder: StageView) -> str:
+    """Return which stages hold the GIL about as often as the one that is named, in words; empty if none does."""
+    others = [] if facts.gil_holders is None else [one for one in facts.gil_holders.alike if one != holder.name]
+    return f", and {' and '.join(others)} held it about as often" if others else ""
 
 
 def _guess_holder(facts: Facts, waiting: StageView) -> StageView:

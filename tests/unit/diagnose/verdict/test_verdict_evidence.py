@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headrace.diagnose.gil_holders import GilHolders
-from headrace.diagnose.verdict import agreement
+from headrace.diagnose.verdict import agreement, device, python
 
 
 def test_a_queue_that_was_not_measured_is_not_empty(facts_of: Any, pipe: Any, made: Any) -> None:
@@ -41,3 +41,35 @@ def test_stations_that_wait_for_the_gil_say_nothing_against_who_holds_it(
     _, gradient, path = agreement.lines(facts, facts.stages[0])
     assert [gradient.supports, path.supports] == [speaks, speaks]
     assert all(("waits for the GIL" in one.says) == (speaks is None) for one in (gradient, path))
+
+
+@pytest.mark.parametrize(("size", "named"), [(70_000, "deliver"), (2_000, "parse")])
+def test_of_stages_that_hold_the_gil_about_as_often_a_choice_is_named(
+    facts_of: Any, pipe: Any, made: Any, size: int, named: str
+) -> None:
+    """Large results written as text before Python code that computes more; small ones are not what it is. Both are told."""
+    stages = [
+        made(name="parse", cpu=0.009, releases_gil=False),
+        made(name="blur", cpu=0.001, wait=0.02, state="gil", queue=64),
+        made(name="deliver", kind="io", work="deliver", cpu=0.005, bytes_in=size),
+    ]
+    facts = facts_of(pipe(stages=stages))
+    facts.__dict__["gil_holders"] = GilHolders(77, {"parse": 0.39, "deliver": 0.31, "blur": 0.0})
+    (found,) = python.rules(facts)
+    assert found.stage == named
+    other = "parse" if named == "deliver" else "deliver"
+    assert f"{named} needs it most, and {other} held it about as often" in found.says
+
+
+@pytest.mark.parametrize("holder", ["process", "rank"])
+def test_launches_gain_what_the_gil_gains_where_they_hold_it(facts_of: Any, pipe: Any, made: Any, holder: str) -> None:
+    """A call of which most is launching is Python code, too: fewer, larger batches are what frees the GIL."""
+    curve = {size: [0.02 + 0.001 * size] for size in (1, 2, 4, 8)}
+    stages = [
+        made(name="process", kind="device", work="model", batch=1, cpu=0.021),
+        made(name="rank", cpu=0.02, wait=0.02, state="gil", releases_gil=False),
+    ]
+    facts = facts_of(pipe(stages=stages, changes={"cost_curves": {"process": curve}}))
+    facts.__dict__["gil_holders"] = GilHolders(100, {holder: 0.9})
+    launch = next(one for one in device.rules(facts) if one.verdict == "LAUNCH")
+    assert ("gil" in launch.resources) == (holder == "process")
