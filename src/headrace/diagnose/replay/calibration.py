@@ -243,6 +243,7 @@ class _Calibration:
         """
         if self.replay.is_open:
             return
+        self._free_gil()
         busy = self.replay.simulate().utilization
         if busy["gil"] > busy["cores"]:
             most, rounds = _MOST_WAKE_SECONDS, _SPEED_ROUNDS
@@ -253,6 +254,24 @@ class _Calibration:
                 self._set_wake(0.0)
         else:
             self._fit_speed(self._set_slowdown, 1 / _MOST_SLOWDOWN, 1.0, _MOST_SLOWDOWN)
+
+    def _free_gil(self) -> None:
+        """Let stages hold less of the GIL where the run is simulated too slow.
+
+        Their shares were made to give the waits that were seen. Part of these came while the holder waited for a core, which
+        the shares then stand for as well: they can be too large. A second of CPU time takes no less than one of a core.
+        """
+        shares = {
+            stage.name: self.replay.holds_gil[stage.name]
+            for stage in self.replay.demands.stages
+            if stage.holds_gil > 0 and stage.name not in self.replay.measured_gil_shares
+        }
+
+        def hold(part: float) -> None:
+            self.replay.holds_gil = self.replay.holds_gil | {name: part * share for name, share in shares.items()}
+
+        if any(share > 0 for share in shares.values()) and self.replay.misfit < -_SPEED_FOUND:
+            self._fit_speed(hold, 0.0, 1.0, 1.0)
 
     def _waits_too_long_for_gil(self) -> bool:
         """Return whether threads, as simulated, wait far longer for the GIL than they did: it is not what made the run slow."""
