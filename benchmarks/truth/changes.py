@@ -110,9 +110,16 @@ def _without(spec: Spec, numbers: random.Random) -> Iterator[Asked]:
 
 
 def _dropped(spec: Spec, name: str) -> Spec:
-    settings = tuple(one for one in spec.settings if not one.startswith(f"{name}."))
-    stages = tuple(stage for stage in spec.stages if stage.name != name)
-    return msgspec.structs.replace(spec, stages=stages, settings=settings)
+    """Return a pipeline without a stage, whose workers the next one keeps if it was run by them: so a prediction takes it."""
+    number = next(number for number, stage in enumerate(spec.stages) if stage.name == name)
+    after = spec.stages[number + 1] if number + 1 < len(spec.stages) else None
+    own = [one for one in spec.settings if one.startswith(f"{name}.")]
+    kept = [one for one in spec.settings if one not in own]
+    if after is not None and after.kind == "cpu" and spec.setting(f"{after.name}.executor") is None:
+        kept += [one.replace(f"{name}.", f"{after.name}.", 1) for one in own]
+    return msgspec.structs.replace(
+        spec, stages=(*spec.stages[:number], *spec.stages[number + 1 :]), settings=tuple(kept)
+    )
 
 
 def _arrivals(spec: Spec, numbers: random.Random) -> Iterator[Asked]:

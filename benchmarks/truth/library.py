@@ -258,8 +258,13 @@ class Model:
         return list(batch)
 
 
+@dataclass(frozen=True)
 class TorchModel(Model):
     """The same in PyTorch, where that is installed."""
+
+    def __post_init__(self) -> None:
+        """Load PyTorch before the run begins, as people load a model: it takes seconds."""
+        import torch  # noqa: F401
 
     def __call__(self, batch: Sequence[bytes]) -> list[bytes]:
         """Return the items."""

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import msgspec
 import pytest
 
 from benchmarks.paths import RESULTS
-from benchmarks.truth import apart, program, recordings, rivals, rows, scores, surroundings
+from benchmarks.truth import apart, changes, program, recordings, rivals, rows, scores, surroundings
 from benchmarks.truth.__main__ import FIRST_REPORTED, ROWS, case_of, fresh_seeds
 from benchmarks.truth.changes import draw_changes
 from benchmarks.truth.faults import KINDS
@@ -373,3 +374,27 @@ def test_what_if_takes_what_two_runs_differ_by_from_the_newest_dated_result() ->
     newest = max(RESULTS.glob("runs_apart_*.json"), key=lambda path: json.loads(path.read_text())["written_at"])
     assert round(json.loads(newest.read_text())["data"]["nine_in_ten"], 2) == whatif._RUNS_APART
     assert newest.stem in Path(whatif.__file__).read_text()
+
+
+def test_a_dropped_stage_leaves_its_workers_to_the_next() -> None:
+    """A prediction keeps the workers that a dropped stage shared with the next; so does what is measured."""
+    spec, one, after = next(
+        (spec, one, after)
+        for spec in (draw(seed).spec for seed in itertools.count())
+        for one, after in itertools.pairwise(spec.stages)
+        if spec.shape == "chain" and one.kind == after.kind == "cpu"
+        and spec.setting(f"{one.name}.workers") and spec.setting(f"{after.name}.executor") is None
+    )  # fmt: skip
+    found = changes._dropped(spec, one.name)
+    assert one.name not in [stage.name for stage in found.stages]
+    assert found.setting(f"{one.name}.workers") is None
+    assert found.workers(after.name) == spec.workers(one.name)
+    assert found.setting(f"{after.name}.executor") == "thread"
+
+
+def test_pytorch_is_loaded_as_the_pipeline_is_made() -> None:
+    """Its first item does not wait for seconds, which a profile of four would mostly record."""
+    pytest.importorskip("torch")
+    code = "import sys; from benchmarks.truth.library import TorchModel; TorchModel(repeats=1); print('torch' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "True\n"
