@@ -201,12 +201,15 @@ def test_another_stage_is_right_if_halving_it_gains_as_much() -> None:
 
 
 def test_both_of_two_faults_have_to_be_named() -> None:
-    """Both count only where both gain; one alone in the first two is half of it."""
+    """Both count only where both gain; one alone among the first three is half of it, and the third may be what limits next."""
     seed = a_seed(faults=2)
     one, two = right_for(seed, 0), right_for(seed, 1)
     assert scores.score(a_row(seed, one, two, cure_0=1.5, cure_1=1.4)).both is True
     assert scores.score(a_row(seed, one, a_finding("THERMAL"), cure_0=1.5, cure_1=1.4)).both is False
     assert scores.score(a_row(seed, one, two, cure_0=1.5, cure_1=1.0)).both is None
+    row = a_row(seed, one, a_finding("THERMAL"), cure_0=1.5, cure_1=1.4)
+    then = msgspec.structs.replace(row.said, next_bottleneck=two)
+    assert scores.score(msgspec.structs.replace(row, said=then)).both is True
 
 
 def test_a_starved_pipeline_called_faulty_is_a_false_alarm() -> None:
