@@ -50,6 +50,8 @@ _TOO_MUCH_GIL = 1.5
 _SPEED_FOUND, _MOST_LEFT = 0.005, 0.5
 #: Simulated too fast by so much with few others, a run is tried with more.
 _TOO_FAST = 0.15
+#: Simulated too slow by so much a run is tried with less of the GIL: of less than that other shares explain little.
+_TOO_SLOW = 0.05
 #: Samples of blocked threads below which nothing is said about the GIL.
 _FEWEST_SAMPLES = 20
 
@@ -270,7 +272,7 @@ class _Calibration:
         def hold(part: float) -> None:
             self.replay.holds_gil = self.replay.holds_gil | {name: part * share for name, share in shares.items()}
 
-        if any(share > 0 for share in shares.values()) and self.replay.misfit < -_SPEED_FOUND:
+        if any(share > 0 for share in shares.values()) and self.replay.misfit < -_TOO_SLOW:
             self._fit_speed(hold, 0.0, 1.0, 1.0)
 
     def _waits_too_long_for_gil(self) -> bool:
