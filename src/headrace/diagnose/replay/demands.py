@@ -32,6 +32,10 @@ from headrace.runs.run_folder import StageInfo
 _LOCK_SHARE_OF_BLOCKED, _LOCK_SHARE_OF_SERVICE = 0.5, 0.15
 
 
+#: Size of a result, in bytes, from which on writing it down can be what a delivery computes.
+LARGE_RESULT = 10_000
+
+
 class CannotReplay(HeadraceError):
     """This run, or this change of it, cannot be simulated; the message says why and what to do next."""
 
@@ -210,7 +214,7 @@ def _stage_demands(
         route=next(stage.route for stage in evidence.stages if stage.name == info.name),
         wait=values["wait"],
         cpu=values["cpu"],
-        holds_gil=_may_hold_gil(info),
+        holds_gil=_may_hold_gil(info, account),
         batch_size=np.maximum(values["size"], 1.0),
         shapes=_shapes(evidence, info, good, at, len(units)),
         tries=_tries(evidence, rows, place, kept),
@@ -226,9 +230,19 @@ def _stage_demands(
     return demands
 
 
-def _may_hold_gil(info: StageInfo) -> float:
-    """Return 1.0 for a stage that may keep the GIL while it computes: it did not promise otherwise, and calls no model."""
+def _may_hold_gil(info: StageInfo, account: StageAccount) -> float:
+    """Return 1.0 for a stage that may keep the GIL while it computes: it did not promise otherwise, and calls no model.
+
+    A delivery waits without it, but large results become text with it.
+    """
+    if info.role == "deliver" and info.executor != "process" and largest_result(account) >= LARGE_RESULT:
+        return 1.0
     return 0.0 if info.releases_gil or info.executor == "process" or info.kind == "device" else 1.0
+
+
+def largest_result(account: StageAccount) -> float:
+    """Return the mean bytes of what a stage gets, or of what it hands on, whichever is more; 0 where that was not recorded."""
+    return max(account.bytes_in or 0.0, account.bytes_out or 0.0)
 
 
 def _fit_growing_share(values: Array, sizes: Array) -> float:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration, format_size
+from headrace.diagnose.replay.demands import LARGE_RESULT, largest_result
 from headrace.diagnose.verdict import trends
-from headrace.diagnose.verdict.facts import LARGE_RESULT, MUCH_NATIVE, TOO_MANY_NATIVE, Facts, StageView
+from headrace.diagnose.verdict.facts import MUCH_NATIVE, TOO_MANY_NATIVE, Facts, StageView
 from headrace.diagnose.verdict.network import describe_waiting, is_idle, is_waiting, more_workers
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
@@ -128,7 +129,7 @@ def _own_work(facts: Facts, view: StageView) -> Proposal:
         cores_line(facts),
     ]
     if view.work in ("deliver", "callback"):
-        size = max(view.account.bytes_in or 0.0, view.account.bytes_out or 0.0)
+        size = largest_result(view.account)
         lines.append(line("bytes", f"a result has {format_size(size)}", size, LARGE_RESULT, is_large))
     how = _HOW[view.work]
     advice = _decode_at_scale(facts, view)
@@ -238,7 +239,7 @@ def _writing(facts: Facts) -> Iterator[Proposal]:
         return
     total = sum((one.account.cpu_demand or 0.0) * one.account.items for one in facts.stages)
     for view in facts.stages:
-        size = max(view.account.bytes_in or 0.0, view.account.bytes_out or 0.0)
+        size = largest_result(view.account)
         share = (view.account.cpu_demand or 0.0) * view.account.items / total if total else 0.0
         if not view.delivers_much or share < _MUCH_WRITING:
             continue

@@ -17,6 +17,7 @@ from headrace.diagnose.gil_holders import GilHolders, find_gil_holders
 from headrace.diagnose.latency_parts import find_latency_parts
 from headrace.diagnose.lock_holders import share_of_lock_waits
 from headrace.diagnose.replay import Replay
+from headrace.diagnose.replay.demands import LARGE_RESULT, largest_result
 from headrace.diagnose.replay.jobs import COMES_AGAIN
 from headrace.diagnose.span_columns import Array
 from headrace.diagnose.verdict.proposal import WORTH_NAMING
@@ -33,8 +34,6 @@ _UNKNOWN = 0.5
 TOO_MANY_NATIVE = 1.5
 #: Share of the CPU time that they use, and of a service that waits for a lock, from which on the lock counts as the library's.
 MUCH_NATIVE = 0.25
-#: Size of a result, in bytes, from which on writing it down can be what a delivery computes.
-LARGE_RESULT = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +115,7 @@ class StageView:
     @property
     def delivers_much(self) -> bool:
         """Whether it hands over results so large that writing them down can be what it computes."""
-        size = max(self.account.bytes_in or 0.0, self.account.bytes_out or 0.0)
-        return self.work in ("deliver", "callback") and size >= LARGE_RESULT
+        return self.work in ("deliver", "callback") and largest_result(self.account) >= LARGE_RESULT
 
     @property
     def queue_fill(self) -> float | None:

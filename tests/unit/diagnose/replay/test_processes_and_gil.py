@@ -44,3 +44,14 @@ def test_a_run_that_was_faster_than_one_gil_lets_go_of_it(replay_of: Callable[..
     assert replay.holds_gil["digest"] < 0.3
     assert replay.machine.slowdown >= 0.95
     assert replay.ratio(Change(settings=("digest.workers=1",))) == pytest.approx(250 / 450, rel=0.1)
+
+
+@pytest.mark.parametrize(("size", "seconds"), [(70_000, 0.006), (2_000, 0.003)], ids=["large", "small"])
+def test_large_results_become_text_with_the_gil(replay_of: Callable[..., Replay], size: int, seconds: float) -> None:
+    """3 ms of pure Python beside 3 ms of a delivery on two cores: results of 70 kB take turns with it, as JSON does."""
+    steps = [
+        step("prepare", cpu=0.003, releases_gil=False, bytes_out=size),
+        step("deliver", cpu=0.003, bytes_in=size),
+    ]
+    assert replay_of(steps, gap=seconds).simulate().throughput == pytest.approx(1 / seconds, rel=0.05)
+    assert replay_of(steps, gap=seconds).holds_gil["deliver"] == (1.0 if size > 10_000 else 0.0)
