@@ -297,7 +297,9 @@ class Facts:
         holders = self.gil_holders
         views = [] if holders is None else [view for view in self.stages if view.name in holders.alike]
         writing = [view for view in views if view.delivers_much]
-        return max(writing or views, key=lambda view: (view.account.cpu_demand or 0.0) * view.account.items, default=None)
+        return max(
+            writing or views, key=lambda view: (view.account.cpu_demand or 0.0) * view.account.items, default=None
+        )
 
     @property
     def model(self) -> StageView | None:
