@@ -9,13 +9,14 @@ memory is looked at too, and growth calls for a collection.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from headrace.base.freed_memory import trim
 
 #: Objects made before the collector looks again, and how many looks at the young go before one at the older.
 _THRESHOLDS = (50_000, 20, 100)
@@ -73,13 +74,6 @@ def collect() -> None:
     """Collect all cycles, and give what they held back to the system: the C library would keep it, and memory look as full."""
     if gc.collect():
         trim()
-
-
-def trim() -> None:
-    """Give memory that was freed back to the system, as far as the C library can."""
-    call = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; without the GIL
-    if call is not None:
-        call(0)
 
 
 class GrowthWatch:

@@ -18,10 +18,11 @@ from typing import Any
 
 from headrace.base.budget import BudgetPlan
 from headrace.base.formatting import pluralize
+from headrace.base.freed_memory import trim
 from headrace.base.log_events import event_fields
 from headrace.base.plan import Plan
 from headrace.base.policies.descent import Descent
-from headrace.pipeline.garbage import collect, trim
+from headrace.pipeline.garbage import collect
 from headrace.pipeline.opening import give_back_buffers
 from headrace.pipeline.sensors import Reading, Sensor
 

@@ -95,6 +95,7 @@ class LiveStream:
         stays: Whether a stream that ends is opened again.
         patience: Seconds without a packet after which a connection is given up.
         turns: Of all streams: how many may decode at a time.
+        freed: Called in the thread when what belonged to a connection, megabytes of a decoder, was freed.
 
     Attributes:
         counts: What happened to connections and packets; `opened` and `lost` among them.
@@ -114,6 +115,7 @@ class LiveStream:
         stays: bool,
         patience: float,
         turns: threading.Semaphore,
+        freed: Callable[[], object],
     ) -> None:
         self.counts: Counter[str] = Counter()
         self.is_live = False
@@ -127,6 +129,7 @@ class LiveStream:
         self._stays = stays
         self._patience = patience
         self._turns = turns
+        self._freed = freed
         self._number = 0
         self._closing = threading.Event()
         self._lost_at: float | None = None
@@ -154,6 +157,7 @@ class LiveStream:
             while not self._closing.is_set():
                 before, began = self._number, time.monotonic()
                 pause, why = self._try_connection()
+                self._freed()
                 came = self._number > before
                 if self._closing.is_set() or (came and not self._stays and not why):
                     return

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headrace.base.errors import SettingsError, SourceError
+from headrace.base.freed_memory import SometimesTrim
 from headrace.base.plan import SourcePlan
 from headrace.base.protocols import Source
 from headrace.base.records import Job, Outcome, OutcomeKind, Payload
@@ -32,6 +33,8 @@ from headrace.sources.live_stream import LiveFrame, LiveStream
 
 #: How long `close` waits for the threads of all streams; one that hangs is a daemon.
 _PATIENCE_SECONDS = 1.5
+#: What decoders of lost connections had is given back so often: else pieces of it add up where cameras break off all the time.
+_TRIM_SECONDS = 5.0
 #: Frames of urgent streams that are taken at most before one of another is, while any waits; as in the pipeline's queues.
 _MOST_IN_A_ROW = 7
 #: In flight at the least, so that one frame is received while another is worked on.
@@ -134,6 +137,7 @@ class LiveVideo(Source):
         self._every = settings.every or 1
         self._limit = settings.max_in_flight or max(len(self._addresses), _LEAST_IN_FLIGHT)
         turns = threading.Semaphore(max(1, usable_cores() // 2))
+        freed = SometimesTrim(_TRIM_SECONDS)
         for name, address in self._addresses.items():
             camera = _Camera(name, Converter(self._choice))
             camera.is_urgent = name in self._urgent
@@ -147,6 +151,7 @@ class LiveVideo(Source):
                 stays=not self._ends,
                 patience=self._patience,
                 turns=turns,
+                freed=freed,
             )
             self._cameras.append(camera)
         for camera in self._cameras:

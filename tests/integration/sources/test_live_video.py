@@ -202,6 +202,7 @@ def test_streams_take_turns_to_decode(tmp_path: Path, sender: Callable[..., Send
             stays=False,
             patience=60.0,
             turns=shared,
+            freed=bool,
         )
         stream.start()
     assert all(event.wait(120) for event in ended)

@@ -13,11 +13,12 @@ import onnxruntime
 import pytest
 
 from headrace.base.errors import EngineError, SettingsError
+from headrace.base.freed_memory import trim
 from headrace.base.protocols import KeepsBuffers, TensorSpec
 from headrace.engines import engine
 from headrace.engines.onnx_engine import OnnxEngine
 from headrace.engines.traits import BUILT_IN
-from headrace.pipeline.garbage import resident_bytes, trim
+from headrace.pipeline.garbage import resident_bytes
 from headrace.samples.catalogue import SCENES_MODEL_PATH
 
 MakeModel = Callable[..., Path]

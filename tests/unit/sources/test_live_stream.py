@@ -20,6 +20,7 @@ class Waiting:
     def __init__(self, until: float) -> None:
         self.now, self.until = 100.0, 100.0 + until
         self.pauses: list[tuple[float, float]] = []
+        self.freed: list[float] = []
 
     def is_set(self) -> bool:
         """Return whether enough was seen."""
@@ -38,7 +39,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch, *, until: float, frames_each: int = 
     monkeypatch.setattr(live_stream, "random", SimpleNamespace(uniform=lambda least, most: most))
     stream = LiveStream(
         "gate", "tcp://127.0.0.1:1", CHOICE, options={}, offer=lambda frame, reason: None, ended=lambda: None,
-        stays=stays, patience=3.0, turns=threading.Semaphore(1),
+        stays=stays, patience=3.0, turns=threading.Semaphore(1), freed=lambda: waiting.freed.append(waiting.now),
     )  # fmt: skip
     monkeypatch.setattr(stream, "_closing", waiting)
 
@@ -51,6 +52,12 @@ def pauses(monkeypatch: pytest.MonkeyPatch, *, until: float, frames_each: int = 
     monkeypatch.setattr(stream, "_try_connection", fail)
     stream._read()
     return waiting
+
+
+def test_what_a_connection_had_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each one, before the pause."""
+    found = pauses(monkeypatch, until=110.0)
+    assert len(found.freed) == len(found.pauses) > 3
 
 
 def test_a_short_absence_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
