@@ -34,6 +34,8 @@ from headrace.samples import catalogue
 
 #: That one portion is killed when it is next looked, every 50 ms.
 _KILL_CHANCE = 0.2
+#: So many that there is work until the last kill: a kill each second or so, and a node takes seconds to come.
+_ITEMS_A_KILL = 300
 _APP = Path(__file__).with_name("scale_app.py")
 #: What is done in less than a minute; a Ray cluster alone takes half of one to come up and go.
 QUICK_PARTS = ("shards", "fleet", "autoscaling")
@@ -294,7 +296,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     if "dataset" in asked:
         found["ray"]["dataset"] = poisoned(200 if quick else 1000)
     if "kills" in asked:
-        with _bench(400 if quick else 6000, are_empty=True) as bench:
+        with _bench(400 if quick else _ITEMS_A_KILL * args.kills, are_empty=True) as bench:
             found["ray"] |= kill_workers(bench, 2 if quick else args.kills, 1 if quick else args.kills // 8)
     if "shards" in asked:
         with _bench(400 if quick else 8000, are_empty=True) as bench:

@@ -1,4 +1,4 @@
-"""Heartbeats at a real Redis server."""
+"""Heartbeats, and what is told of jobs that kill, at a real Redis server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.monitor.fleet.place import RedisPlace
+from headrace.base.policies.blame import Record
+from headrace.monitor.fleet.place import RedisPlace, open_place
+from headrace.monitor.fleet.suspects import SharedSuspects
 
 
 @pytest.fixture
@@ -66,3 +68,22 @@ def test_heartbeats_are_kept_and_replaced(address: str) -> None:
     assert (old.name, old.content, new.name, new.content) == ("a", b"first", "b", b"new")
     assert old.age_seconds >= 100 > new.age_seconds >= 0
     assert abs(RedisPlace(address).now() - time.time()) < 60
+
+
+@pytest.mark.full
+def test_jobs_that_kill_are_told_there_too(address: str) -> None:
+    """Beside heartbeats, which are other keys; they go after a day by themselves."""
+    first, second = (SharedSuspects(open_place(address, "suspects"), name) for name in ("first", "second"))
+    RedisPlace(address).put("first", b"beat")
+    record = Record(deaths=2, crashes=2, blamed=True, cause="SIGKILL")
+    assert first("jobs", {"poison": record}) == {}
+    assert second("jobs", {}) == {"poison": record}
+    assert second("other", {}) == {}
+    assert [(left.name, left.content) for left in RedisPlace(address).read_all()] == [("first", b"beat")]
+    (left,) = open_place(address, "suspects").read_all()
+    assert left.name == "first"
+    import redis
+
+    with redis.Redis.from_url(address.partition("?")[0]) as client:
+        (key,) = client.keys("headrace:suspects:*")
+        assert 0 < int(str(client.ttl(key))) <= 86_400

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -57,15 +58,30 @@ NAMES = [f"{number:03}.jpg" for number in range(120)]
 PATIENCE = 120
 
 
+def free_port() -> int:
+    """Return a port that nobody listens at."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+CLIENT_PORT = free_port()
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A cluster of one node of two cores, with neither dashboard nor usage statistics."""
+    """A cluster of one node of two cores and a server of Ray Client, with neither dashboard nor usage statistics."""
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - 15 otherwise
     made = cluster_utils.Cluster(
         initialize_head=True,
-        head_node_args={"num_cpus": 2, "object_store_memory": 80_000_000, "include_dashboard": False},
+        head_node_args={
+            "num_cpus": 2,
+            "object_store_memory": 80_000_000,
+            "include_dashboard": False,
+            "ray_client_server_port": CLIENT_PORT,
+        },
     )
     yield made
     made.shutdown()
@@ -88,9 +104,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         process.communicate()
 
 
-def begin(cluster: Any, folder: Path, *words: str) -> subprocess.Popen[str]:
+def begin(cluster: Any, folder: Path, *words: str, address: str = "") -> subprocess.Popen[str]:
     """Start the command."""
-    command = [sys.executable, "-m", "headrace", "run", *words, "--on", cluster.address, "--workers", "2"]
+    command = [sys.executable, "-m", "headrace", "run", *words, "--on", address or cluster.address, "--workers", "2"]
     command += ["--portions", "3"] if "--results" in words else []
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     BEGUN.append(process)
@@ -146,6 +162,15 @@ def test_every_item_once_and_one_file_of_results(cluster: Any, folder: Path) -> 
     assert json.loads((folder / "runs" / "a" / "supervised.json").read_text())["outcomes"]["delivered"] == 120
     refused = end(begin(cluster, folder, "jobs.py:pipeline", "--results", "r.jsonl"), status=2)[1]
     assert "go on with --resume" in refused
+
+
+def test_through_a_client_server_as_from_a_machine_of_the_cluster(cluster: Any, folder: Path) -> None:
+    """`ray://`: the command's machine is no node. Every item once; and where no server is, it says so."""
+    end(begin(cluster, folder, "jobs.py:pipeline", "--results", "r.jsonl", address=f"ray://127.0.0.1:{CLIENT_PORT}"))
+    assert ids(folder) == NAMES
+    words = ("jobs.py:pipeline", "--results", "s.jsonl")
+    _, err = end(begin(cluster, folder, *words, address=f"ray://127.0.0.1:{free_port()}"), status=2)
+    assert "no Ray cluster could be joined there" in err
 
 
 def test_nothing_is_lost_or_repeated_when_actors_and_their_processes_die(cluster: Any, folder: Path) -> None:

@@ -1,4 +1,7 @@
-"""All workers of a fleet in one view: `headrace.fleet/1`. Version 1: 2026-11, first."""
+"""All workers of a fleet in one view: `headrace.fleet/1`. Version 1: 2026-11, first.
+
+And whether what was changed on some of them does worse: `headrace.fleet_comparison/1`. Version 1: 2026-11, first.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ from typing import Literal
 
 import msgspec
 
+from headrace.base.policies.canary import Finding
 from headrace.runs.formats.heartbeat import Heartbeat
 
 SCHEMA = "headrace.fleet/1"
+COMPARISON_SCHEMA = "headrace.fleet_comparison/1"
 
 WorkerState = Literal["works", "idle", "stuck", "silent", "ended"]
+Verdict = Literal["worse", "no worse", "open"]
 
 
 class FleetWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,5 +52,39 @@ class FleetDocument(msgspec.Struct, frozen=True, kw_only=True):
     pipelines: dict[str, int]
     unreadable: int = 0
     """Files or keys that are no heartbeats."""
+    says: tuple[str, ...]
+    """The result in words."""
+
+
+class FleetArm(msgspec.Struct, frozen=True, kw_only=True):
+    """Workers that run the same."""
+
+    runs: tuple[str, ...]
+    """Plans, or versions of headrace where the Plans are the same."""
+    workers: int
+    """That were seen at work."""
+    gone: int
+    """That fell silent meanwhile."""
+    jobs: int
+    """That ended while they were looked at."""
+    failed: int
+    """Of these: rejected, dead-lettered or to be tried again."""
+    rate: float
+    """Jobs ended per second and worker."""
+    seconds_per_job: float | None
+    """For which a job is in a worker, by Little's law; None: none ended."""
+
+
+class FleetComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to: may the other machines be changed as well?"""
+
+    schema: str = COMPARISON_SCHEMA
+    verdict: Verdict
+    seconds: float
+    """For how long they were looked at."""
+    new: FleetArm
+    others: FleetArm
+    findings: tuple[Finding, ...]
+    """Of `failures` and `speed`."""
     says: tuple[str, ...]
     """The result in words."""

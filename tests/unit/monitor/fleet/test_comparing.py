@@ -1,0 +1,233 @@
+"""Whether what was changed on some machines does worse than what the others run: of fleets whose truth is known."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.base.documents import encode_document
+from headrace.base.errors import SettingsError
+from headrace.cli import main
+from headrace.monitor.fleet import comparing
+from headrace.monitor.fleet.comparing import compare_fleet
+from headrace.monitor.fleet.place import FolderPlace, Left
+from headrace.runs.formats.fleet import FleetComparison
+from headrace.runs.formats.heartbeat import Heartbeat
+
+BEGAN = 1_000_000.0
+#: Jobs that a worker of these may have in flight.
+SLOTS = 20
+
+
+@dataclass
+class Machine:
+    """A worker, and what it does in truth."""
+
+    plan: str
+    rate: float = 20.0
+    """Jobs a second where it is full."""
+    failing: float = 0.01
+    pipeline: str = "app:pipeline"
+    version: str = "1.0"
+    began: float = BEGAN - 1000
+    dies_at: float = float("inf")
+    ends_at: float = float("inf")
+    delivered: int = 0
+    failed: int = 0
+    in_flight: int = SLOTS
+
+
+class Fleet:
+    """A place whose workers go on while somebody waits; each leaves a heartbeat every five seconds.
+
+    Args:
+        machines: By name.
+        load: Share of what all can do that comes; 1 or more: all are full.
+    """
+
+    def __init__(self, load: float = 1.0, seed: int = 1, **machines: Machine) -> None:
+        self.machines, self.load = machines, load
+        self.time = BEGAN
+        self._draw = random.Random(seed)
+        self._left: dict[str, Heartbeat] = {}
+        self._work(0.0)
+
+    def put(self, worker: str, content: bytes) -> None:
+        """Nobody leaves anything."""
+        raise AssertionError(worker, content)
+
+    def now(self) -> float:
+        """Return the time."""
+        return self.time
+
+    def read_all(self) -> Iterator[Left]:
+        """Give the newest of each."""
+        for name, beat in self._left.items():
+            yield Left(name, encode_document(beat), self.time - beat.at_unix_seconds)
+
+    def sleep(self, seconds: float) -> None:
+        """Let them work."""
+        done = 0.0
+        while done < seconds:
+            step = min(5.0, seconds - done)
+            self.time, done = self.time + step, done + step
+            self._work(step)
+
+    def _work(self, seconds: float) -> None:
+        for name, one in self.machines.items():
+            if self.time >= one.dies_at or self.time < one.began:
+                continue
+            rate = one.rate * min(1.0, self.load) * self._draw.uniform(0.9, 1.1)
+            jobs = round(rate * seconds)
+            failed = sum(self._draw.random() < one.failing for _ in range(jobs))
+            one.delivered, one.failed = one.delivered + jobs - failed, one.failed + failed
+            if self.load < 1:  # each takes as long as the worker is slow, and waits for others
+                one.in_flight = round(6 * self.load / (1 - self.load) * 20 / one.rate * self._draw.uniform(0.7, 1.3))
+            self._left[name] = Heartbeat(
+                host=name, process=7, pipeline=one.pipeline, plan_id=one.plan, headrace_version=one.version,
+                started_unix_seconds=one.began, at_unix_seconds=self.time, every_seconds=5.0, delivered=one.delivered,
+                failed=one.failed, received=one.delivered + one.failed, in_flight=one.in_flight, slots=SLOTS,
+                has_ended=self.time >= one.ends_at,
+            )  # fmt: skip
+
+
+def compare(fleet: Fleet, seconds: float = 600.0, **options: Any) -> FleetComparison:
+    """Compare by the fleet's own clock."""
+    return compare_fleet(fleet, seconds, sleep=fleet.sleep, now=fleet.now, **options)
+
+
+def fleet_with(new: dict[str, Any] | None = None, load: float = 1.0, seed: int = 1) -> Fleet:
+    """Return three workers of one Plan and, since ten minutes, one of another."""
+    old = {f"old-{number}": Machine("aaa") for number in range(3)}
+    return Fleet(load, seed, **old, new=Machine("bbb", began=BEGAN - 600, **(new or {})))
+
+
+@pytest.mark.parametrize(
+    ("new", "load", "verdict", "says"),
+    [
+        ({}, 1.0, "no worse", "failures: "),
+        ({"rate": 40.0}, 1.0, "no worse", "in 0 of "),
+        ({"rate": 10.0}, 1.0, "worse", "over 25% slower: worse for sure"),
+        ({"rate": 10.0}, 0.5, "worse", "over 25% slower: worse for sure"),
+        ({"failing": 0.1}, 1.0, "worse", "jobs of the new workers failed"),
+        ({"rate": 0.0}, 1.0, "worse", "over 25% slower: worse for sure"),
+    ],
+)
+def test_what_is_found(new: dict[str, Any], load: float, verdict: str, says: str) -> None:
+    """It ends as soon as it is known, and names both sides."""
+    found = compare(fleet_with(new, load), 3600.0)
+    assert found.verdict == verdict
+    assert found.seconds < 3600
+    assert any(says in line for line in found.says)
+    assert (found.new.runs, found.others.runs) == (("bbb",), ("aaa",))
+    assert (found.new.workers, found.others.workers) == (1, 3)
+
+
+def test_one_that_is_the_same_is_seldom_called_worse() -> None:
+    """Of 100 changes that change nothing, 2.5 % at most, or a few more by chance. Five minutes show it of every third."""
+    loads = [0.5 if seed % 2 else 1.0 for seed in range(100)]
+    found = [compare(fleet_with(load=load, seed=seed), 300.0).verdict for seed, load in enumerate(loads)]
+    assert found.count("worse") <= 6
+    assert found.count("no worse") >= 20
+
+
+def test_a_new_worker_that_falls_silent_is_worse_at_once() -> None:
+    """It was killed, or came to its end by itself; one that ended orderly has not."""
+    found = compare(fleet_with({"dies_at": BEGAN + 30}))
+    assert found.verdict == "worse"
+    assert found.new.gone == 1
+    assert found.seconds < 80
+    assert "1 new worker fell silent, and no other did." in found.says
+    assert compare(fleet_with({"ends_at": BEGAN + 30}), 100.0).new.gone == 0
+
+
+def test_what_falls_silent_on_both_sides_is_nobodys_fault() -> None:
+    """A machine room without power tells nothing of a Plan."""
+    fleet = fleet_with({"dies_at": BEGAN + 30})
+    fleet.machines["old-1"].dies_at = BEGAN + 30
+    found = compare(fleet, 200.0)
+    assert (found.new.gone, found.others.gone) == (1, 1)
+    assert found.verdict == "open"
+
+
+def test_versions_of_one_plan() -> None:
+    """Where all run the same Plan, another version of headrace is what is new."""
+    fleet = fleet_with({"rate": 10.0, "version": "2.0"})
+    fleet.machines["new"].plan = "aaa"
+    found = compare(fleet, new="2")
+    assert (found.verdict, found.new.runs, found.others.runs) == ("worse", ("2.0",), ("1.0",))
+
+
+def test_other_pipelines_are_others_business() -> None:
+    """They leave heartbeats in the same place, and do other jobs."""
+    fleet = fleet_with({"rate": 10.0})
+    fleet.machines["other"] = Machine("ccc", rate=1.0, pipeline="other:pipeline", began=BEGAN - 5)
+    fleet.sleep(5.0)
+    found = compare(fleet)
+    assert (found.new.runs, found.others.runs, found.others.workers) == (("bbb",), ("aaa",), 3)
+
+
+def test_the_new_one_may_come_later() -> None:
+    """A restart takes a while; what all say until then is told."""
+    fleet = fleet_with({"rate": 10.0})
+    fleet.machines["new"].began = BEGAN + 45
+    fleet._left.pop("new")
+    told: list[str] = []
+    assert compare(fleet, tell=told.append).verdict == "worse"
+    assert told[0] == "no two workers run another Plan or version yet"
+
+
+@pytest.mark.parametrize(("new", "says"), [(None, "change one machine first"), ("zzz", "--new zzz")])
+def test_nothing_to_compare(new: str | None, says: str) -> None:
+    """All run the same when the time is up; or nothing of this name."""
+    fleet = fleet_with() if new else Fleet(a=Machine("aaa"), b=Machine("aaa"))
+    with pytest.raises(SettingsError, match=says):
+        compare(fleet, 20.0, new=new)
+
+
+def test_ctrl_c_keeps_what_is_known() -> None:
+    """Counts of the looks before."""
+    fleet = fleet_with()
+
+    def sleep(seconds: float) -> None:
+        if fleet.time > BEGAN + 25:
+            raise KeyboardInterrupt
+        fleet.sleep(seconds)
+
+    found = compare_fleet(fleet, 600.0, sleep=sleep, now=fleet.now)
+    assert found.verdict == "open"
+    assert found.new.jobs > 0
+
+
+@pytest.mark.parametrize(("rate", "status", "heading"), [(20.0, 0, "no worse"), (5.0, 1, "worse")])
+def test_the_command(
+    rate: float, status: int, heading: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0 no worse, 1 worse; 4 where it is not known, and 2 where all run the same."""
+    fleet = fleet_with({"rate": rate})
+    by_its_clock = comparing.compare_fleet
+
+    def compare_by_its_clock(*given: Any, **options: Any) -> FleetComparison:
+        return by_its_clock(*given, **options, sleep=fleet.sleep, now=fleet.now)
+
+    monkeypatch.setattr("headrace.monitor.fleet.place.open_place", lambda _: fleet)
+    monkeypatch.setattr(comparing, "compare_fleet", compare_by_its_clock)
+    assert main(["fleet", "compare", "there", "--for", "20s"]) == 4
+    assert capsys.readouterr().out.startswith("Not known. Looked at for 20.0 s.")
+    assert main(["fleet", "compare", "there", "--for", "1h"]) == status
+    assert capsys.readouterr().out.startswith(f"The new workers are {heading}.")
+
+
+def test_the_command_where_all_run_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One worker cannot differ from itself."""
+    FolderPlace(tmp_path).put("a", encode_document(Heartbeat(
+        host="a", process=1, pipeline="p", plan_id="x", headrace_version="1", started_unix_seconds=1.0,
+        at_unix_seconds=2.0, every_seconds=5.0,
+    )))  # fmt: skip
+    assert main(["fleet", "compare", str(tmp_path), "--for", "10ms"]) == 2
+    assert "1 worker there" in capsys.readouterr().err
