@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -214,7 +214,7 @@ def kill_workers(bench: Bench, num_kills: int, num_nodes: int) -> dict[str, int]
                 continue
             if raylets < num_nodes and (done + raylets) % max(1, num_kills // max(1, num_nodes)) == 1:
                 cluster.remove_node(nodes.pop(0), allow_graceful=False)
-                nodes.append(cluster.add_node(**node))
+                nodes.append(_add_node(cluster, node))
                 raylets += 1
             else:
                 with contextlib.suppress(psutil.Error):
@@ -233,6 +233,16 @@ def kill_workers(bench: Bench, num_kills: int, num_nodes: int) -> dict[str, int]
         "lost": bench.num_items - len(found),
         "repeated": sum(found.values()) - len(found),
     }
+
+
+def _add_node(cluster: Any, node: Mapping[str, Any]) -> Any:
+    """Add a node to a cluster that is busy: Ray itself gives up where that takes half a minute."""
+    while True:
+        try:
+            return cluster.add_node(**node)
+        except Exception as error:  # it says no more than "Exception"
+            if "timed out during startup" not in str(error):
+                raise
 
 
 def kill_portions(bench: Bench, num_portions: int, num_kills: int) -> dict[str, Any]:

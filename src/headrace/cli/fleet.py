@@ -122,7 +122,7 @@ def _comparison_as_text(found: FleetComparison) -> str:
 
     known = {"worse": "The new workers are worse.", "no worse": "The new workers are no worse.", "open": "Not known."}
     heading = f"{known[found.verdict]} Looked at for {format_duration(found.seconds)}."
-    return "\n".join(wrap_lines([heading, *(showable(line) for line in found.says)]))
+    return "\n".join([*wrap_lines([heading, *(showable(line) for line in found.says)]), ""])
 
 
 def _run_status(args: argparse.Namespace, place: Place) -> int:

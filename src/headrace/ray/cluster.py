@@ -67,7 +67,8 @@ class RayCluster:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             self._ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, **options)
         except (ConnectionError, RuntimeError, ValueError, ImportError, TimeoutError) as error:
-            raise SettingsError(f"--on {address}: no Ray cluster could be joined there: {error}") from None
+            why = _last_line(str(error))  # a server's whole traceback may be in it
+            raise SettingsError(f"--on {address}: no Ray cluster could be joined there: {why}") from None
 
     def start(self, setting: Setting) -> Any:
         """Ask for a worker; Ray places it once there is room."""

@@ -65,26 +65,39 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-CLIENT_PORT = free_port()
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """A cluster of one node of two cores and a server of Ray Client, with neither dashboard nor usage statistics."""
+    """A cluster of one node of two cores, with neither dashboard nor usage statistics."""
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - 15 otherwise
     made = cluster_utils.Cluster(
         initialize_head=True,
-        head_node_args={
-            "num_cpus": 2,
-            "object_store_memory": 80_000_000,
-            "include_dashboard": False,
-            "ray_client_server_port": CLIENT_PORT,
-        },
+        head_node_args={"num_cpus": 2, "object_store_memory": 80_000_000, "include_dashboard": False},
     )
     yield made
     made.shutdown()
+
+
+@pytest.fixture
+def client_server(cluster: Any) -> Iterator[str]:
+    """Begin a server of Ray Client, and give its address: a machine that is no node joins the cluster through it."""
+    port = free_port()
+    words = ["-m", "ray.util.client.server", "--address", cluster.address, "--host", "127.0.0.1", "--port", str(port)]
+    words += ["--mode", "legacy"]  # the other one begins a process for each client, and gives up after 30 s
+    server = subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: is_open(port))
+        yield f"ray://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait(PATIENCE)
+
+
+def is_open(port: int) -> bool:
+    """Return whether somebody listens."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 BEGUN: list[subprocess.Popen[str]] = []
@@ -164,12 +177,12 @@ def test_every_item_once_and_one_file_of_results(cluster: Any, folder: Path) -> 
     assert "go on with --resume" in refused
 
 
-def test_through_a_client_server_as_from_a_machine_of_the_cluster(cluster: Any, folder: Path) -> None:
-    """`ray://`: the command's machine is no node. Every item once; and where no server is, it says so."""
-    end(begin(cluster, folder, "jobs.py:pipeline", "--results", "r.jsonl", address=f"ray://127.0.0.1:{CLIENT_PORT}"))
+def test_through_a_client_server_as_from_a_node(cluster: Any, folder: Path, client_server: str) -> None:
+    """`ray://`: every item once; where no server is, it says so."""
+    end(begin(cluster, folder, "jobs.py:pipeline", "--results", "r.jsonl", address=client_server))
     assert ids(folder) == NAMES
-    words = ("jobs.py:pipeline", "--results", "s.jsonl")
-    _, err = end(begin(cluster, folder, *words, address=f"ray://127.0.0.1:{free_port()}"), status=2)
+    nobody = f"ray://127.0.0.1:{free_port()}"
+    _, err = end(begin(cluster, folder, "jobs.py:pipeline", "--results", "s.jsonl", address=nobody), status=2)
     assert "no Ray cluster could be joined there" in err
 
 

@@ -22,7 +22,7 @@ from headrace.base.formatting import pluralize
 from headrace.base.policies.canary import CanaryPolicy, Finding, Judged
 from headrace.base.policies.evidence import FEWER, MORE, Bet, Counts, bet_events, bet_within
 from headrace.base.units import format_duration, format_rate
-from headrace.monitor.fleet.place import Place
+from headrace.monitor.fleet.place import Place, PlaceUnavailable
 from headrace.monitor.fleet.status import read_fleet
 from headrace.runs.formats.fleet import FleetArm, FleetComparison, FleetDocument, FleetWorker, Verdict
 from headrace.runs.formats.heartbeat import Heartbeat
@@ -101,6 +101,7 @@ class Comparing:
         self._seen = self._there(first)
         self._arms = {True: _Arm(), False: _Arm()}
         self._runs: dict[bool, set[str]] = {True: set(), False: set()}
+        self._note_what_runs()
         self._tally: dict[float, Counts] = {}
         self._slower, self._compared, self._seconds = 0, 0, 0.0
 
@@ -110,7 +111,6 @@ class Comparing:
         there = self._there(now)
         for name, after in there.items():
             is_new = self._choice.is_new(after)
-            self._runs[is_new].add(self._choice.key(after))
             if (before := self._seen.get(name)) is not None:
                 took = stretches[is_new].add(before, after)
                 self._count(name, is_new, before, after, took)
@@ -118,6 +118,7 @@ class Comparing:
             if worker.state == "silent" and worker.name in self._seen:
                 self._arms[self._choice.is_new(worker.beat)].gone.add(worker.name)
         self._seen = there
+        self._note_what_runs()
         self._seconds += seconds
         self._bet(stretches[True], stretches[False])
 
@@ -141,6 +142,10 @@ class Comparing:
     def _there(self, document: FleetDocument) -> dict[str, Heartbeat]:
         workers = (worker for worker in document.workers if _is_there(worker))
         return {worker.name: worker.beat for worker in workers if worker.beat.pipeline == self._choice.pipeline}
+
+    def _note_what_runs(self) -> None:
+        for beat in self._seen.values():
+            self._runs[self._choice.is_new(beat)].add(self._choice.key(beat))
 
     def _count(self, name: str, is_new: bool, before: Heartbeat, after: Heartbeat, took: float) -> None:
         if not took:
@@ -216,7 +221,7 @@ def compare_fleet(
 
     Raises:
         SettingsError: See `Comparing`.
-        PlaceUnavailable: If it cannot be read.
+        PlaceUnavailable: If it cannot be read for all that time.
     """
     ends, at = now() + seconds, now()
 
@@ -226,25 +231,30 @@ def compare_fleet(
         before, at = at, now()
         return at - before
 
-    while (comparing := _begin(place, new, policy, is_last=at >= ends)) is None:
-        tell("no two workers run another Plan or version yet")
+    while (comparing := _begin(place, new, policy, tell, is_last=at >= ends)) is None:
         wait()
     try:
         while at < ends and (found := comparing.result()).verdict == "open":
             tell("; ".join(finding.says for finding in found.findings))
             took = wait()
-            comparing.look(read_fleet(place), took)
+            try:
+                comparing.look(read_fleet(place), took)
+            except PlaceUnavailable as error:  # the next look finds what was done meanwhile
+                tell(f"not looked: {error}")
     except KeyboardInterrupt:
         pass
     return comparing.result()
 
 
-def _begin(place: Place, new: str | None, policy: CanaryPolicy | None, *, is_last: bool) -> Comparing | None:
+def _begin(
+    place: Place, new: str | None, policy: CanaryPolicy | None, tell: Callable[[str], object], *, is_last: bool
+) -> Comparing | None:
     try:
         return Comparing(read_fleet(place), new, policy)
-    except SettingsError:
+    except (SettingsError, PlaceUnavailable) as error:
         if is_last:
             raise
+        tell(f"waiting: {error}")
         return None
 
 

@@ -15,7 +15,7 @@ from headrace.base.errors import SettingsError
 from headrace.cli import main
 from headrace.monitor.fleet import comparing
 from headrace.monitor.fleet.comparing import compare_fleet
-from headrace.monitor.fleet.place import FolderPlace, Left
+from headrace.monitor.fleet.place import FolderPlace, Left, PlaceUnavailable
 from headrace.runs.formats.fleet import FleetComparison
 from headrace.runs.formats.heartbeat import Heartbeat
 
@@ -179,7 +179,27 @@ def test_the_new_one_may_come_later() -> None:
     fleet._left.pop("new")
     told: list[str] = []
     assert compare(fleet, tell=told.append).verdict == "worse"
-    assert told[0] == "no two workers run another Plan or version yet"
+    assert "3 workers there, and no two run another Plan or version" in told[0]
+
+
+def test_a_place_that_cannot_be_read_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was done meanwhile is found by the next look; one that never can be read is said."""
+    fleet = fleet_with({"rate": 10.0})
+    read = fleet.read_all
+
+    def read_later() -> Iterator[Left]:
+        if int(fleet.time - BEGAN) % 30 < 20:
+            raise PlaceUnavailable("gone")
+        yield from read()
+
+    monkeypatch.setattr(fleet, "read_all", read_later)
+    told: list[str] = []
+    found = compare(fleet, 3600.0, tell=told.append)
+    assert found.verdict == "worse"
+    assert {"waiting: gone", "not looked: gone"} <= set(told)
+    monkeypatch.setattr(fleet, "read_all", lambda: (_ for _ in ()).throw(PlaceUnavailable("gone")))
+    with pytest.raises(PlaceUnavailable, match="gone"):
+        compare(fleet, 60.0)
 
 
 @pytest.mark.parametrize(("new", "says"), [(None, "change one machine first"), ("zzz", "--new zzz")])
