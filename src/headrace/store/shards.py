@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ logger = logging.getLogger("headrace")
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 #: Shards that one pattern can name.
 _MOST_SHARDS = 1_000_000
+_COMPRESSED = (".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar.lz4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def find_shards(text: str | Path) -> list[Path] | None:
     """Return the tar shards that a path names: a file, a folder of them, `shard-{000..009}.tar`, `shard-*.tar`; None: none.
 
     Raises:
-        SourceError: If a pattern names shards that are not there.
+        SourceError: If a pattern names shards that are not there, or what is named is compressed.
     """
     path = Path(text)
     if _BRACES.search(str(text)) and not path.exists():
@@ -56,8 +57,10 @@ def find_shards(text: str | Path) -> list[Path] | None:
     if glob.has_magic(str(text)) and not path.exists():
         files = sorted(Path(name) for name in glob.glob(str(text), recursive=True))
         are_shards = all(file.is_file() and file.suffix == ".tar" for file in files)
+        _refuse_compressed(files)
         return files if files and are_shards else None
     if path.is_file():
+        _refuse_compressed([path])
         return [path] if path.suffix == ".tar" else None
     if not path.is_dir():
         return None
@@ -67,17 +70,27 @@ def find_shards(text: str | Path) -> list[Path] | None:
     return shards if shards and not any(name not in _BESIDE_SHARDS and name[0] != "." for name in others) else None
 
 
+def _refuse_compressed(files: Sequence[Path]) -> None:
+    """Refuse compressed tars: no member can be read by its place, and as a file one would be an item that nobody means."""
+    if files and all(file.name.lower().endswith(_COMPRESSED) for file in files):
+        raise SourceError(
+            f"{files[0]} is a compressed tar, in which no sample can be read without all before it; decompress it first "
+            "(gunzip, bunzip2, unxz or zstd -d) and name the .tar; files inside of a tar may be compressed"
+        )
+
+
 def no_shards(text: str | Path) -> SourceError:
     """Return the error of a path that names no shards: what is there instead, and what to do."""
     path = Path(text)
     expected = "expected a .tar file, a folder of them, shard-{000..009}.tar or shard-*.tar"
     if path.is_dir():
+        _refuse_compressed([file for file in path.iterdir() if file.name not in _BESIDE_SHARDS and file.name[0] != "."])
         packed = f"{path.name or 'photos'}-packed"
         return SourceError(
             f"{path} names no tar shards: the folder holds none, or other files beside them; make some of its files with: "
             f"headrace pack {shlex.quote(str(path))} -o {shlex.quote(packed)}"
         )
-    if path.is_file():
+    if path.is_file() or (glob.has_magic(str(text)) and glob.glob(str(text), recursive=True)):
         return SourceError(f"{path} names no tar shards; {expected}")
     seen_from = "" if path.is_absolute() else f", seen from {Path.cwd()}"
     return SourceError(f"{path} names no tar shards: there is no such file or folder{seen_from}; {expected}")

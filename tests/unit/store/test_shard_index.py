@@ -189,9 +189,22 @@ def test_what_names_no_shards_is_told_what_to_do(tmp_path: Path, monkeypatch: py
         ("photos/a.jpg", "names no tar shards; expected"),
         ("photos", "headrace pack photos -o photos-packed"),
         ("photos/*.tar", "no such file or folder"),
+        ("photos/*.jpg", "photos/*.jpg names no tar shards; expected"),
     ):
         with pytest.raises(SourceError, match=re.escape(says)):
             ShardReader(name)
+
+
+@pytest.mark.parametrize("name", ["a.tgz", "a.tar.gz", "*.tgz", "*.tar.*", "A.TAR.XZ"])
+def test_a_compressed_tar_is_no_item(name: str, tmp_path: Path) -> None:
+    """It would be packed, or decoded as an image, as one file; a folder of archives stays a folder of files."""
+    for one in ("a.tgz", "a.tar.gz", "A.TAR.XZ"):
+        (tmp_path / one).write_bytes(b"1")
+    with pytest.raises(SourceError, match=r"is a compressed tar.*decompress it first"):
+        find_shards(tmp_path / name)
+    with pytest.raises(SourceError, match="is a compressed tar"):
+        ShardReader(tmp_path)
+    assert find_shards(tmp_path) is None
 
 
 def test_a_pattern_of_shards(tmp_path: Path) -> None:
