@@ -17,7 +17,7 @@ def make_files(folder: Path, number: int) -> None:
         (part / f"{index:05d}.jpg").write_bytes(draw.randbytes(draw.randint(20_000, 40_000)))
 
 
-def pack(folder: Path, data: Path) -> None:
+def pack(folder: Path, data: Path, *options: str) -> None:
     """Pack a folder by the command."""
-    command = [sys.executable, "-m", "headrace", "-q", "pack", str(folder), "-o", str(data)]
+    command = [sys.executable, "-m", "headrace", "-q", "pack", str(folder), "-o", str(data), *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

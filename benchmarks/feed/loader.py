@@ -1,60 +1,115 @@
-"""Batches of decoded JPEGs: hr.loader on shards beside PyTorch's DataLoader on the folder, each at its best number of workers.
+"""Batches of decoded JPEGs: hr.loader beside PyTorch's DataLoader, SPDL, WebDataset, litdata and Ray Data, each at its best.
 
-Both decode the same files by simplejpeg, crop nothing and stack; the pixels of an epoch are compared before anything is timed.
-The limit is what both cores decode from memory, without reading and batching.
+Each library runs in a process of its own (see `loader_ways`), in turn, several times; the best setting of each is compared with
+the others of the same round. The limit is what both cores decode from memory at that moment, without reading and batching. The
+pixels of all settings are compared. A library that is not installed, fails, or takes too long is left out, and the reason said.
+Those that headrace does not need may lie in any folder:
+
+    pip install --target PEERS --no-deps spdl spdl-core litdata tifffile
+    PYTHONPATH=PEERS python -m benchmarks.feed --only loader
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import signal
 import statistics
+import subprocess
+import sys
 import tempfile
-import time
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from importlib.metadata import version
+from importlib.util import find_spec
+from operator import truediv
 from pathlib import Path
 from typing import Any
 
 import cv2
-import numpy as np
-import simplejpeg
 
 from benchmarks.feed.data import pack
+from benchmarks.feed.loader_ways import LIBRARIES
 from headrace.samples.generator import make
-from headrace.store.loader import LoadedSample, Loader
 
-_BATCH, _SIDE, _CORES = 32, 352, 2
+_SIDE = 352
+_SLOW_TO_START = ("litdata", "Ray Data")
+#: Of one process; it takes a tenth of that here.
+_PATIENCE_SECONDS = 180.0
 
 
 def run(*, quick: bool) -> dict[str, Any]:
-    """Return images per second of each way and the ratios."""
-    number, rounds = (320, 3) if quick else (1_280, 5)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        files = _make_images(folder / "files", number)
-        pack(folder / "files", folder / "data")
-        ways: dict[str, Any] = {"limit": lambda: _limit(files)}
-        ways |= {f"headrace, {threads} threads": partial(_ours, folder / "data", threads) for threads in (1, 2, 3)}
-        ways |= _torch_ways(files)
-        sums = {name: way() for name, way in ways.items()}
-        if len(set(sums.values())) > 1:
-            raise AssertionError(f"the pixels differ: {sums}")
-        rates: dict[str, list[float]] = {name: [] for name in ways}
+    """Return images per second of each library at its best, and the ratios."""
+    number, rounds, epochs = (320, 1, 1) if quick else (1_280, 3, 2)
+    left_out = {name: "not tried by --quick" for name in _SLOW_TO_START if quick}
+    left_out |= {name: "not installed" for name, (_, package) in LIBRARIES.items() if find_spec(package) is None}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in LIBRARIES if name not in left_out}
+    with tempfile.TemporaryDirectory() as folder:
+        _make_images(Path(folder) / "files", number)
+        pack(Path(folder) / "files", Path(folder) / "data", "--shard", "4MB")
         for _ in range(rounds):
-            for name, way in ways.items():
-                began = time.perf_counter()
-                way()
-                rates[name].append(number / (time.perf_counter() - began))
-    medians = {name: statistics.median(values) for name, values in rates.items()}
-    best = max((name for name in medians if name.startswith("headrace")), key=medians.__getitem__)
-    peers = {name: medians[name] for name in medians if name.startswith("torch")}
-    found: dict[str, Any] = {"images": number, "rounds": rounds, "rates": medians, "best": best,
-                             "limit_share": medians[best] / medians["limit"], "peers": peers}  # fmt: skip
-    if peers:
-        found["ratio_best_peer"] = medians[best] / max(peers.values())
+            for name in [name for name in found if name not in left_out]:
+                try:
+                    found[name].append(measure_apart(name, Path(folder), epochs))
+                except LeftOut as reason:
+                    if name == "headrace":
+                        raise
+                    left_out[name] = str(reason)
+    found = {name: measured for name, measured in found.items() if name not in left_out}
+    sums = {name: one["sums"] for name, measured in found.items() for one in measured}
+    if len({value for of_settings in sums.values() for value in of_settings.values()}) > 1:
+        raise AssertionError(f"the pixels differ: {sums}")
+    return {"images": number, "rounds": rounds, **_compare(found), "left_out": left_out}
+
+
+def _compare(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Return the medians over rounds, and of ratios within a round, as the machine's speed drifts."""
+    best = {name: [max(one["rates"].values()) for one in measured] for name, measured in found.items()}
+    limits = [one["limit"] for one in found["headrace"]]
+    ratios = {name: statistics.median(map(truediv, best["headrace"], rates)) for name, rates in best.items()}
+    ratios.pop("headrace")
+    settings = {
+        name: {one: statistics.median(each["rates"][one] for each in measured) for one in measured[0]["rates"]}
+        for name, measured in found.items()
+    }
+    values = {
+        "limit": statistics.median(limits), "settings": settings,
+        "best": {name: statistics.median(rates) for name, rates in best.items()},
+        "limit_share": statistics.median(map(truediv, best["headrace"], limits)),
+        "peers": ratios,
+    }  # fmt: skip
+    return values | ({"ratio_best_peer": min(ratios.values())} if ratios else {})
+
+
+class LeftOut(Exception):
+    """A library gave no figures; says why."""
+
+
+def measure_apart(
+    library: str, folder: Path, epochs: int, patience_seconds: float = _PATIENCE_SECONDS
+) -> dict[str, Any]:
+    """Return what a process of its own measured of a library.
+
+    Raises:
+        LeftOut: If it failed or took too long; nothing that it started goes on.
+    """
+    command = [sys.executable, "-m", "benchmarks.feed.loader_ways", library, str(folder), str(epochs)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            said, errors = process.communicate(timeout=patience_seconds)
+        except subprocess.TimeoutExpired:
+            raise LeftOut(f"no answer within {patience_seconds:.0f} s") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        raise LeftOut((errors.strip().splitlines() or [f"it ended with {process.returncode}"])[-1])
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
     return found
 
 
-def _make_images(folder: Path, number: int) -> list[Path]:
+def _make_images(folder: Path, number: int) -> None:
     made = folder.parent / "made"
     make(made, count=20, seed=3)
     folder.mkdir()
@@ -63,62 +118,32 @@ def _make_images(folder: Path, number: int) -> list[Path]:
         picture = cv2.imread(str(path))
         if picture is not None:
             pictures.append(cv2.resize(picture, (_SIDE, _SIDE)))
-    files = [folder / f"{index:05d}.jpg" for index in range(number)]
-    for index, file in enumerate(files):
-        cv2.imwrite(str(file), pictures[index % len(pictures)], [cv2.IMWRITE_JPEG_QUALITY, 88])
-    return files
-
-
-def _decode(data: bytes) -> np.ndarray:
-    picture: np.ndarray = simplejpeg.decode_jpeg(data)
-    return picture
-
-
-def _of_sample(sample: LoadedSample) -> np.ndarray:
-    return _decode(sample.parts["jpg"])
-
-
-def _ours(data: Path, workers: int) -> int:
-    loader = Loader(data, _BATCH, transform=_of_sample, workers=workers, end="keep")
-    total = sum(int(batch[:, ::16, ::16].sum()) for batch in loader)
-    loader.close()
-    return total
-
-
-def _limit(files: list[Path]) -> int:
-    contents = [file.read_bytes() for file in files]
-    with ThreadPoolExecutor(_CORES) as pool:
-        return sum(pool.map(lambda data: int(_decode(data)[::16, ::16].sum()), contents, chunksize=8))
-
-
-def _torch_ways(files: list[Path]) -> dict[str, Any]:
-    try:
-        from torch.utils.data import DataLoader
-    except ImportError:
-        return {}
-    from benchmarks.feed.torch_dataset import Pictures
-
-    def read(workers: int) -> int:
-        loader = DataLoader(Pictures(files), batch_size=_BATCH, shuffle=True, num_workers=workers)
-        return sum(int(batch.numpy()[:, ::16, ::16].sum()) for batch in loader)
-
-    return {f"torch DataLoader, {workers} processes": (lambda workers=workers: read(workers)) for workers in (0, 1, 2)}
+    for index in range(number):
+        cv2.imwrite(str(folder / f"{index:05d}.jpg"), pictures[index % len(pictures)], [cv2.IMWRITE_JPEG_QUALITY, 88])
 
 
 def as_text(found: dict[str, Any]) -> str:
     """Return a table."""
     size = f"{_SIDE} x {_SIDE}"
     lines = [
-        f"## Loading {found['images']:,} JPEGs of {size} pixels; images/s, median of {found['rounds']} rounds in turn",
+        f"## Loading {found['images']:,} JPEGs of {size} pixels: images/s, median of rounds in turn: {found['rounds']}",
         "",
-        "| way | images/s |",
-        "|---|---|",
+        "| library | at its best | headrace over it | settings |",
+        "|---|---|---|---|",
+        f"| two cores, from memory | {found['limit']:,.0f} | x{found['limit_share']:.2f} | |",
     ]
-    lines += [f"| {name} | {rate:,.0f} |" for name, rate in found["rates"].items()]
-    lines += ["", f"{found['best']}: {found['limit_share']:.2f} of what the cores decode from memory (goal: 0.95)."]
+    for name, rates in found["settings"].items():
+        settings = ", ".join(f"{setting} {rate:,.0f}" for setting, rate in rates.items())
+        over = f"x{found['peers'][name]:.2f}" if name in found["peers"] else ""
+        lines.append(f"| {_shown(name)} | {found['best'][name]:,.0f} | {over} | {settings} |")
+    lines += ["", f"{found['limit_share']:.2f} of what the cores decode from memory (goal: 0.95)."]
     if "ratio_best_peer" in found:
-        lines.append(
-            f"{found['ratio_best_peer']:.2f} times PyTorch's DataLoader at its best (goal: 1.3). "
-            "SPDL, litdata, Ray Data: not measured."
-        )
+        lines.append(f"{found['ratio_best_peer']:.2f} times the fastest of the others (goal: 1.3).")
+    lines += [f"{name} was left out: {reason}." for name, reason in found["left_out"].items()]
     return "\n".join(lines)
+
+
+def _shown(name: str) -> str:
+    with contextlib.suppress(Exception):
+        return f"{name} {version(LIBRARIES[name][1])}"
+    return name

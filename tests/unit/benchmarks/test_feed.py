@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.feed import choice, formats, resume
+from benchmarks.feed import choice, formats, loader, loader_ways, resume
 from benchmarks.feed.data import make_files
 from headrace.cli.pack_ways import write_ways
 from headrace.store.formats import FORMATS
@@ -83,3 +83,56 @@ def test_what_is_named_is_compared_with_the_best_of_the_same_round(
     assert f"Within 5 % of the best: {right} of 1" in choice.as_text(
         {"situations": [found], "tried": 1, "left_out": 0, "right": int(found["over_best"] <= 1.05)}
     )
+
+
+def test_each_setting_of_the_loader_reads_all_pixels(tmp_path: Path) -> None:
+    """Or what it is compared with would do other work."""
+    loader._make_images(tmp_path / "files", 40)
+    files = sorted((tmp_path / "files").iterdir())
+    (tmp_path / "data").mkdir()
+    grown = ShardWriter(tmp_path / "data" / ".grown.partial")
+    for file in files:
+        grown.append(file.name, file.read_bytes())
+    FORMATS["tar"].finish(grown, tmp_path / "data" / "a.tar")
+    grown.close()
+    found = loader_ways.measure("headrace", tmp_path, 1)
+    pixels = loader_ways._sum([loader_ways._read_batch([str(file) for file in files])])
+    assert found["sums"] == dict.fromkeys(["1 threads", "2 threads", "3 threads"], pixels)
+    assert found["rates"].keys() == found["sums"].keys()
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo ok; sleep 600", "no answer within 0 s"),
+        ("echo ImportError: no shm >&2; exit 3", "ImportError: no shm"),
+        ("exit 3", "it ended with 3"),
+    ],
+)
+def test_a_library_that_fails_is_left_out(
+    script: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And says why; one that hangs does not cost the others."""
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(loader.sys, "executable", str(program))
+    patience = 0.2 if "sleep" in script else 60.0
+    with pytest.raises(loader.LeftOut, match=reason):
+        loader.measure_apart("SPDL", tmp_path, 1, patience)
+
+
+def test_a_library_is_compared_within_a_round() -> None:
+    """At its best setting, on a machine that becomes slower."""
+    rounds = [1.0, 0.5, 0.25]
+    rates = {"headrace": {"1": 100.0, "2": 190.0}, "SPDL": {"1": 90.0, "2": 152.0}, "litdata": {"1": 95.0}}
+    found = loader._compare({
+        name: [{"limit": 200.0 * speed, "rates": {one: rate * speed for one, rate in settings.items()}} for speed in rounds]
+        for name, settings in rates.items()
+    })  # fmt: skip
+    assert found["peers"] == pytest.approx({"SPDL": 1.25, "litdata": 2.0})
+    assert found["ratio_best_peer"] == pytest.approx(1.25)
+    assert found["limit_share"] == pytest.approx(0.95)
+    text = loader.as_text({"images": 40, "rounds": 3, **found, "left_out": {"Ray Data": "not installed"}})
+    assert "1.25 times the fastest of the others" in text
+    assert "Ray Data was left out: not installed." in text
