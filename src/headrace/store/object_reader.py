@@ -10,6 +10,7 @@ comes in a few times that wait, so that the wait costs little. A fixed number of
 from __future__ import annotations
 
 import threading
+import time
 import zlib
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -84,6 +85,7 @@ class ObjectReader:
         self._blocks: OrderedDict[_Key, Future[bytes]] = OrderedDict()
         self._ahead: ThreadPoolExecutor | None = None
         self._uncounted: Counter[str] = Counter()
+        self._next_at = 0.0  # when the next block that is not needed yet may be asked for; by time.monotonic
         self.link = Link()
 
     def __call__(self, piece: RemotePiece, count: Count = _count_nothing) -> bytes:
@@ -118,10 +120,10 @@ class ObjectReader:
     def _cut(self, piece: RemotePiece) -> bytes:
         size = self._block_bytes
         first, last = piece.offset // size, max(piece.offset, piece.offset + piece.length - 1) // size
-        parts = b"".join(self._block(piece, number, is_needed=True) for number in range(first, last + 1))
         ahead = min(self.link.num_ahead(size), self._most_blocks // 2) if self._is_in_order(piece, first) else 0
         for number in range(last + 1, min(last + ahead, (piece.object_size - 1) // size) + 1):
             self._block(piece, number, is_needed=False)
+        parts = b"".join(self._block(piece, number, is_needed=True) for number in range(first, last + 1))
         return cut(piece, parts, first * size)
 
     def _is_in_order(self, piece: RemotePiece, first: int) -> bool:
@@ -144,11 +146,20 @@ class ObjectReader:
                 self._ahead = ThreadPoolExecutor(_MOST_AHEAD, "headrace-objects")
         if begins and not is_needed:
             assert self._ahead is not None
-            self._ahead.submit(self._bring, piece, key, found)
+            self._ahead.submit(self._bring_in_turn, piece, key, found)
             return b""
         if begins:
             self._bring(piece, key, found)
         return found.result(self._timeout_seconds * 2) if is_needed else b""
+
+    def _bring_in_turn(self, piece: RemotePiece, key: _Key, block: Future[bytes]) -> None:
+        """Bring a block, a little behind the one that was asked for before."""
+        with self._lock:
+            now = time.monotonic()
+            begins_at = max(now, self._next_at)
+            self._next_at = begins_at + self.link.first_byte_seconds / self.link.num_ahead(self._block_bytes)
+        time.sleep(begins_at - now)
+        self._bring(piece, key, block)
 
     def _bring(self, piece: RemotePiece, key: _Key, block: Future[bytes]) -> None:
         start = key[3] * self._block_bytes
