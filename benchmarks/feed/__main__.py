@@ -6,7 +6,7 @@
 
 `formats`: reading items of 30 kB from tar shards with an index, beside a bare `pread`, Python's tarfile, the WebDataset
 library and a folder. `packing`: `headrace pack` beside `cp` and `sha256sum`. `loader`: batches of decoded JPEGs beside
-PyTorch's DataLoader on a folder. `remote`: shards behind a slow link, with and without a cache.
+PyTorch's DataLoader, SPDL, WebDataset, litdata and Ray Data. `remote`: shards behind a slow link, with and without a cache.
 `cache`: the disk cache under kills and under readers that want the same. `resume`: 1,000 random stops of the order of samples.
 `augment`: random crops in the worker, in batches, and on an emulated device.
 `choice`: what `headrace pack --try` names in ten planted situations, some of them cold; `--quick` has two.
@@ -20,6 +20,7 @@ import argparse
 import importlib
 import json
 import sys
+import time
 from typing import Any
 
 from benchmarks.measure import write_result
@@ -27,10 +28,12 @@ from benchmarks.measure import write_result
 PARTS = ("formats", "packing", "loader", "remote", "cache", "resume", "augment", "choice")
 
 
-def as_text(found: dict[str, Any]) -> str:
+def as_text(found: dict[str, Any], *, quick: bool) -> str:
     """Return the parts for readers."""
     parts = [importlib.import_module(f"benchmarks.feed.{name}").as_text(values) for name, values in found.items()]
-    head = "# How fast data arrives\n\n`python -m benchmarks.feed`; all data in the page cache, but for `choice`."
+    only = "" if len(found) == len(PARTS) else f" --only {','.join(found)}"
+    command = f"python -m benchmarks.feed{only}{' --quick' if quick else ''}"
+    head = f"# How fast data arrives\n\n`{command}`; all data in the page cache, but for `choice`."
     return "\n\n".join([head, *parts])
 
 
@@ -47,10 +50,16 @@ def main() -> None:
     chosen = args.only.split(",")
     if unknown := [name for name in chosen if name not in PARTS]:
         parser.error(f"there is no part {unknown[0]!r}; the parts are {', '.join(PARTS)}")
-    found = {name: importlib.import_module(f"benchmarks.feed.{name}").run(quick=args.quick) for name in chosen}
-    print(json.dumps(found) if args.json else as_text(found))
+    found = {}
+    for name in chosen:
+        began = time.perf_counter()
+        found[name] = importlib.import_module(f"benchmarks.feed.{name}").run(quick=args.quick)
+        print(f"{name}: {time.perf_counter() - began:.1f} s", file=sys.stderr)
+    text = as_text(found, quick=args.quick)
+    print(json.dumps(found) if args.json else text)
     if args.write:
-        print(f"written: {write_result('feed', as_text(found), found)}", file=sys.stderr)
+        theme = "_".join(["feed", *(chosen if len(chosen) < len(PARTS) else [])])
+        print(f"written: {write_result(theme, text, found)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -38,9 +38,9 @@ def run(*, quick: bool) -> dict[str, Any]:
     images = [numbers.integers(0, 256, (256, 256, 3), np.uint8) for _ in range(4 * _BATCH)]
     drawn = [Drawn(image, wanted.draw(str(place), 256, 256)) for place, image in enumerate(images)]
     return {
-        "cpu": _batching(wanted, drawn, rounds=5 if quick else 15),
+        "cpu": _batching(wanted, drawn, rounds=3 if quick else 15),
         "pixels": _pixels(wanted, drawn),
-        "emulated": _pipelines(wanted, images * (6 if quick else 40), rounds=3 if quick else 7),
+        "emulated": _pipelines(wanted, images * (6 if quick else 40), rounds=1 if quick else 7),
     }
 
 

@@ -165,7 +165,7 @@ def time_hits(folder: Path) -> dict[str, float]:
 
 def run(*, quick: bool) -> dict[str, Any]:
     """Return what came of kills and readers, and what hits cost."""
-    kills, rounds = (40, 50) if quick else (500, 1_000)
+    kills, rounds = (20, 30) if quick else (500, 1_000)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         killed = run_kills(folder / "kills", kills)

@@ -23,7 +23,7 @@ from typing import Any
 
 import headrace as hr
 from headrace.store.formats import FORMATS
-from headrace.store.loader import LoadedSample
+from headrace.store.loader import LoadedSample, Loader
 from headrace.store.order import Order
 from headrace.store.shard_writer import ShardWriter
 
@@ -47,7 +47,7 @@ def train(folder: Path, seed: int, epochs: int) -> None:
     """Read from where the state says until the end of some epochs; every batch a checkpoint."""
     draw = random.Random(seed)
     state, notes = folder / _STATE, folder / _NOTES
-    with hr_loader(folder, draw) as loader, notes.open("ab") as file:
+    with _open(folder, draw) as loader, notes.open("ab") as file:
         known: dict[str, Any] = json.loads(state.read_text()) if state.exists() else {"notes": 0}
         file.truncate(known["notes"])  # what was noted without a state behind it is read again
         file.seek(known["notes"])
@@ -62,20 +62,12 @@ def train(folder: Path, seed: int, epochs: int) -> None:
                 os.replace(partial, state)
 
 
-class hr_loader:  # noqa: N801 - stands where a function would
-    """A loader with settings that are drawn, closed at the end."""
-
-    def __init__(self, folder: Path, draw: random.Random) -> None:
-        self._loader = hr.loader(
-            folder / "data", draw.choice([1, 7, 16]), seed=_SEED, block=32, workers=draw.choice([1, 2, 4]),
-            ahead_bytes=draw.choice([1, 100_000, 1 << 24]), collate=list,
-        )  # fmt: skip
-
-    def __enter__(self) -> Any:
-        return self._loader
-
-    def __exit__(self, *error: object) -> None:
-        self._loader.close()
+def _open(folder: Path, draw: random.Random) -> Loader:
+    """Return a loader with settings that are drawn."""
+    return hr.loader(
+        folder / "data", draw.choice([1, 7, 16]), seed=_SEED, block=32, workers=draw.choice([1, 2, 4]),
+        ahead_bytes=draw.choice([1, 100_000, 1 << 24]), collate=list,
+    )  # fmt: skip
 
 
 def _sum(sample: LoadedSample) -> int:
@@ -87,7 +79,7 @@ def kill(folder: Path, kills: int, *, samples: int = 600, epochs: int = 3, seed:
     make_shards(folder / "data", samples)
     draw, hits, starts, rounds, wrong_rounds = random.Random(seed), 0, 0, 0, 0
     counts = {"samples": 0, "lost": 0, "doubled": 0, "wrong": 0}
-    with hr_loader(folder, random.Random(0)) as loader:
+    with _open(folder, random.Random(0)) as loader:
         sums = {sample.key: _sum(sample) for batch in loader for sample in batch}
     order = Order(samples, _SEED, block=32)
     expected = [f"{one:06d}" for epoch in range(epochs) for one in order.samples(epoch, 0, samples).tolist()]

@@ -52,9 +52,8 @@ def _files(folder: Path) -> list[str]:
 def headrace(folder: Path) -> Iterator[tuple[str, Epoch]]:
     """`hr.loader` on the shards."""
     for threads in (1, 2, 3):
-        loader = Loader(folder / "data", BATCH, transform=_of_sample, workers=threads, end="keep")
-        yield f"{threads} threads", partial(_sum, loader)
-        loader.close()
+        with Loader(folder / "data", BATCH, transform=_of_sample, workers=threads, end="keep") as loader:
+            yield f"{threads} threads", partial(_sum, loader)
 
 
 def _of_sample(sample: LoadedSample) -> np.ndarray:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -173,6 +173,12 @@ class Loader:
     def close(self) -> None:
         """Close the shards."""
         self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _course(self, position: Position) -> Course:
         return Course(self._order, self._batch, rank=self._rank, ranks=self._ranks, end=self._end, position=position)

@@ -152,8 +152,8 @@ def test_a_spawned_process_opens_the_shards_itself(data: Path) -> None:
 
 def test_a_closed_loader_reads_from_no_other_file(data: Path) -> None:
     """Files that were opened since may have the numbers of its shards."""
-    loader = hr.loader(data, 8)
-    loader.close()
+    with hr.loader(data, 8) as loader:
+        assert len(next(iter(loader))) == 8
     with pytest.raises(SourceError, match="were closed"):
         next(iter(loader))
 
