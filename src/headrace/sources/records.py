@@ -296,7 +296,8 @@ def _entry_of(item: str, row: Mapping[str, Any], column: str, *, may_name_files:
         if value is None and may_name_files and isinstance(name, str) and os.path.isfile(name):
             value = Path(name)
     # A file of somebody's says nothing of where results go.
-    attributes = {key: one for key, one in row.items() if key not in (column, "callback") and _is_simple(one)}
+    texts = {key: _text_of(one) for key, one in row.items() if key not in (column, "callback")}
+    attributes = {key: one for key, one in texts.items() if _is_simple(one)}
     if isinstance(value, Path):
         return Entry(item, value, attributes)
     if isinstance(value, bytes):
@@ -325,6 +326,15 @@ def _describe(value: Any) -> str:
         of = {type(one).__name__ for one in value}
         return f"a list of {len(value):,} values ({', '.join(sorted(of))})"
     return f"a value of the type {type(value).__name__}"
+
+
+def _text_of(value: Any) -> Any:
+    """Return bytes that are a short text as one, anything else as it is: TFRecord has no other texts."""
+    if isinstance(value, bytes) and len(value) <= _MOST_CHARACTERS:
+        with contextlib.suppress(UnicodeDecodeError):
+            text = value.decode()
+            return text if text.isprintable() else value
+    return value
 
 
 def _is_simple(value: Any) -> bool:

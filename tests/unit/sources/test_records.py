@@ -542,6 +542,13 @@ def test_a_list_of_nothing_is_no_array(tmp_path: Path, kind: Any) -> None:
     assert entry.refused.startswith("records.empty: ")
 
 
+def test_texts_of_tfrecords_are_attributes(tmp_path: Path) -> None:
+    """They are bytes there, such as the name that `headrace pack` writes; other bytes beside the item are left out."""
+    row = {"image": b"\xff\xd8", "name": "zürich.jpg", "mask": b"\xff\xd8", "code": b"\x00\x01", "long": "a" * 1_001}
+    (entry,) = Records(write_tfrecord(tmp_path / "a", [row]), column="image").entries()
+    assert (entry.payload, entry.attributes) == (b"\xff\xd8", {"name": "zürich.jpg"})
+
+
 def test_numbers_of_tfrecords_keep_their_type(tmp_path: Path) -> None:
     """They are float32 or int64 there."""
     file = write_tfrecord(tmp_path / "a", [{"x": [0.5, 2.0]}])
