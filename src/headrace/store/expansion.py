@@ -12,6 +12,8 @@ from typing import Any
 MOST_BYTES = 2**29
 #: What is larger may be this many times as large as in the file.
 MOST_RATIO = 16
+#: Beside the characters of a text: where it begins and ends, and whether it is one.
+_TEXT_BYTES = 9
 
 
 class TooLarge(ValueError):
@@ -72,5 +74,16 @@ def _measure_repeated(values: Any, indices: Any, enough: int) -> int:
     if most <= enough:
         return most
     counts = indices.drop_null().value_counts()
+    if _are_texts(values.type):  # nearly all, and there may be many: an index has a name for each of its rows
+        import pyarrow.compute as pc
+
+        lengths = pc.add(pc.binary_length(values).cast("int64"), _TEXT_BYTES)
+        return pc.sum(pc.multiply(lengths.take(counts.field("values")), counts.field("counts"))).as_py() or 0
     places, numbers = counts.field("values").to_pylist(), counts.field("counts").to_pylist()
     return sum(measure_values(values.slice(at, 1)) * number for at, number in zip(places, numbers, strict=True))
+
+
+def _are_texts(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())

@@ -133,6 +133,10 @@ def test_values_that_share_their_bytes_are_counted_each() -> None:
     assert (
         expansion.measure_values(pa.ListArray.from_arrays(pa.array([0, 10**8], pa.int32()), pa.nulls(10**8))) >= 10**8
     )
+    for kind in (pa.string(), pa.large_binary()):
+        texts = pa.array([one * 20, None, "y" * 500], pa.string()).cast(kind)
+        places = pa.DictionaryArray.from_arrays(pa.array([0, 2, None, 1, 2], pa.int32()), texts)
+        assert 21_000 <= expansion.measure_values(places, enough=0) < 21_100
     for plain in (pa.array([b"12"] * 10), pa.array([[1, 2]] * 10), pa.array([None] * 10), pa.array([{"a": 1}, None])):
         assert expansion.measure_values(plain) < 1_000
         assert expansion.measure_values(plain.slice(2)) < 1_000
