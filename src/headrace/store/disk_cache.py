@@ -110,7 +110,10 @@ class DiskCache:
         self._limit = limit_bytes
         self._room = 0  # taken in `usage`, and not written yet
         self.begin()
-        self._lock = threading.Lock()
+        self._lock = (
+            threading.Lock()
+        )  # of what is in memory; whoever calls the system under it keeps all threads waiting
+        self._usage_lock = threading.Lock()
         self._admission = Admission(limit_bytes)
         try:
             own.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -155,7 +158,7 @@ class DiskCache:
     def num_bytes(self) -> int:
         """Bytes in use, as all processes count them: with the room that others took ahead."""
         with self._locked():
-            return self._read_usage() - self._room
+            return self._read_usage() - self._own_room()
 
     def get(self, key: bytes) -> tuple[Any, Any] | None:
         """Return a value and what was noted with it; None if it is not there, or was not what was written."""
@@ -236,12 +239,18 @@ class DiskCache:
         for _ in range(64):
             with self._locked():
                 used = self._read_usage()
-                # What this process took ahead is its own to use, also where it is too little by itself.
-                more = size - min(size, self._room)
+                with self._lock:
+                    # What this process took ahead is its own to use, also where it is too little by itself.
+                    own = min(size, self._room)
+                    self._room -= own
+                more = size - own
                 if used + more <= self._limit:
                     taken = min(more + ahead, self._limit - used)
                     self._write_usage(used + taken)
-                    self._room += taken - size
+                    own = taken - more
+                with self._lock:  # to use by others only once it is taken
+                    self._room += own
+                if used + more <= self._limit:
                     return True
             if not self._evict(key):
                 return False
@@ -302,8 +311,9 @@ class DiskCache:
     def _give_back(self, size: int) -> None:
         """Give back what an entry took, and what was taken ahead."""
         with self._locked():
-            self._write_usage(max(0, self._read_usage() - size - self._room))
-            self._room = 0
+            with self._lock:
+                room, self._room = self._room, 0
+            self._write_usage(max(0, self._read_usage() - size - room))
 
     def _turn_off(self, error: OSError) -> None:
         if not self.is_off:
@@ -333,7 +343,7 @@ class DiskCache:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold `usage` among the threads and processes."""
-        with self._lock:
+        with self._usage_lock:
             if self._process != os.getpid():  # after a fork the open file, and its lock, would be the parent's
                 self._usage, self._process, self._room = self._open_usage(), os.getpid(), 0
             fcntl.flock(self._usage, fcntl.LOCK_EX)

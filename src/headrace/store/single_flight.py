@@ -3,7 +3,9 @@
 How this works. Whoever looks up in vain claims the key; while the claim is held, others wait, for a few times as long as making
 one took so far, and then make it themselves: waiting is to save work, and never to hang. A claim ends when it is released, or
 when nobody knows it any more, so that an item that is dropped on its way frees its key. Between processes a claim is a lock of
-one byte in a file, which the system takes back from a process that dies: nothing is left to clean up.
+one byte in a file, which the system takes back from a process that dies: nothing is left to clean up. It is taken and given
+back by the one thread that has the key in this process, and not under the lock of the threads: each call of the system lets
+other threads at the GIL, and all who claim anything would wait until its thread has it again.
 """
 
 from __future__ import annotations
@@ -68,10 +70,11 @@ class SingleFlight:
         with self._lock:
             if key in self._claims:
                 return None
-            if self._file is not None and not self._lock_byte(key, fcntl.F_WRLCK):
-                return None
             done = self._claims[key] = threading.Event()
-        return Claim(lambda: self._end(key, done))
+        if self._file is None or self._lock_byte(key, fcntl.F_WRLCK):
+            return Claim(lambda: self._end(key, done))
+        self._forget(key, done)
+        return None
 
     def wait(self, key: bytes) -> Claim | None:
         """Wait until nobody makes it any more; return a claim of one's own, None if that took too long."""
@@ -95,23 +98,22 @@ class SingleFlight:
         self._seconds += (seconds - self._seconds) / (8 if self._seconds else 1)
 
     def _end(self, key: bytes, done: threading.Event) -> None:
+        if self._file is not None and self._claims.get(key) is done:
+            self._lock_byte(key, fcntl.F_UNLCK)  # before another thread may take it
+        self._forget(key, done)
+
+    def _forget(self, key: bytes, done: threading.Event) -> None:
         with self._lock:
             if self._claims.get(key) is done:
                 del self._claims[key]
-                if self._file is not None:
-                    self._lock_byte(key, fcntl.F_UNLCK)
         done.set()
 
     def _lock_byte(self, key: bytes, kind: int) -> bool:
         """Take or give back the lock of a key's byte; return whether it is so now: also on a disk without locks."""
-        process, handle = self._handle
-        if process != os.getpid():  # after a fork the parent's locks would count as one's own
-            assert self._file is not None
-            try:
-                handle = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            except OSError:  # its folder was removed, or no file can be opened: then each process makes its own
-                return True
-            self._handle = (os.getpid(), handle)
+        try:
+            handle = self._open()
+        except OSError:  # its folder was removed, or no file can be opened: then each process makes its own
+            return True
         place = int.from_bytes(key[:7], "big")
         # struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid. Of the open file, not of the process (OFD).
         request = struct.pack("@hhqqi4x", kind, os.SEEK_SET, place, 1, 0)
@@ -120,3 +122,14 @@ class SingleFlight:
         except OSError as error:
             return error.errno not in (errno.EAGAIN, errno.EACCES)
         return True
+
+    def _open(self) -> int:
+        """Return the file's handle of this process: after a fork the parent's locks would count as one's own."""
+        process, handle = self._handle
+        if process == os.getpid():
+            return handle
+        with self._lock:
+            if self._handle[0] != os.getpid():
+                assert self._file is not None
+                self._handle = os.getpid(), os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            return self._handle[1]

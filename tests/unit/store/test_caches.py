@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import shutil
@@ -306,6 +307,44 @@ def test_one_makes_it_and_the_others_wait(with_file: bool, tmp_path: Path) -> No
     assert other.claim(key_of(0)) is None
     got.clear()
     assert other.claim(key_of(0)) is not None
+
+
+def test_who_calls_the_system_keeps_no_other_thread_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one thread takes room that another process holds locked, others find; while one claims, others claim."""
+    cache = DiskCache(tmp_path / "cache", 1 << 20)
+    cache.put(key_of(0), b"kept", None)
+    cache._give_back(0)  # what was taken ahead
+    usage = os.open(cache.folder / "usage", os.O_RDWR)
+    fcntl.flock(usage, fcntl.LOCK_EX)
+    is_there, may_go_on = threading.Event(), threading.Event()
+
+    def lock_byte(self: SingleFlight, key: bytes, kind: int) -> bool:
+        if key == key_of(1):
+            is_there.set()
+            may_go_on.wait()
+        return True
+
+    monkeypatch.setattr(SingleFlight, "_lock_byte", lock_byte)
+    put = threading.Thread(target=cache.put, args=(key_of(1), b"new", None))
+    claim = threading.Thread(target=cache.flights.claim, args=(key_of(1),))
+    got: list[Any] = []
+    other = threading.Thread(
+        target=lambda: got.extend([cache.get(key_of(0)), cache.flights.claim(key_of(2))]), daemon=True
+    )
+    put.start()
+    while not cache._usage_lock.locked():
+        pass
+    claim.start()
+    is_there.wait()
+    other.start()
+    other.join(30)
+    os.close(usage)
+    may_go_on.set()
+    put.join()
+    claim.join()
+    assert len(got) == 2
+    assert got[0] == (b"kept", None)
+    assert cache.get(key_of(1)) == (b"new", None)
 
 
 def test_a_claim_dies_with_its_process(tmp_path: Path) -> None:
