@@ -98,7 +98,17 @@ def load_maker(target: str) -> Callable[[], Any]:
         name = path.stem
     else:
         sys.path.insert(0, "")
-    module = importlib.import_module(name)
+    unknown = SettingsError(
+        f"there is no module {name!r} here or installed; expected FILE.py:FUNCTION or MODULE:FUNCTION, got {target!r}"
+    )
+    if not name or name.startswith("."):
+        raise unknown
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            raise unknown from None
+        raise  # what the module itself imports
     if target.partition(":")[0].endswith(".py") and Path(module.__file__ or "").resolve() != path.resolve():
         raise SettingsError(f"{path.name} bears the name of another module, {module.__name__}; rename the file")
     made = getattr(module, attribute, None)

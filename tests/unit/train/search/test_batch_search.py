@@ -133,6 +133,14 @@ def test_what_is_no_recipe_is_named(recipe: str, function: str, says: str, monke
     monkeypatch.delitem(sys.modules, "training")
 
 
+@pytest.mark.parametrize("target", ["", ":make", "../training", "absent_module", "absent_module.sub:make"])
+def test_what_names_no_module_is_refused(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one line and no traceback, and says what was expected."""
+    monkeypatch.setattr("sys.path", [*sys.path])
+    with pytest.raises(SettingsError, match=r"there is no module .*expected FILE\.py:FUNCTION"):
+        load_maker(target)
+
+
 def test_a_file_that_bears_the_name_of_a_module_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python would import the other one, and train something else."""
     monkeypatch.setattr("sys.path", [*sys.path])
