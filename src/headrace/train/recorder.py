@@ -37,12 +37,14 @@ from headrace.train.loader_spans import LoadedBatch, LoadSpans
 
 _HOST = socket.gethostname()
 
-#: (phase, micro-batch, when it began: wall, CPU and run-queue clock)
-Mark = tuple[Phase, int, Reading]
+#: (phase, micro-batch, when it began): wall, CPU and run-queue clock, or the wall clock alone where no others were read.
+Mark = tuple[Phase, int, Reading | int]
 
 
 class StretchSpans(Sequence[Span]):
     """The spans of one stretch, made when they are iterated over: in the writer's thread, not in the one that trains."""
+
+    __slots__ = ("_failed", "_kind", "_marks", "_number", "_of", "_rank", "_samples", "_stretch")
 
     def __init__(
         self,
@@ -68,8 +70,7 @@ class StretchSpans(Sequence[Span]):
             failed: An exception ended it.
             of: Host and process; None: this one.
         """
-        self._stretch, self._number, self._marks = stretch, number, marks
-        self._host, self._process = of or (_HOST, os.getpid())
+        self._stretch, self._number, self._marks, self._of = stretch, number, marks, of
         self._rank, self._kind, self._samples, self._failed = rank, kind, samples, failed
 
     def __len__(self) -> int:
@@ -84,27 +85,30 @@ class StretchSpans(Sequence[Span]):
         for (phase, microbatch, begun), (_, _, ended) in itertools.pairwise(marks):
             yield self._span(phase, begun, ended, microbatch)
 
-    def _span(self, stage: str, begun: Reading, ended: Reading, microbatch: int | None) -> Span:
+    def _span(self, stage: str, begun: Reading | int, ended: Reading | int, microbatch: int | None) -> Span:
         is_whole = microbatch is None
+        host, process = self._of or (_HOST, os.getpid())
+        began, cpu_began, delay_began = _whole(begun)
+        end, cpu_end, delay_end = _whole(ended)
         return Span(
             unit=self._stretch,
             unit_id=str(self._number),
             parent_id=None,
             stage=stage,
             plan_id="",
-            host=self._host,
-            process=self._process,
+            host=host,
+            process=process,
             thread="train",
             rank=self._rank,
             attempt=1,
             outcome="failed" if self._failed and is_whole else "ok",
-            arrived=begun[0],
-            dequeued=begun[0],
-            started=begun[0],
-            ended=ended[0],
-            put=ended[0],
-            cpu=_difference(ended[1], begun[1]),
-            run_delay=_difference(ended[2], begun[2]),
+            arrived=began,
+            dequeued=began,
+            started=began,
+            ended=end,
+            put=end,
+            cpu=_difference(cpu_end, cpu_began),
+            run_delay=_difference(delay_end, delay_began),
             batch_id=microbatch,
             batch_size=self._samples if is_whole else None,
             release_reason=self._kind or None if is_whole else None,
@@ -113,6 +117,11 @@ class StretchSpans(Sequence[Span]):
             bytes_out=0,
             shape_key=None,
         )
+
+
+def _whole(reading: Reading | int) -> Reading:
+    """Return a reading of all clocks, with None for those that were not read."""
+    return (reading, None, None) if isinstance(reading, int) else reading
 
 
 def _difference(ended: int | None, begun: int | None) -> int | None:
@@ -142,12 +151,12 @@ class OwnTime:
     def note_batch(self, noted_ns: int, mark_ns: int) -> None:
         """A batch came: what noting its cost took, and the mark behind it."""
         self.num_batches += 1
-        self.wait_ns += min(noted_ns, MOST_OWN_NS)
-        self.mark_ns += min(mark_ns, MOST_OWN_NS)
+        self.wait_ns += noted_ns if noted_ns < MOST_OWN_NS else MOST_OWN_NS
+        self.mark_ns += mark_ns if mark_ns < MOST_OWN_NS else MOST_OWN_NS
 
     def note_wait(self, taken_ns: int) -> None:
         """The end of a stretch took so long, when a batch was asked for."""
-        self.wait_ns += min(taken_ns, MOST_OWN_NS)
+        self.wait_ns += taken_ns if taken_ns < MOST_OWN_NS else MOST_OWN_NS
 
     def describe(self) -> dict[str, float]:
         """Return seconds of the training thread: in all, and within each wait for a batch."""
@@ -185,6 +194,9 @@ _OPTIMIZER = Phase.OPTIMIZER
 _OUTSIDE = Phase.OUTSIDE
 _PREPARE = Phase.PREPARE
 _WAIT = Phase.WAIT
+_STEP = Stretch.STEP
+_PLAIN = Kind.PLAIN
+_UNEVEN = Kind.UNEVEN
 
 
 class Recorder:
@@ -245,7 +257,7 @@ class Recorder:
         self.own = OwnTime()
         self._write = write
         self._meter = ThreadMeter(_now)
-        self._read: Callable[[], Reading] = self._meter.read
+        self._read: Callable[[], Reading | int] = self._meter.read
         self.is_metered = True
         #: Wall time of the last step, ns.
         self._last_wall = SHORT_NS
@@ -314,7 +326,8 @@ class Recorder:
             return
         self._microbatch += 1
         self._in_use = self._microbatch
-        self._switch(_WAIT)
+        self._marks.append((_WAIT, self._in_use, self._read()))
+        begun = _now()
         if self._update_depth:  # the optimizer raised, and the program went on
             self._update_depth, self._is_aborted = 0, True
         self._end_if_done()
@@ -322,7 +335,7 @@ class Recorder:
         self._num_wanted += 1
         self._is_epoch_start |= self._is_new_epoch
         self._is_new_epoch = False
-        self.own.note_wait(_now() - self._marks[-1][2][0])
+        self.own.note_wait(_now() - begun)
 
     def batch_came(self, samples: int, load: LoadedBatch | None = None) -> None:
         """The loader gave a batch of so many samples; 0: not known.
@@ -335,8 +348,8 @@ class Recorder:
             self._samples += samples
             if load is not None:
                 self._loads[self._microbatch] = load
-            self._switch(_PREPARE)
-            came = self._marks[-1][2][0]
+            came = _now()
+            self._marks.append((_PREPARE, self._in_use, self._read()))
             self.own.note_batch(0 if load is None else came - load.taken, _now() - came)
         elif load is not None:
             self._write_load(load, None)
@@ -376,7 +389,8 @@ class Recorder:
         if self._updated:
             self._note_after_update(training=training)
         if training:
-            self._note_again()
+            if self._update_depth:
+                self._note_again()
             self._num_forward += 1
             # Batches that were all asked for before the first call are used one after the other.
             self._in_use = self._microbatch - self._num_wanted + min(self._num_forward, self._num_wanted)
@@ -384,13 +398,13 @@ class Recorder:
         self._is_training |= training
         self._is_validation |= not self._is_training
         if self._marks[-1][0] is not _FORWARD:
-            self._switch(_FORWARD)
+            self._marks.append((_FORWARD, self._in_use, self._read()))
 
     def forward_ended(self, *, failed: bool = False) -> None:
         """The outermost module returned, or raised."""
         if (self._owner == _get_ident() or self._is_mine()) and self._marks[-1][0] is _FORWARD:
             self._is_aborted |= failed and self._is_training
-            self._switch(_LOSS if self._is_training else _OUTSIDE)
+            self._marks.append((_LOSS if self._is_training else _OUTSIDE, self._in_use, self._read()))
 
     def backward_begins(self) -> None:
         """`backward()` was called."""
@@ -405,8 +419,9 @@ class Recorder:
         if not self._is_training and not self._is_validation:
             self._note_unseen_forward()
         self._is_training, self._is_validation = True, False  # a model in `eval()` may learn
-        self._use_batch()
-        self._switch(_BACKWARD)
+        if self._used != self._in_use:
+            self._use_batch()
+        self._marks.append((_BACKWARD, self._in_use, self._read()))
 
     def gradients_complete(self) -> None:
         """The gradients of this process are there; what follows in `backward()` is the exchange with others.
@@ -423,7 +438,8 @@ class Recorder:
         """`backward()` returned, or raised."""
         if self._owner == _get_ident() or self._is_mine():
             self._is_aborted |= failed
-            self._switch(_OPTIMIZER if self._update_depth else _BEFORE_UPDATE)
+            phase = _OPTIMIZER if self._update_depth else _BEFORE_UPDATE
+            self._marks.append((phase, self._in_use, self._read()))
 
     def update_begins(self, optimizer: int = 0) -> None:
         """`optimizer.step()` was called, or what calls it.
@@ -446,7 +462,7 @@ class Recorder:
             self._end(None)
         self._updating, self._again_at = optimizer, None
         self._is_training, self._is_validation = True, False
-        self._switch(_OPTIMIZER)
+        self._marks.append((_OPTIMIZER, self._in_use, self._read()))
 
     def update_ended(self) -> None:
         """`optimizer.step()` returned."""
@@ -459,7 +475,7 @@ class Recorder:
             self._updates_are_unseen = self._is_aborted = False
             self._updated.add(self._updating)
             self._eval_at = self._train_at = self._again_at = None
-            self._switch(_AFTER)
+            self._marks.append((_AFTER, self._in_use, self._read()))
 
     def enter(self, phase: Phase) -> Phase:
         """Begin a phase that may lie within any other, such as `CHECKPOINT`; return the one to `leave` to."""
@@ -532,8 +548,8 @@ class Recorder:
         if before in (None, self._owner):
             return
         # The clocks of that thread are not those of this one.
-        _, microbatch, (wall, _, _) = self._marks[0]
-        self._marks = [(_OUTSIDE, microbatch, (wall, None, None))]
+        _, microbatch, begun = self._marks[0]
+        self._marks = [(_OUTSIDE, microbatch, _whole(begun)[0])]
         for load in self._loads.values():
             self._write_load(load, None)
         self._loads.clear()
@@ -552,6 +568,7 @@ class Recorder:
         self._end(len(self._marks) - 1)
 
     def _switch(self, phase: Phase) -> None:
+        """Begin a phase. The events of each step say this line themselves: a call takes as long as the clock."""
         self._marks.append((phase, self._in_use, self._read()))
 
     def _begin(self) -> None:
@@ -559,16 +576,16 @@ class Recorder:
         self._num_stretches += 1
         is_metered = self.is_metered = (
             self._last_wall >= SHORT_NS
-            or self._numbers[Stretch.STEP] < METERED_FIRST
+            or self.steps < METERED_FIRST
             or self._num_stretches % METERED_ONE_IN == 0
         )
-        self._read = self._meter.read if is_metered else _read_wall
-        if is_metered and self._marks and self._marks[-1][2][1] is None:
+        self._read = self._meter.read if is_metered else _now
+        if is_metered and self._marks and isinstance(self._marks[-1][2], int):
             # The last mark is the first of this stretch.
-            phase, microbatch, (wall, _, _) = self._marks[-1]
+            phase, microbatch, wall = self._marks[-1]
             self._marks[-1] = phase, microbatch, (wall, *self._meter.read()[1:])
         self._is_training = self._is_validation = self._is_epoch_start = self._is_aborted = False
-        self._kind, self._samples, self._num_wanted, self._num_used, self._num_forward = Kind.PLAIN, 0, 0, 0, 0
+        self._kind, self._samples, self._num_wanted, self._num_used, self._num_forward = _PLAIN, 0, 0, 0, 0
         self._used = -1
         self._updating = 0
         self._updated = set()
@@ -601,7 +618,8 @@ class Recorder:
         is_begun = self._is_training or (self._num_wanted > 0 and not self._is_validation)
         is_done = bool(self._updated) or self._is_aborted or (self._updates_are_unseen and self._is_training)
         if is_done or not is_begun or len(self._marks) > MOST_MARKS:
-            self._split_validation()
+            if self._eval_at is not None:
+                self._split_validation()
             self._end(len(self._marks) - 1)
         elif not self._num_updates and self._num_used >= MOST_ACCUMULATED:
             self._updates_are_unseen = True
@@ -668,27 +686,22 @@ class Recorder:
         self.own.num_marks += at
         if len(marks) > 1:
             stretch = self._stretch()
+            number = self._numbers[stretch]
+            kind, samples, failed = self._kind_of(stretch), self._samples, self._is_aborted
             self._write(
-                StretchSpans(
-                    stretch,
-                    self._numbers[stretch],
-                    marks,
-                    rank=self.rank,
-                    kind=self._kind_of(stretch),
-                    samples=self._samples,
-                    failed=self._is_aborted,
-                )
+                StretchSpans(stretch, number, marks, rank=self.rank, kind=kind, samples=samples, failed=failed)
             )
-            is_step = stretch is Stretch.STEP
+            is_step = stretch is _STEP
             if self._loads:
                 for phase, microbatch, _ in marks[:-1]:
                     if phase is _WAIT and microbatch in self._loads:
-                        self._write_load(self._loads.pop(microbatch), self._numbers[stretch] if is_step else None)
-            self._numbers[stretch] += 1
+                        self._write_load(self._loads.pop(microbatch), number if is_step else None)
+            self._numbers[stretch] = number + 1
             if is_step:
                 self.steps += 1
-                self._most_used = max(self._most_used, self._num_used)
-                self._last_wall = marks[-1][2][0] - marks[0][2][0]
+                if self._num_used > self._most_used:
+                    self._most_used = self._num_used
+                self._last_wall = _whole(marks[-1][2])[0] - _whole(marks[0][2])[0]
         else:
             is_step = False
         self._begin()
@@ -705,23 +718,18 @@ class Recorder:
 
     def _stretch(self) -> Stretch:
         if self._is_training:
-            return Stretch.STEP
+            return _STEP
         return Stretch.VALIDATION if self._is_validation else Stretch.BETWEEN
 
     def _kind_of(self, stretch: Stretch) -> Kind:
-        if stretch is not Stretch.STEP or self._kind:
+        if stretch is not _STEP or self._kind:
             return self._kind
         if self._is_epoch_start:
             return Kind.EPOCH_START
         if not self._updated and not self._updates_are_unseen and not self._is_aborted:
-            return Kind.UNEVEN  # what was left over at the end
-        return Kind.UNEVEN if self._num_wanted not in (0, self._num_used) else Kind.PLAIN
+            return _UNEVEN  # what was left over at the end
+        return _UNEVEN if self._num_wanted not in (0, self._num_used) else _PLAIN
 
 
 def _do_nothing() -> None:
     pass
-
-
-def _read_wall() -> Reading:
-    """Return a reading of the wall clock alone."""
-    return _now(), None, None

@@ -183,7 +183,8 @@ class TorchHooks:
 
     def _update_ended(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._recorder.update_ended()
-        self._note_compilation()
+        if _count_graphs() != self._num_graphs:
+            self._note_compilation()
         if optimizer is not self._last_optimizer:
             self._last_optimizer = optimizer
             if all(optimizer is not one for one in self.optimizers):
@@ -192,10 +193,8 @@ class TorchHooks:
             self._watch_found()
 
     def _note_compilation(self) -> None:
-        num_graphs = _count_graphs()
-        if num_graphs != self._num_graphs:
-            self._num_graphs = num_graphs
-            self._recorder.set_kind(Kind.RECOMPILED)
+        self._num_graphs = _count_graphs()
+        self._recorder.set_kind(Kind.RECOMPILED)
 
     # The outermost modules. What `torch.compile` traces is left alone: a clock cannot be part of a graph.
 
@@ -279,10 +278,11 @@ class TorchHooks:
         if level == 0:
             # A hook is called with None where the module raised.
             self._recorder.forward_ended(failed=output is None and sys.exc_info()[1] is not None)
-            self._note_compilation()
+            if _count_graphs() != self._num_graphs:
+                self._note_compilation()
 
 
 def _count_graphs() -> int:
     """Return how many graphs `torch.compile` has compiled in this process; 0 where nothing asked for it."""
     module = sys.modules.get("torch._dynamo.utils")
-    return 0 if module is None else int(module.counters["stats"]["unique_graphs"])
+    return 0 if module is None else int(module.counters["stats"].get("unique_graphs", 0))
