@@ -532,7 +532,7 @@ def as_text(result: dict[str, Any]) -> str:
     ]
     lines.append("|---|---|---|---|---|---|---|---|---|")
     lines += [_row_text(row) for row in rows if row.is_scored]
-    left_out = [f"* {row.pipeline}: {row.says}: {_why_not(row)}" for row in rows if not row.is_scored]
+    left_out = [f"* {row.pipeline}: {row.says}: {why_not(row)}" for row in rows if not row.is_scored]
     if left_out:
         lines += ["", "Not counted:", "", *left_out]
     lines += [
@@ -558,7 +558,8 @@ def _introduction(result: dict[str, Any]) -> str:
     return f"{result['n']} changes of {len(result['pipelines'])} pipelines, {how}; {coverage}.{stopped}"
 
 
-def _why_not(row: Row) -> str:
+def why_not(row: Row) -> str:
+    """Return why a change is not scored, for readers."""
     if not row.is_disturbed or row.predicted is None or row.measured is None:
         return f"refused: {row.refused}" if row.refused else f"failed: {row.failed}"
     return (

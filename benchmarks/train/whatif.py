@@ -11,8 +11,9 @@
 How this works: each job of `whatif_cases` is recorded once. From that run folder alone all of its changes are predicted, and
 the predictions are frozen to a ledger, which refuses measurements that are older. Then each change is made, and the changed
 training runs in turn with the unchanged one, A B, B A, without a recorder; what counts is the ratio of each pair, so that what
-else the machine does falls on both. More pairs are run where two disagree. In the same table stand the operational bounds, and
-max(step, loader) as timers on the wall clock have them.
+else the machine does falls on both. More pairs are run where two disagree. Before each recording and each pair the cores are
+probed: changes for which they were more than a tenth faster or slower than at the recording are listed and not scored. In the
+same table stand the operational bounds, and max(step, loader) as timers on the wall clock have them.
 
 A change that cannot be predicted is listed with the reason and not scored.
 """
@@ -33,9 +34,9 @@ from typing import Any
 
 import msgspec
 
-from benchmarks import measure
+from benchmarks import machine_speed, measure
 from benchmarks.train.whatif_cases import JOBS, WHAT_IFS, Job, WhatIf
-from benchmarks.whatif_error import Row, errors, line_of, summarize, until_sure
+from benchmarks.whatif_error import Row, errors, line_of, summarize, until_sure, why_not
 from headrace.base.errors import HeadraceError
 from headrace.compare.intervals import centre
 from headrace.compare.turns import runs_backwards
@@ -110,8 +111,13 @@ class Runner:
         if run.exists() and not begun.exists():
             return
         begun.touch()
+        self._speed_file(name).write_bytes(msgspec.json.encode(machine_speed.core_speed()))
         self.run_job(JOBS[name], self.amount.profile, run)
         begun.unlink()
+
+    def _speed_file(self, name: str) -> Path:
+        """Of a recording: how fast the cores were."""
+        return self.folder / f"{name}.speed.json"
 
     def _freeze(self, ledger: Ledger, name: str, what_ifs: Sequence[WhatIf]) -> list[Row]:
         rows = [predict_row(self.folder / name, name, one, ledger) for one in what_ifs]
@@ -122,8 +128,11 @@ class Runner:
     def _measure(self, ledger: Ledger, job: Job, what_if: WhatIf, row: Row) -> Row:
         began, changed = time.time(), what_if.make(job)
         seconds, pairs = self.amount.block, self.amount.pairs
+        recorded_at = msgspec.json.decode(self._speed_file(row.pipeline).read_bytes(), type=float)
+        speeds: list[float] = []
 
         def run_pair(number: int) -> tuple[float, float]:
+            speeds.append(machine_speed.core_speed() / recorded_at)
             rates = {}
             for side in "ba" if runs_backwards(number) else "ab":
                 rates[side] = self.run_job(job if side == "a" else changed, seconds)
@@ -140,7 +149,12 @@ class Runner:
         ratio = ratio_of(before, after)
         ledger.write_measurement(row.id, ratio, f"{len(before)} interleaved pairs of {seconds:g} s", measured_at=began)
         return msgspec.structs.replace(
-            row, measured=ratio, before=before, after=after, other_cores=window.foreign_cores
+            row,
+            measured=ratio,
+            before=before,
+            after=after,
+            other_cores=window.foreign_cores,
+            core_speed=statistics.median(speeds),
         )
 
 
@@ -243,6 +257,10 @@ def as_text(result: dict[str, Any]) -> str:
         f"of {profile:g} s and frozen to a ledger before it was made; {result['pairs']}{' or more' * result['adds_pairs']} "
         f"interleaved pairs of {block:g} s each; one PyTorch thread; {inside} were measured within the predicted interval."
     )
+    if result["disturbed"]:
+        introduction += (
+            f" Not scored: {result['disturbed']} for which the cores were faster or slower by more than a tenth."
+        )
     if result["noise"] is not None:
         introduction += (
             f" The pairs of one change differ from their middle by up to {result['noise']:.1%} (the median of changes): no "
@@ -263,11 +281,11 @@ def as_text(result: dict[str, Any]) -> str:
     lines += [f"| {name} | {_cells(one)} |" for name, one in result["pipelines"].items()]
     lines += [
         "",
-        "| training | change | predicted | bounds | max() | measured | error | others' cores |",
-        "|" + "---|" * 8,
+        "| training | change | predicted | bounds | max() | measured | error | others' cores | speed |",
+        "|" + "---|" * 9,
     ]
     lines += [_row_text(row) for row in rows if row.is_scored]
-    left_out = [f"* {row.pipeline}: {row.says}: {row.refused or row.failed}" for row in rows if not row.is_scored]
+    left_out = [f"* {row.pipeline}: {row.says}: {why_not(row)}" for row in rows if not row.is_scored]
     return "\n".join([*lines, *(["", "Not counted:", "", *left_out] if left_out else [])])
 
 
@@ -281,13 +299,12 @@ def _row_text(row: Row) -> str:
     assert row.predicted is not None
     assert row.measured is not None
     ours, real = row.predicted, row.measured
-    others = "-" if row.other_cores is None else f"{row.other_cores:.2f}"
+    others = ["-" if one is None else f"{one:.2f}" for one in (row.other_cores, row.core_speed)]
     by_hand = [f"{one:.3f}" if one is not None else "-" for one in (row.bounds, row.naive)]
     error = errors([(ours.mid, real.mid)])["mean"]
     ratios = [f"{one.mid:.3f} [{one.low:.3f}-{one.high:.3f}]" for one in (ours, real)]
-    return (
-        f"| {row.pipeline} | {row.says} | {ratios[0]} | {' | '.join(by_hand)} | {ratios[1]} | {error:.1%} | {others} |"
-    )
+    cells = [row.pipeline, row.says, ratios[0], *by_hand, ratios[1], f"{error:.1%}", *others]
+    return f"| {' | '.join(cells)} |"
 
 
 def _say(text: str) -> None:

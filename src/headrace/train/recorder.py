@@ -151,12 +151,12 @@ class OwnTime:
     def note_batch(self, noted_ns: int, mark_ns: int) -> None:
         """A batch came: what noting its cost took, and the mark behind it."""
         self.num_batches += 1
-        self.wait_ns += noted_ns if noted_ns < MOST_OWN_NS else MOST_OWN_NS
-        self.mark_ns += mark_ns if mark_ns < MOST_OWN_NS else MOST_OWN_NS
+        self.wait_ns += min(noted_ns, MOST_OWN_NS)
+        self.mark_ns += min(mark_ns, MOST_OWN_NS)
 
     def note_wait(self, taken_ns: int) -> None:
         """The end of a stretch took so long, when a batch was asked for."""
-        self.wait_ns += taken_ns if taken_ns < MOST_OWN_NS else MOST_OWN_NS
+        self.wait_ns += min(taken_ns, MOST_OWN_NS)
 
     def describe(self) -> dict[str, float]:
         """Return seconds of the training thread: in all, and within each wait for a batch."""
@@ -575,9 +575,7 @@ class Recorder:
         """Begin a stretch that nothing is known of, at the last mark."""
         self._num_stretches += 1
         is_metered = self.is_metered = (
-            self._last_wall >= SHORT_NS
-            or self.steps < METERED_FIRST
-            or self._num_stretches % METERED_ONE_IN == 0
+            self._last_wall >= SHORT_NS or self.steps < METERED_FIRST or self._num_stretches % METERED_ONE_IN == 0
         )
         self._read = self._meter.read if is_metered else _now
         if is_metered and self._marks and isinstance(self._marks[-1][2], int):
@@ -688,9 +686,7 @@ class Recorder:
             stretch = self._stretch()
             number = self._numbers[stretch]
             kind, samples, failed = self._kind_of(stretch), self._samples, self._is_aborted
-            self._write(
-                StretchSpans(stretch, number, marks, rank=self.rank, kind=kind, samples=samples, failed=failed)
-            )
+            self._write(StretchSpans(stretch, number, marks, rank=self.rank, kind=kind, samples=samples, failed=failed))
             is_step = stretch is _STEP
             if self._loads:
                 for phase, microbatch, _ in marks[:-1]:

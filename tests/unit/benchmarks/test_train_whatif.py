@@ -73,7 +73,21 @@ def test_what_was_not_predicted_is_listed(tmp_path: Path) -> None:
     append_row(tmp_path / "measured.jsonl", row)
     assert read_rows(tmp_path / "measured.jsonl") == [row]
     result = measure_all(tmp_path, {"alone": WHAT_IFS["alone"][:1]}, 1.0, lambda *_: 1.0)
-    assert "* alone: loader.workers=2: no steps" in as_text(result)
+    assert "* alone: loader.workers=2: refused: no steps" in as_text(result)
+
+
+def test_what_other_cores_were_measured_on_is_listed(tmp_path: Path) -> None:
+    """A change that was measured while the cores were a fifth faster than at the recording is not scored, and that is said."""
+    row = Row(
+        pipeline="alone", says="loader.workers=2", change=Change(), predicted=Estimate(1.0, 1.1, 1.2),
+        measured=Estimate(1.0, 2.0, 3.0), core_speed=1.2,
+    )  # fmt: skip
+    append_row(tmp_path / "frozen.jsonl", row)
+    append_row(tmp_path / "measured.jsonl", row)
+    result = measure_all(tmp_path, {"alone": WHAT_IFS["alone"][:1]}, 1.0, lambda *_: 1.0)
+    assert (result["n"], result["disturbed"]) == (0, 1)
+    assert "Not scored: 1 for which the cores" in as_text(result)
+    assert "cores 1.20 times as fast as at the time of the profile" in as_text(result)
 
 
 def test_recording_predicting_and_measuring_can_be_apart(tmp_path: Path) -> None:
@@ -94,5 +108,6 @@ def test_recording_predicting_and_measuring_can_be_apart(tmp_path: Path) -> None
     for stage in ("record", "record", "predict"):
         measure_all(tmp_path, chosen, 1.0, run_job, stage=stage)
     assert recorded == [tmp_path / "alone"] * 2
+    assert float((tmp_path / "alone.speed.json").read_text()) > 0
     assert [row.pipeline for row in read_rows(tmp_path / "frozen.jsonl")] == ["alone"] * 2
     assert read_rows(tmp_path / "measured.jsonl") == []
