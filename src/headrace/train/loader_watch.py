@@ -103,38 +103,25 @@ class WatchedIterator:
         return self
 
     def __next__(self) -> Any:
-        self._tally.num_learnt += self._recorder.num_learnt - self._learnt
-        self._recorder.batch_wanted()
-        if self._is_blind:
-            return self._next_alone()
+        recorder = self._recorder
+        self._tally.num_learnt += recorder.num_learnt - self._learnt
+        recorder.batch_wanted()
         asked = time.monotonic_ns()
         try:
             if self._source is None:
                 batch = self._first()
             else:
-                self._source.is_wanted = self._recorder.is_metered
+                self._source.is_wanted = recorder.is_metered
                 batch = next(self._iterator)
         except StopIteration:
-            self._recorder.batches_ended()
-            self._learnt = self._recorder.num_learnt
+            recorder.batches_ended()
+            self._learnt = recorder.num_learnt
             raise
         except BaseException:
-            self._recorder.batch_failed(self._load(asked))
+            recorder.batch_failed(self._load(asked))
             raise
-        self._recorder.batch_came(count_samples(batch), self._load(asked))
-        self._learnt = self._recorder.num_learnt
-        return batch
-
-    def _next_alone(self) -> Any:
-        """Return the next batch where nobody sees what it costs."""
-        try:
-            batch = next(self._iterator)
-        except StopIteration:
-            self._recorder.batches_ended()
-            self._learnt = self._recorder.num_learnt
-            raise
-        self._recorder.batch_came(count_samples(batch))
-        self._learnt = self._recorder.num_learnt
+        recorder.batch_came(count_samples(batch), None if self._is_blind else self._load(asked))
+        self._learnt = recorder.num_learnt
         return batch
 
     def _load(self, asked: int) -> LoadedBatch | None:
