@@ -268,7 +268,7 @@ class _Pipelined:
         return _gather(own)
 
     def _time_schedule(self, stages: Sequence[StageTimes]) -> list[StageTimes]:
-        """Return the stages with what the schedule itself takes for each pass: hollow ones are trained, with messages as large."""
+        """Return the stages with what the schedule takes for each pass: hollow ones are trained, with messages as large."""
         stage = TimedStage(_Hollow(self._output), self._rank, self._ranks, self._recipe.device)
         schedule = ScheduleGPipe(stage, self._count, loss_fn=lambda output, _: output.mean())
         given = () if self._input is None else (self._input,)
