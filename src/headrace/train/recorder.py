@@ -215,6 +215,57 @@ class Recorder:
         is_metered: Whether clocks of CPU time are read in the stretch in progress.
     """
 
+    #: As attributes of a dictionary they would lie too far apart: what is told in the middle of a step finds caches cold.
+    __slots__ = (
+        "_again_at",
+        "_candidate",
+        "_eval_at",
+        "_in_use",
+        "_is_aborted",
+        "_is_epoch_start",
+        "_is_new_epoch",
+        "_is_open",
+        "_is_training",
+        "_is_validation",
+        "_kind",
+        "_last_request",
+        "_last_wall",
+        "_load_numbers",
+        "_loads",
+        "_marks",
+        "_meter",
+        "_microbatch",
+        "_most_used",
+        "_num_forward",
+        "_num_stretches",
+        "_num_unseen",
+        "_num_updates",
+        "_num_used",
+        "_num_wanted",
+        "_numbers",
+        "_owner",
+        "_read",
+        "_samples",
+        "_thread",
+        "_train_at",
+        "_update_depth",
+        "_updated",
+        "_updates_are_unseen",
+        "_updating",
+        "_used",
+        "_write",
+        "enough",
+        "is_metered",
+        "last_step",
+        "not_measured",
+        "num_learnt",
+        "own",
+        "rank",
+        "search",
+        "step_ended",
+        "steps",
+    )
+
     # Of the stretch in progress; `_begin` sets them.
     _is_training: bool
     _is_validation: bool
