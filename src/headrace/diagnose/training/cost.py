@@ -53,6 +53,11 @@ class Cost:
         return self.least is None or self.least >= self.worth
 
     @property
+    def varies(self) -> bool:
+        """Whether it is not sure because it came in a few steps; False: it is sure, or just as much as is worth work."""
+        return self.least is not None and self.least < self.share / 2
+
+    @property
     def gain(self) -> float | None:
         """Throughput without it over that of the run, at most; None: not known."""
         return 1.0 / (1.0 - min(self.share, 0.99)) if self.share and self.is_bounded else None

@@ -162,10 +162,11 @@ def _healthy(view: View, doubtful: Sequence[Cost]) -> Finding:
     ends = f"and nothing else costs {WORTH_WORK:.0%}; good enough, stop here"
     if doubtful:
         most = max(doubtful, key=lambda one: one.share)
-        ends = (
-            f"and nothing else surely costs {WORTH_WORK:.0%}; {most.share:.0%} of this run went to a few bursts ({most.says}): "
-            "record a longer run to see whether they come again"
-        )
+        if most.varies:
+            what, why = f"{most.share:.0%} of this run went to a few bursts", "see whether they come again"
+        else:
+            what, why = f"one thing took about as much, {most.share:.0%} of this run", "be sure"
+        ends = f"and nothing else surely costs {WORTH_WORK:.0%}; {what} ({most.says}): record a longer run to {why}"
     return Finding(
         verdict=VerdictClass.HEALTHY,
         stage=None,

@@ -195,6 +195,17 @@ def test_a_cost_that_may_be_chance_is_not_named(tmp_path: Path) -> None:
     assert "9% of this run went to a few bursts" in found.says
 
 
+def test_a_cost_at_the_edge_of_what_is_worth_work_is_no_burst(tmp_path: Path) -> None:
+    """It is in all steps, some more and some less, and chance decides on which side of 5 % it comes out."""
+    run = MadeRun(tmp_path / "run")
+    for index in range(80):
+        run.stretch(MODEL | {Phase.AFTER: 0.42 if index // 8 % 2 else 0.72})
+    found = diagnose(run).first
+    assert (found.verdict, found.confidence) == ("HEALTHY", "low")
+    assert "one thing took about as much, 5% of this run" in found.says
+    assert "record a longer run to be sure" in found.says
+
+
 @pytest.mark.parametrize("every", [20, 50])
 def test_bursts_that_take_much_of_the_run_are_named(tmp_path: Path, every: int) -> None:
     """A shard that is read each so many steps: few blocks have one, and a third of the time went to them."""
