@@ -42,6 +42,7 @@ _MANY_STEPS = 50
 _ALIKE = 0.85
 #: Validation that takes this share of the time is mentioned.
 _MUCH_VALIDATION = 0.25
+_VALIDATE_LESS = "validate less often, or on fewer samples"
 
 
 class TrainingAnalysis:
@@ -167,19 +168,33 @@ def _healthy(view: View, doubtful: Sequence[Cost]) -> Finding:
         else:
             what, why = f"one thing took about as much, {most.share:.0%} of this run", "be sure"
         ends = f"and nothing else surely costs {WORTH_WORK:.0%}; {what} ({most.says}): record a longer run to {why}"
+    says = f"the model is what takes time: forward and backward are {model / step:.0%} of the step, {ends}"
+    remedies = (
+        Remedy(says="if it must be faster: a cheaper model, bfloat16 (torch.autocast), torch.compile, or a device"),
+    )
+    if (validation := _much_validation(view)) is not None:
+        says = f"validation takes {validation:.0%} of the time, and nothing in the steps surely costs {WORTH_WORK:.0%} of it"
+        remedies = (Remedy(says=_VALIDATE_LESS), *remedies)
     return Finding(
         verdict=VerdictClass.HEALTHY,
         stage=None,
         cause="",
-        says=f"the model is what takes time: forward and backward are {model / step:.0%} of the step, {ends}",
+        says=says,
         rule=f"nothing besides forward and backward costs {WORTH_WORK:.0%} of the training's time",
         confidence="low" if doubtful else "high" if view.num_plain >= _MANY_STEPS else "medium",
         gain=None,
         evidence=tuple(lines),
-        remedies=(
-            Remedy(says="if it must be faster: a cheaper model, bfloat16 (torch.autocast), torch.compile, or a device"),
-        ),
-    )  # fmt: skip
+        remedies=remedies,
+    )
+
+
+def _much_validation(view: View) -> float | None:
+    """Return the share of the time that validation takes; None: not much."""
+    seconds, whole = (
+        sum(one.seconds for one in view.profile.apart if one.what == "validation"),
+        view.profile.total_seconds,
+    )
+    return seconds / whole if seconds and seconds >= _MUCH_VALIDATION * whole else None
 
 
 def _too_few(analysis: TrainingAnalysis, count: int) -> Finding:
@@ -249,10 +264,8 @@ def _bounds(view: View) -> tuple[Bound, ...]:
 def _notes(analysis: TrainingAnalysis, view: View) -> tuple[str, ...]:
     """Return what is worth knowing and limits nothing by itself."""
     found = [text for one in analysis.document.together.same_data if (text := note_of_order(one)) is not None]
-    validation = next((one for one in view.profile.apart if one.what == "validation"), None)
-    if validation is not None and validation.seconds >= _MUCH_VALIDATION * view.profile.total_seconds:
-        share = validation.seconds / view.profile.total_seconds
-        found.append(f"validation takes {share:.0%} of the time; validate less often, or on fewer samples")
+    if (validation := _much_validation(view)) is not None:
+        found.append(f"validation takes {validation:.0%} of the time; {_VALIDATE_LESS}")
     notes = (
         note_of_growth(view),
         note_of_cold_epoch(view),

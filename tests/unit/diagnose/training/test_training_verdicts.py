@@ -195,6 +195,19 @@ def test_a_cost_that_may_be_chance_is_not_named(tmp_path: Path) -> None:
     assert "9% of this run went to a few bursts" in found.says
 
 
+def test_nobody_is_told_to_stop_where_validation_takes_the_time(tmp_path: Path) -> None:
+    """No step has a fault, and 74 % of the time goes to what is between them."""
+    run = MadeRun(tmp_path / "run")
+    for index in range(80):
+        run.stretch(MODEL)
+        if index % 10 == 9:
+            run.stretch({Phase.FORWARD: 280.0}, stretch=Stretch.VALIDATION)
+    found = diagnose(run).first
+    assert found.verdict == "HEALTHY"
+    assert found.says == "validation takes 74% of the time, and nothing in the steps surely costs 5% of it"
+    assert found.remedies[0].says == "validate less often, or on fewer samples"
+
+
 def test_a_cost_at_the_edge_of_what_is_worth_work_is_no_burst(tmp_path: Path) -> None:
     """It is in all steps, some more and some less, and chance decides on which side of 5 % it comes out."""
     run = MadeRun(tmp_path / "run")
