@@ -217,54 +217,13 @@ class Recorder:
 
     #: As attributes of a dictionary they would lie too far apart: what is told in the middle of a step finds caches cold.
     __slots__ = (
-        "_again_at",
-        "_candidate",
-        "_eval_at",
-        "_in_use",
-        "_is_aborted",
-        "_is_epoch_start",
-        "_is_new_epoch",
-        "_is_open",
-        "_is_training",
-        "_is_validation",
-        "_kind",
-        "_last_request",
-        "_last_wall",
-        "_load_numbers",
-        "_loads",
-        "_marks",
-        "_meter",
-        "_microbatch",
-        "_most_used",
-        "_num_forward",
-        "_num_stretches",
-        "_num_unseen",
-        "_num_updates",
-        "_num_used",
-        "_num_wanted",
-        "_numbers",
-        "_owner",
-        "_read",
-        "_samples",
-        "_thread",
-        "_train_at",
-        "_update_depth",
-        "_updated",
-        "_updates_are_unseen",
-        "_updating",
-        "_used",
-        "_write",
-        "enough",
-        "is_metered",
-        "last_step",
-        "not_measured",
-        "num_learnt",
-        "own",
-        "rank",
-        "search",
-        "step_ended",
-        "steps",
-    )
+        "_again_at", "_candidate", "_eval_at", "_in_use", "_is_aborted", "_is_epoch_start", "_is_new_epoch", "_is_open",
+        "_is_training", "_is_validation", "_kind", "_last_request", "_last_wall", "_load_numbers", "_loads", "_marks",
+        "_meter", "_microbatch", "_most_used", "_num_forward", "_num_stretches", "_num_unseen", "_num_updates", "_num_used",
+        "_num_wanted", "_numbers", "_owner", "_read", "_samples", "_thread", "_train_at", "_update_depth", "_updated",
+        "_updates_are_unseen", "_updating", "_used", "_write", "enough", "is_metered", "last_step", "not_measured",
+        "num_learnt", "own", "rank", "search", "step_ended", "steps",
+    )  # fmt: skip
 
     # Of the stretch in progress; `_begin` sets them.
     _is_training: bool
@@ -377,7 +336,7 @@ class Recorder:
             return
         self._microbatch += 1
         self._in_use = self._microbatch
-        self._marks.append((_WAIT, self._in_use, self._read()))
+        self._switch(_WAIT)
         begun = _now()
         if self._update_depth:  # the optimizer raised, and the program went on
             self._update_depth, self._is_aborted = 0, True
@@ -400,7 +359,7 @@ class Recorder:
             if load is not None:
                 self._loads[self._microbatch] = load
             came = _now()
-            self._marks.append((_PREPARE, self._in_use, self._read()))
+            self._switch(_PREPARE)
             self.own.note_batch(0 if load is None else came - load.taken, _now() - came)
         elif load is not None:
             self._write_load(load, None)
@@ -449,13 +408,13 @@ class Recorder:
         self._is_training |= training
         self._is_validation |= not self._is_training
         if self._marks[-1][0] is not _FORWARD:
-            self._marks.append((_FORWARD, self._in_use, self._read()))
+            self._switch(_FORWARD)
 
     def forward_ended(self, *, failed: bool = False) -> None:
         """The outermost module returned, or raised."""
         if (self._owner == _get_ident() or self._is_mine()) and self._marks[-1][0] is _FORWARD:
             self._is_aborted |= failed and self._is_training
-            self._marks.append((_LOSS if self._is_training else _OUTSIDE, self._in_use, self._read()))
+            self._switch(_LOSS if self._is_training else _OUTSIDE)
 
     def backward_begins(self) -> None:
         """`backward()` was called."""
@@ -472,7 +431,7 @@ class Recorder:
         self._is_training, self._is_validation = True, False  # a model in `eval()` may learn
         if self._used != self._in_use:
             self._use_batch()
-        self._marks.append((_BACKWARD, self._in_use, self._read()))
+        self._switch(_BACKWARD)
 
     def gradients_complete(self) -> None:
         """The gradients of this process are there; what follows in `backward()` is the exchange with others.
@@ -489,8 +448,7 @@ class Recorder:
         """`backward()` returned, or raised."""
         if self._owner == _get_ident() or self._is_mine():
             self._is_aborted |= failed
-            phase = _OPTIMIZER if self._update_depth else _BEFORE_UPDATE
-            self._marks.append((phase, self._in_use, self._read()))
+            self._switch(_OPTIMIZER if self._update_depth else _BEFORE_UPDATE)
 
     def update_begins(self, optimizer: int = 0) -> None:
         """`optimizer.step()` was called, or what calls it.
@@ -513,7 +471,7 @@ class Recorder:
             self._end(None)
         self._updating, self._again_at = optimizer, None
         self._is_training, self._is_validation = True, False
-        self._marks.append((_OPTIMIZER, self._in_use, self._read()))
+        self._switch(_OPTIMIZER)
 
     def update_ended(self) -> None:
         """`optimizer.step()` returned."""
@@ -526,7 +484,7 @@ class Recorder:
             self._updates_are_unseen = self._is_aborted = False
             self._updated.add(self._updating)
             self._eval_at = self._train_at = self._again_at = None
-            self._marks.append((_AFTER, self._in_use, self._read()))
+            self._switch(_AFTER)
 
     def enter(self, phase: Phase) -> Phase:
         """Begin a phase that may lie within any other, such as `CHECKPOINT`; return the one to `leave` to."""
@@ -619,7 +577,6 @@ class Recorder:
         self._end(len(self._marks) - 1)
 
     def _switch(self, phase: Phase) -> None:
-        """Begin a phase. The events of each step say this line themselves: a call takes as long as the clock."""
         self._marks.append((phase, self._in_use, self._read()))
 
     def _begin(self) -> None:
