@@ -586,10 +586,10 @@ class Recorder:
             self._last_wall >= SHORT_NS or self.steps < METERED_FIRST or self._num_stretches % METERED_ONE_IN == 0
         )
         self._read = self._meter.read if is_metered else _now
-        if is_metered and self._marks and isinstance(self._marks[-1][2], int):
-            # The last mark is the first of this stretch.
-            phase, microbatch, wall = self._marks[-1]
-            self._marks[-1] = phase, microbatch, (wall, *self._meter.read()[1:])
+        if is_metered and self._marks:
+            phase, microbatch, begun = self._marks[-1]
+            if isinstance(begun, int):  # the last mark is the first of this stretch
+                self._marks[-1] = phase, microbatch, (begun, *self._meter.read()[1:])
         self._is_training = self._is_validation = self._is_epoch_start = self._is_aborted = False
         self._kind, self._samples, self._num_wanted, self._num_used, self._num_forward = _PLAIN, 0, 0, 0, 0
         self._used = -1
