@@ -169,7 +169,7 @@ def _healthy(view: View, doubtful: Sequence[Cost]) -> Finding:
             what, why = f"one thing took about as much, {most.share:.0%} of this run", "be sure"
         ends = f"and nothing else surely costs {WORTH_WORK:.0%}; {what} ({most.says}): record a longer run to {why}"
     says = f"the model is what takes time: forward and backward are {model / step:.0%} of the step, {ends}"
-    remedies = (
+    remedies: tuple[Remedy, ...] = (
         Remedy(says="if it must be faster: a cheaper model, bfloat16 (torch.autocast), torch.compile, or a device"),
     )
     if (validation := _much_validation(view)) is not None:
