@@ -155,19 +155,6 @@ class TimedStage(PipelineStage):  # type: ignore[misc]
         super().perform_reduce_grad(grad_scale_factor)
 
 
-class _Hollow(torch.nn.Module):  # type: ignore[misc]
-    """Gives tensors like those of a stage, and computes next to nothing."""
-
-    def __init__(self, output: torch.Tensor) -> None:
-        super().__init__()
-        self._shape = output.shape
-        self._weight = torch.nn.Parameter(torch.zeros((), dtype=output.dtype))
-
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        """Return a tensor that depends on the input."""
-        return (values.flatten()[:1].sum() + self._weight).expand(self._shape).contiguous()
-
-
 class _Whole:
     """The whole model on this rank, alone or with a share of the batch."""
 
@@ -217,7 +204,7 @@ class _Pipelined:
         cuts = [0, *_agree(lambda: _cut(recipe, children, inputs[0], self._batches[0], self._ranks)), len(children)]
         own = children[cuts[self._rank] : cuts[self._rank + 1]]
         self._module = torch.nn.Sequential(*(child for _, child in own))
-        self.stages = self._time_schedule(self._time_stages([name for name, _ in own], inputs[0]))
+        self.stages = self._time_stages([name for name, _ in own], inputs[0])
         self._stage = TimedStage(self._module, self._rank, self._ranks, recipe.device)
         schedule = Schedule1F1B if way is Way.ONE_F_ONE_B else ScheduleGPipe
         self._schedule = schedule(self._stage, count, loss_fn=self._compute_loss)
@@ -256,7 +243,7 @@ class _Pipelined:
             own = given
             if rank == self._rank:
                 forward, backward, output = self._time_stage(given)
-                mine, self._output = (forward, backward), output
+                mine = (forward, backward)
                 given = torch.empty_like(output)
             shape = _tell(None if rank != self._rank else (tuple(given.shape), given.dtype), rank)
             given = given if rank == self._rank else torch.zeros(shape[0], dtype=shape[1])
@@ -266,25 +253,6 @@ class _Pipelined:
         assert mine is not None
         own = StageTimes(layers=tuple(names), forward_seconds=mine[0], backward_seconds=mine[1], transfer_seconds=sent)
         return _gather(own)
-
-    def _time_schedule(self, stages: Sequence[StageTimes]) -> list[StageTimes]:
-        """Return the stages with what the schedule takes for each pass: hollow ones are trained, with messages as large."""
-        stage = TimedStage(_Hollow(self._output), self._rank, self._ranks, self._recipe.device)
-        schedule = ScheduleGPipe(stage, self._count, loss_fn=lambda output, _: output.mean())
-        given = () if self._input is None else (self._input,)
-        wanted = {"target": torch.arange(self._count)} if self._rank == self._ranks - 1 else {}
-        taken = []
-        for _ in range(_WARM_UP + _TIMED):
-            dist.barrier()
-            stage.busy, began = 0.0, time.monotonic()
-            schedule.step(*given, return_outputs=False, **wanted)
-            taken.append((stage.done - began, stage.busy))
-        steps = list(zip(*_gather(taken[_WARM_UP:]), strict=True))
-        busy = statistics.median(statistics.mean(busy for _, busy in step) for step in steps) / (2 * self._count)
-        transfers = 2 * sum(one.transfer_seconds for one in stages)
-        whole = statistics.median(max(seconds for seconds, _ in step) for step in steps) - transfers
-        between = max(0.0, whole / (2 * (self._count + self._ranks - 1)) - busy)
-        return [msgspec.structs.replace(one, pass_seconds=busy, between_seconds=between) for one in stages]
 
     def _time_stage(self, given: torch.Tensor) -> tuple[float, float, torch.Tensor]:
         """Return the middle seconds of a forward and of a backward pass, and the output."""
