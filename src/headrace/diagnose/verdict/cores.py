@@ -550,7 +550,8 @@ def _thermal(facts: Facts) -> Iterator[Proposal]:
         return
     listed = ", ".join(f"{view.name} x{found.ratio:.2f}" for view, found, _ in rises)
     frequency = _frequency(facts)
-    names = [name for view, _, _ in rises for name in view.resources]
+    # Slower cores lengthen what computes; a stage that waits is as fast as what it waits for, however its CPU time grows.
+    names = [name for view, _, _ in rises if is_computing(view) for name in view.resources]
     yield Proposal(
         verdict=VerdictClass.THERMAL,
         stage=None,

@@ -508,6 +508,17 @@ def test_cores_that_slow_down_are_thermal(diagnose: Diagnose, made: Any) -> None
     assert found.first.verdict is VerdictClass.THERMAL
 
 
+def test_a_stage_that_waits_is_not_slow_because_the_cores_are(diagnose: Diagnose, made: Any) -> None:
+    """Its CPU time grows with that of all others, and a download still takes 30 ms of waiting: more of them at a time help."""
+    rise = np.linspace(1.0, 2.0, 400)
+    found = diagnose(
+        made(name="fetch", work="download", kind="io", cpu=0.001 * rise, wait=0.03),
+        made(name="preprocess", cpu=0.001 * rise),
+        model(made, cpu=1e-4),
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.DOWNLOAD_LATENCY, "fetch")
+
+
 def test_larger_inputs_are_skew(diagnose: Diagnose, made: Any) -> None:
     """Decoding takes longer because images grow: INPUT_SKEW, not a slower decoder."""
     size = np.linspace(100_000, 400_000, 400)
