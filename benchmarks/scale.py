@@ -205,13 +205,14 @@ def kill_workers(bench: Bench, num_kills: int, num_nodes: int) -> dict[str, int]
         "4",
     ]
     process = bench.headrace("run", "scale_app.py:waiting", *words)
-    chance, done, raylets = random.Random(1), 0, 0
+    chance, done, raylets, num_lines = random.Random(1), 0, 0, 0
     try:
         while process.poll() is None:
             time.sleep(1.0)
-            victims = _workers()
-            if done + raylets >= num_kills or not victims or not list(bench.lines("r-*.jsonl")):
-                continue
+            victims, lines = _workers(), sum(1 for _ in bench.lines("r-*.jsonl"))
+            if done + raylets >= num_kills or not victims or lines < num_lines + _ITEMS_A_KILL // 4:
+                continue  # on a busy machine a worker takes longer to come than a second
+            num_lines = lines
             if raylets < num_nodes and (done + raylets) % max(1, num_kills // max(1, num_nodes)) == 1:
                 cluster.remove_node(nodes.pop(0), allow_graceful=False)
                 nodes.append(_add_node(cluster, node))
