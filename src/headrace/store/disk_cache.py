@@ -110,9 +110,8 @@ class DiskCache:
         self._limit = limit_bytes
         self._room = 0  # taken in `usage`, and not written yet
         self.begin()
-        self._lock = (
-            threading.Lock()
-        )  # of what is in memory; whoever calls the system under it keeps all threads waiting
+        # Of what is in memory: whoever calls the system under it keeps all threads waiting.
+        self._lock = threading.Lock()
         self._usage_lock = threading.Lock()
         self._admission = Admission(limit_bytes)
         try:
