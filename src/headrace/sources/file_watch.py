@@ -108,20 +108,22 @@ class Looks:
         self._last = last_seconds
         self._longest = longest_seconds
         self._has_heard = False
-        self._silent_since: float | None = None
+        self._was_silent = False
 
-    def missed(self, since_seconds: float) -> bool:
-        """Return whether what has been there for so long was written while the watch told of no write."""
-        return self._silent_since is not None and since_seconds > time.monotonic() - self._silent_since
+    def missed(self) -> bool:
+        """Return whether what is there now was written while the watch told of no write, and tells of none by now."""
+        return self._watch is not None and self._was_silent and self._watch.wait(0.0) is False
 
-    def wait(self, closed: threading.Event, most_seconds: float) -> None:
+    def wait(self, closed: threading.Event, most_seconds: float, due_seconds: float = math.inf) -> None:
         """Wait until the next look is due, or the file is closed.
 
         Args:
             closed: Set by who closes the file, and then its watch.
             most_seconds: Look then at the latest.
+            due_seconds: Then something will be there without a write.
         """
-        self._silent_since = None
+        self._was_silent = False
+        most_seconds = min(most_seconds, max(due_seconds, 0.0))
         now = time.monotonic()
         pause = min(self._next, self._last, most_seconds)
         self._next *= 2
@@ -131,14 +133,15 @@ class Looks:
             closed.wait(pause)
             return
         is_settling = now - watch.written_at < _SETTLE_SECONDS
-        was_written = watch.wait(pause if is_settling else min(most_seconds, self._longest))
+        pause = pause if is_settling else min(most_seconds, self._longest)
+        was_written = watch.wait(pause)
         if was_written is None:
             closed.wait(pause)
         elif was_written:
             self._has_heard = True
             self._next = self._first
-        elif not is_settling:
-            self._silent_since = now
+        else:
+            self._was_silent = not is_settling and pause + _SETTLE_SECONDS < due_seconds
 
 
 def _call(name: str, *arguments: int | bytes) -> int:

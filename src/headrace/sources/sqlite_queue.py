@@ -204,7 +204,7 @@ class SqliteQueue:
                     self._look_at_file()  # SQLite mixes the old file with the log of the new one: the reason is the file
                 raise
             if messages:
-                if (watch := self._watch) is not None and looks.missed(-due_seconds):
+                if (watch := self._watch) is not None and looks.missed():
                     watch.close()  # this file system does not tell of writes
                     self._watch = None
                 return messages
@@ -215,7 +215,7 @@ class SqliteQueue:
             left = give_up_at - time.monotonic()
             if left <= 0 or self._closed.is_set():
                 return []
-            looks.wait(self._closed, min(left, max(due_seconds, 0.0)))
+            looks.wait(self._closed, left, due_seconds)
 
     def ack(self, receipts: Sequence[str]) -> dict[str, str]:
         """Remove messages for good; STALE for those that are gone or that another receiver has."""
