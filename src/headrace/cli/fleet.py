@@ -33,12 +33,13 @@ _COMPARE = """Tell whether what was changed on some machines, a Plan or the vers
 
     for host in a b c d; do
         ssh $host systemctl restart jobs
-        headrace fleet compare /mnt/shared/fleet --for 10m || break
+        headrace fleet compare /mnt/shared/fleet --for 10m && ssh $host systemctl is-active jobs || break
     done
 
 Compared are failures and speed of workers of one pipeline in the same minutes: at their rates where all are full, else by how
-long a job is in a worker. A new worker that falls silent while no other does is worse at once. It ends as soon as it is known.
-Machines of different speeds cannot be told from Plans of different speeds.
+long a job is in a worker. A worker counts after half a minute, and after as long as a job takes. A new one that falls silent
+while no other does is worse at once. It ends as soon as it is known.
+Machines of different speeds, or with another --supervise, cannot be told from Plans of different speeds.
 
 Exit status: 0 no worse; 1 worse; 4 not known when the time is up; 2 misuse, or all run the same; 3 the place cannot be read.
 """

@@ -3,9 +3,12 @@
 How this works. All take jobs of one queue in the same minutes, so what is wrong with jobs or services falls on both. The fleet
 is looked at again and again; what a worker did between two looks counts for its arm. Failed jobs fall to the new ones with
 their share of all jobs that ended, or more often. In a stretch they are slower or not: where all are full, by the rate of a
-worker, else by how long a job is in one (Little's law: jobs in flight = rate x time). Both are bet on as with canaries (see
+worker, else by how long a job is in one (Little's law: jobs in flight = rate x time). A stretch lasts until so many jobs were
+seen that the same Plan seems slower in fewer than half of them. Both are bet on as with canaries (see
 `base.policies.evidence`), so one may look as often as one likes. A new worker that falls silent while no other does ends it
 at once.
+
+A worker counts once it is warm: in its first seconds it has ended no job yet, or learns which servers do not answer.
 
 What machines of different speeds do is laid to what they run: nobody knows better here.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.base.errors import SettingsError
@@ -32,55 +35,79 @@ LOOK_SECONDS = 10.0
 #: A worker that has so much of what it may have in flight is full.
 _FULL = 0.9
 _HALF = 0.5
+#: Jobs of each side that a stretch is to tell of. Of 10, chance makes a quarter less in one of three stretches at most.
+_ENOUGH_JOBS = 10
+#: A worker is warm after so long, and after the time for which a job is in the others.
+_WARM_SECONDS = 30.0
 
 
 @dataclass
-class _Arm:
-    """Sums of the workers that run the same."""
+class _Did:
+    """Sums of what workers did."""
 
-    names: set[str] = field(default_factory=set)
-    gone: set[str] = field(default_factory=set)
     jobs: int = 0
     failed: int = 0
     worker_seconds: float = 0.0
     job_seconds: float = 0.0
+    slot_seconds: float = 0.0
+    seen: int = 0
+    """Jobs in flight at heartbeats: from few of them nobody can tell for how long a job is in a worker."""
+
+    def add(self, other: _Did) -> None:
+        self.jobs, self.failed, self.seen = self.jobs + other.jobs, self.failed + other.failed, self.seen + other.seen
+        self.worker_seconds += other.worker_seconds
+        self.job_seconds += other.job_seconds
+        self.slot_seconds += other.slot_seconds
+
+    @property
+    def is_full(self) -> bool:
+        return self.job_seconds >= _FULL * self.slot_seconds > 0
+
+    @property
+    def rate(self) -> float:
+        """Jobs a second and worker."""
+        return self.jobs / self.worker_seconds if self.worker_seconds else 0.0
+
+    @property
+    def seconds_per_job(self) -> float | None:
+        return self.job_seconds / self.jobs if self.jobs else None
+
+
+@dataclass
+class _Arm(_Did):
+    """Sums of the workers that run the same."""
+
+    names: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
 
     def as_document(self, runs: tuple[str, ...]) -> FleetArm:
         return FleetArm(
             runs=runs, workers=len(self.names), gone=len(self.gone), jobs=self.jobs, failed=self.failed,
-            rate=self.jobs / self.worker_seconds if self.worker_seconds else 0.0,
-            seconds_per_job=self.job_seconds / self.jobs if self.jobs else None,
+            rate=self.rate, seconds_per_job=self.seconds_per_job,
         )  # fmt: skip
 
 
-@dataclass
-class _Stretch:
-    """What an arm did between two looks."""
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A worker at a look."""
 
-    workers: int = 0
-    jobs: int = 0
-    failed: int = 0
-    rate: float = 0.0
-    in_flight: float = 0.0
-    slots: float = 0.0
+    beat: Heartbeat
+    left_at: float
+    """Unix seconds by the place's clock: a worker's own may jump."""
 
-    def add(self, before: Heartbeat, after: Heartbeat) -> float:
-        """Add a worker's, and return for how many seconds; 0: it left no heartbeat meanwhile."""
-        seconds = after.at_unix_seconds - before.at_unix_seconds
-        failed = after.failed - before.failed
-        jobs = after.delivered - before.delivered + failed
-        if seconds <= 0 or jobs < 0 or failed < 0:
-            return 0.0
-        self.workers += 1
-        self.jobs, self.failed = self.jobs + jobs, self.failed + failed
-        self.rate += jobs / seconds
-        self.in_flight += (before.in_flight + after.in_flight) / 2
-        self.slots += after.slots
-        return seconds
 
-    @property
-    def is_full(self) -> bool:
-        return self.in_flight >= _FULL * self.slots > 0
+def _did(before: _Seen, after: _Seen) -> _Did | None:
+    """Return what a worker did between two looks; None: it left no heartbeat meanwhile."""
+    one, other = before.beat, after.beat
+    seconds = after.left_at - before.left_at
+    failed, delivered = other.failed - one.failed, other.delivered - one.delivered
+    if other.at_unix_seconds == one.at_unix_seconds or seconds <= 0 or delivered < 0 or failed < 0:
+        return None
+    in_flight = (one.in_flight + other.in_flight) / 2
+    return _Did(
+        jobs=delivered + failed, failed=failed, worker_seconds=seconds, job_seconds=in_flight * seconds,
+        slot_seconds=other.slots * seconds, seen=other.in_flight,
+    )  # fmt: skip
 
 
 class Comparing:
@@ -97,9 +124,11 @@ class Comparing:
 
     def __init__(self, first: FleetDocument, new: str | None = None, policy: CanaryPolicy | None = None) -> None:
         self._policy = policy or CanaryPolicy()
-        self._choice = _choose([worker.beat for worker in first.workers if _is_there(worker)], new)
+        self._choice = _choose(first.workers, new)
         self._seen = self._there(first)
+        self._joined = {name: seen.left_at - _age(seen.beat) for name, seen in self._seen.items()}
         self._arms = {True: _Arm(), False: _Arm()}
+        self._stretch = {True: _Did(), False: _Did()}
         self._runs: dict[bool, set[str]] = {True: set(), False: set()}
         self._note_what_runs()
         self._tally: dict[float, Counts] = {}
@@ -107,20 +136,24 @@ class Comparing:
 
     def look(self, now: FleetDocument, seconds: float) -> None:
         """Add what was done since the last look, so many seconds ago."""
-        stretches = {True: _Stretch(), False: _Stretch()}
+        look = {True: _Did(), False: _Did()}
         there = self._there(now)
         for name, after in there.items():
-            is_new = self._choice.is_new(after)
-            if (before := self._seen.get(name)) is not None:
-                took = stretches[is_new].add(before, after)
-                self._count(name, is_new, before, after, took)
+            if (before := self._seen.get(name)) is None:
+                self._joined[name] = after.left_at
+                continue
+            is_new = self._choice.is_new(after.beat)
+            self._arms[is_new].names.add(name)
+            if self._is_warm(name, before) and (did := _did(before, after)) is not None:
+                look[is_new].add(did)
+                self._arms[is_new].add(did)
         for worker in now.workers:
             if worker.state == "silent" and worker.name in self._seen:
                 self._arms[self._choice.is_new(worker.beat)].gone.add(worker.name)
         self._seen = there
         self._note_what_runs()
         self._seconds += seconds
-        self._bet(stretches[True], stretches[False])
+        self._bet(look[True], look[False])
 
     def result(self) -> FleetComparison:
         """Return what is known by now."""
@@ -139,34 +172,32 @@ class Comparing:
             verdict=verdict, seconds=self._seconds, new=new, others=others, findings=findings, says=tuple(says)
         )
 
-    def _there(self, document: FleetDocument) -> dict[str, Heartbeat]:
-        workers = (worker for worker in document.workers if _is_there(worker))
-        return {worker.name: worker.beat for worker in workers if worker.beat.pipeline == self._choice.pipeline}
+    def _there(self, document: FleetDocument) -> dict[str, _Seen]:
+        return {
+            worker.name: _Seen(worker.beat, document.at_unix_seconds - worker.age_seconds)
+            for worker in document.workers
+            if _is_there(worker) and worker.beat.pipeline == self._choice.pipeline
+        }
 
     def _note_what_runs(self) -> None:
-        for beat in self._seen.values():
-            self._runs[self._choice.is_new(beat)].add(self._choice.key(beat))
+        for seen in self._seen.values():
+            self._runs[self._choice.is_new(seen.beat)].add(self._choice.key(seen.beat))
 
-    def _count(self, name: str, is_new: bool, before: Heartbeat, after: Heartbeat, took: float) -> None:
-        if not took:
-            return
-        arm = self._arms[is_new]
-        arm.names.add(name)
-        failed = after.failed - before.failed
-        arm.jobs, arm.failed = arm.jobs + after.delivered - before.delivered + failed, arm.failed + failed
-        arm.worker_seconds += took
-        arm.job_seconds += took * (before.in_flight + after.in_flight) / 2
+    def _is_warm(self, name: str, seen: _Seen) -> bool:
+        takes = self._arms[False].seconds_per_job or 0.0
+        return seen.left_at - self._joined[name] >= max(_WARM_SECONDS, takes)
 
-    def _bet(self, new: _Stretch, others: _Stretch) -> None:
-        if not (new.workers and others.workers and new.jobs + others.jobs):
-            return
-        share = new.jobs / (new.jobs + others.jobs)
-        if 0 < share < 1:
+    def _bet(self, new: _Did, others: _Did) -> None:
+        if new.jobs and others.jobs:
+            share = new.jobs / (new.jobs + others.jobs)
             counts = Counts(others.jobs, new.jobs, others.failed, new.failed)
             self._tally[share] = self._tally.get(share, Counts()).plus(counts)
-        slower = is_slower(new, others, self._policy.max_slowdown)
-        if slower is not None:
-            self._slower, self._compared = self._slower + slower, self._compared + 1
+        self._stretch[True].add(new)
+        self._stretch[False].add(others)
+        if _is_enough(self._stretch[True], self._stretch[False]):
+            if (slower := is_slower(self._stretch[True], self._stretch[False], self._policy.max_slowdown)) is not None:
+                self._slower, self._compared = self._slower + slower, self._compared + 1
+            self._stretch = {True: _Did(), False: _Did()}
 
     def _failures(self) -> Finding:
         new, others = self._arms[True], self._arms[False]
@@ -183,7 +214,9 @@ class Comparing:
 
     def _find(self, metric: str, worse: Bet, no_worse: Bet, tally: Mapping[float, Counts], counted: str) -> Finding:
         if not tally:
-            return Finding(metric=metric, verdict="no data", says=f"{metric}: no data: both ended no jobs yet")
+            return Finding(
+                metric=metric, verdict="no data", says=f"{metric}: no data: too few jobs ended on both sides yet"
+            )
         for_worse, for_no_worse = worse.log_e(tally), no_worse.log_e(tally)
         alpha = self._policy.alpha
         verdict: Judged = "open"
@@ -258,15 +291,22 @@ def _begin(
         return None
 
 
-def is_slower(new: _Stretch, others: _Stretch, by: float) -> bool | None:
+def _is_enough(new: _Did, others: _Did) -> bool:
+    """Return whether a stretch tells who is slower: by its time, each side should have ended, and had in it, enough jobs."""
+    least = min(new.worker_seconds, others.worker_seconds)
+    if others.rate * least < _ENOUGH_JOBS:
+        return False
+    seen = (new.seen + others.seen) * least / (new.worker_seconds + others.worker_seconds)
+    return (new.is_full and others.is_full) or seen >= _ENOUGH_JOBS
+
+
+def is_slower(new: _Did, others: _Did, by: float) -> bool | None:
     """Return whether the new workers were slower than the others by more than a share; None: it cannot be told."""
     if new.is_full and others.is_full:
-        return new.rate / new.workers * (1 + by) < others.rate / others.workers
-    if not others.jobs:
-        return None
-    if not new.jobs:
-        return True if new.in_flight else None
-    return new.in_flight / new.rate > (1 + by) * others.in_flight / others.rate
+        return new.rate * (1 + by) < others.rate
+    if new.seconds_per_job is None or others.seconds_per_job is None:
+        return True if new.job_seconds else None
+    return new.seconds_per_job > (1 + by) * others.seconds_per_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,22 +316,37 @@ class _Choice:
     pipeline: str
     by_version: bool
     new: str
-    """How the Plan, or the version, of the new ones begins."""
+    """The Plan, or the version, of the new ones."""
 
     def key(self, beat: Heartbeat) -> str:
         return beat.headrace_version if self.by_version else beat.plan_id
 
     def is_new(self, beat: Heartbeat) -> bool:
-        return self.key(beat).startswith(self.new)
+        return self.key(beat) == self.new
 
 
-def _choose(beats: list[Heartbeat], new: str | None) -> _Choice:
-    """Return the choice that begins with a name and parts workers of one pipeline; of several the one that began last."""
+def _age(beat: Heartbeat) -> float:
+    """Return for how many seconds a worker had run, by its own clock."""
+    return beat.at_unix_seconds - beat.started_unix_seconds
+
+
+def _choose(workers: Sequence[FleetWorker], new: str | None) -> _Choice:
+    """Return the choice that begins with a name and parts workers of one pipeline; of several the one that began last.
+
+    A worker that was started again goes on with what ran on its machine before: one that is gone left a heartbeat, too.
+    """
+    beats = [worker.beat for worker in workers if _is_there(worker)]
     choices: dict[_Choice, float] = {}
-    for beat in beats:
-        for by_version in (False, True):
+    for by_version in (False, True):
+        runs: dict[tuple[str, str], tuple[_Choice, float]] = {}
+        for worker in sorted(workers, key=_started):
+            beat = worker.beat
             choice = _Choice(beat.pipeline, by_version, beat.headrace_version if by_version else beat.plan_id)
-            choices[choice] = min(beat.started_unix_seconds, choices.get(choice, math.inf))
+            machine = (beat.host, beat.pipeline)
+            if machine not in runs or runs[machine][0] != choice:
+                runs[machine] = (choice, _started(worker))
+            if _is_there(worker):
+                choices[choice] = min(runs[machine][1], choices.get(choice, math.inf))
     parting = [choice for choice in choices if _parts(choice, beats)]
     if not parting:
         raise SettingsError(
@@ -307,6 +362,11 @@ def _choose(beats: list[Heartbeat], new: str | None) -> _Choice:
 
 def _parts(choice: _Choice, beats: list[Heartbeat]) -> bool:
     return len({choice.is_new(beat) for beat in beats if beat.pipeline == choice.pipeline}) == 2
+
+
+def _started(worker: FleetWorker) -> float:
+    """Return Unix seconds by the place's clock."""
+    return worker.beat.started_unix_seconds - worker.clock_ahead_seconds
 
 
 def _is_there(worker: FleetWorker) -> bool:

@@ -32,11 +32,16 @@ class Machine:
     rate: float = 20.0
     """Jobs a second where it is full."""
     failing: float = 0.01
+    fails_before: float = 0.0
+    """Until then half of its jobs fail."""
     pipeline: str = "app:pipeline"
     version: str = "1.0"
     began: float = BEGAN - 1000
     dies_at: float = float("inf")
     ends_at: float = float("inf")
+    host: str = ""
+    """Empty: its name."""
+    clock_jumps_at: float = float("inf")
     delivered: int = 0
     failed: int = 0
     in_flight: int = SLOTS
@@ -54,7 +59,7 @@ class Fleet:
         self.machines, self.load = machines, load
         self.time = BEGAN
         self._draw = random.Random(seed)
-        self._left: dict[str, Heartbeat] = {}
+        self._left: dict[str, tuple[float, Heartbeat]] = {}
         self._work(0.0)
 
     def put(self, worker: str, content: bytes) -> None:
@@ -67,8 +72,8 @@ class Fleet:
 
     def read_all(self) -> Iterator[Left]:
         """Give the newest of each."""
-        for name, beat in self._left.items():
-            yield Left(name, encode_document(beat), self.time - beat.at_unix_seconds)
+        for name, (left_at, beat) in self._left.items():
+            yield Left(name, encode_document(beat), self.time - left_at)
 
     def sleep(self, seconds: float) -> None:
         """Let them work."""
@@ -83,14 +88,17 @@ class Fleet:
             if self.time >= one.dies_at or self.time < one.began:
                 continue
             rate = one.rate * min(1.0, self.load) * self._draw.uniform(0.9, 1.1)
-            jobs = round(rate * seconds)
-            failed = sum(self._draw.random() < one.failing for _ in range(jobs))
+            jobs = int(rate * seconds + self._draw.random())
+            failing = 0.5 if self.time < one.fails_before else one.failing
+            failed = sum(self._draw.random() < failing for _ in range(jobs))
             one.delivered, one.failed = one.delivered + jobs - failed, one.failed + failed
             if self.load < 1:  # each takes as long as the worker is slow, and waits for others
-                one.in_flight = round(6 * self.load / (1 - self.load) * 20 / one.rate * self._draw.uniform(0.7, 1.3))
-            self._left[name] = Heartbeat(
-                host=name, process=7, pipeline=one.pipeline, plan_id=one.plan, headrace_version=one.version,
-                started_unix_seconds=one.began, at_unix_seconds=self.time, every_seconds=5.0, delivered=one.delivered,
+                lasts = 6 / (1 - self.load) * 20 / one.rate * self._draw.uniform(0.7, 1.3)
+                one.in_flight = int(lasts * self.load + self._draw.random())
+            clock = self.time + 3600 * (self.time >= one.clock_jumps_at)
+            self._left[name] = self.time, Heartbeat(
+                host=one.host or name, process=7, pipeline=one.pipeline, plan_id=one.plan, headrace_version=one.version,
+                started_unix_seconds=one.began, at_unix_seconds=clock, every_seconds=5.0, delivered=one.delivered,
                 failed=one.failed, received=one.delivered + one.failed, in_flight=one.in_flight, slots=SLOTS,
                 has_ended=self.time >= one.ends_at,
             )  # fmt: skip
@@ -104,7 +112,7 @@ def compare(fleet: Fleet, seconds: float = 600.0, **options: Any) -> FleetCompar
 def fleet_with(new: dict[str, Any] | None = None, load: float = 1.0, seed: int = 1) -> Fleet:
     """Return three workers of one Plan and, since ten minutes, one of another."""
     old = {f"old-{number}": Machine("aaa") for number in range(3)}
-    return Fleet(load, seed, **old, new=Machine("bbb", began=BEGAN - 600, **(new or {})))
+    return Fleet(load, seed, **old, new=Machine("bbb", **{"began": BEGAN - 600, **(new or {})}))
 
 
 @pytest.mark.parametrize(
@@ -136,6 +144,46 @@ def test_one_that_is_the_same_is_seldom_called_worse() -> None:
     assert found.count("no worse") >= 20
 
 
+@pytest.mark.parametrize("others", [2, 10])
+def test_jobs_that_last_long_are_no_slowness(others: int) -> None:
+    """In ten seconds one worker often ends none of them where several others end one: not only the new one's."""
+    old = {f"old-{number}": Machine("aaa", rate=1 / 30) for number in range(others)}
+    found = compare(Fleet(**old, new=Machine("bbb", rate=1 / 30, began=BEGAN - 600)), 1800.0)
+    assert found.findings[1].verdict != "worse", found.says
+
+
+def test_a_fleet_with_little_to_do_does_not_hide_a_slow_plan() -> None:
+    """Most heartbeats find no job in a worker, however long jobs take; so it is not known for long."""
+    fleet = fleet_with({"rate": 60.0}, load=0.05)
+    for number in range(3):
+        fleet.machines[f"old-{number}"].rate = 300.0
+    found = compare(fleet, 1200.0)
+    assert found.findings[1].verdict != "no worse", found.says
+
+
+def test_a_worker_counts_once_it_is_warm() -> None:
+    """It finds out first which servers do not answer; the others know by now."""
+    found = compare(fleet_with({"began": BEGAN + 5, "fails_before": BEGAN + 30}), 600.0)
+    assert found.verdict == "no worse", found.says
+
+
+def test_a_clock_that_jumps() -> None:
+    """Time is the place's."""
+    found = compare(fleet_with({"clock_jumps_at": BEGAN + 25}), 100.0)
+    assert found.new.rate == pytest.approx(20, rel=0.1)
+
+
+@pytest.mark.parametrize(("before", "age"), [("aaa", 5000), ("bbb", 900)])
+def test_a_worker_that_was_started_again_is_not_new(before: str, age: float) -> None:
+    """The others ended and came back since, with what ran there; or the new Plan is one that ran everywhere before."""
+    fleet = fleet_with()
+    gone = {f"gone-{n}": Machine(before, began=BEGAN - age, ends_at=BEGAN - 700, host=f"old-{n}") for n in range(3)}
+    for number in range(3):
+        fleet.machines[f"old-{number}"].began = BEGAN - (60 if before == "aaa" else 690)
+    found = compare(Fleet(**gone, **fleet.machines), 50.0)
+    assert (found.new.runs, found.others.runs) == (("bbb",), ("aaa",))
+
+
 def test_a_new_worker_that_falls_silent_is_worse_at_once() -> None:
     """It was killed, or came to its end by itself; one that ended orderly has not."""
     found = compare(fleet_with({"dies_at": BEGAN + 30}))
@@ -161,6 +209,12 @@ def test_versions_of_one_plan() -> None:
     fleet.machines["new"].plan = "aaa"
     found = compare(fleet, new="2")
     assert (found.verdict, found.new.runs, found.others.runs) == ("worse", ("2.0",), ("1.0",))
+
+
+def test_a_version_whose_name_begins_like_the_other() -> None:
+    """A release after its candidate: what began last is new all the same."""
+    fleet = Fleet(old=Machine("aaa", version="1.0rc1"), new=Machine("aaa", version="1.0", began=BEGAN - 600))
+    assert compare(fleet, 20.0).new.runs == ("1.0",)
 
 
 def test_other_pipelines_are_others_business() -> None:
