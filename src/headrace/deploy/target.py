@@ -69,8 +69,9 @@ class Target:
             bool(_IMAGE.fullmatch(self.image)), "--image", self.image, "an image such as registry.example.com/photos:3"
         )
         check(1 <= self.supervise <= 256, "--supervise", self.supervise, "1 to 256")
-        is_range = 0 <= self.least <= self.most and 1 <= self.most <= 10_000
-        check(is_range, "--replicas", f"{self.least},{self.most}", "LEAST,MOST, 1 to 10000 at most")
+        # KEDA asks what the pods themselves say, so from none of them no other would ever come.
+        is_range = 1 <= self.least <= self.most <= 10_000
+        check(is_range, "--replicas", f"{self.least},{self.most}", "LEAST,MOST from 1 to 10000")
         for name, value in (("--program", self.program), ("--prometheus", self.prometheus), ("--job", self.job)):
             check(bool(_WORD.fullmatch(value)), name, value, "a word without spaces")
         for value in (*self.include, *self.allow):

@@ -350,7 +350,8 @@ def test_the_command_writes_the_files(
 
 @pytest.mark.parametrize(
     "wrong",
-    [["--replicas", "3"], ["--replicas", "a,b"], ["--replicas", "-1,2"], ["--replicas", "5,2"], ["--name", ""],
+    [["--replicas", "3"], ["--replicas", "a,b"], ["--replicas", "-1,2"], ["--replicas", "5,2"],
+     ["--replicas", "0,2"], ["--name", ""],
      ["--run", "nowhere"], ["--plan", "nowhere.toml"]],
 )  # fmt: skip
 def test_misuse(wrong: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,6 +109,9 @@ class FolderPlace:
         try:
             names = sorted(entry.name for entry in os.scandir(self._folder) if entry.name.endswith(self._suffix))
         except OSError as error:
+            # The first worker makes the folder with its first heartbeat; until then nobody has left a suspect there.
+            if isinstance(error, FileNotFoundError) and self._suffix == _SUFFIXES["suspects"]:
+                return
             raise PlaceUnavailable(f"{self._folder}: {error.strerror}") from None
         for name in names[:MOST_WORKERS]:
             path = self._folder / name

@@ -36,6 +36,12 @@ def test_all_hear_what_one_knows_and_leave_it_once(tmp_path: Path) -> None:
     assert first(QUEUE, {"a": record})["a"].crashes == 2
 
 
+def test_the_first_worker_of_a_fleet_finds_no_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It makes it with its first heartbeat; that nobody left a suspect yet is no warning."""
+    assert part(tmp_path / "fleet", "first")(QUEUE, {}) == {}
+    assert not caplog.records
+
+
 def test_damaged_and_many(tmp_path: Path) -> None:
     """What cannot be read says nothing, and no process leaves more than a place holds."""
     (tmp_path / "broken.suspects.msgpack").write_bytes(b"\xff\x00")
