@@ -22,7 +22,8 @@ MOST_FRAMES = 12
 #: Characters of a traceback: a line of code may be long.
 MOST_CHARACTERS = 4_000
 
-_OWN_FOLDER = f"{Path(__file__).resolve().parent.parent}/"
+#: As frames name their files: where the way to it leads through a link, by that link.
+_OWN_FOLDER = f"{Path(__file__).parent.parent}/"
 #: Python's own machinery of imports, which says nothing.
 _FROZEN = "<frozen "
 

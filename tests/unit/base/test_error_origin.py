@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -148,3 +152,16 @@ def test_the_frames_can_be_left_out() -> None:
     assert origin.brief() == Origin("ValueError", "jobs.py", 3, "process")
     assert origin.place == "jobs.py:3"
     assert b"traceback" not in msgspec.json.encode(origin.brief())
+
+
+def test_headrace_behind_a_link_is_no_code_of_the_users(tmp_path: Path) -> None:
+    """As in a home that lies on another disk: wrong usage is said to be that, and not that the user's code ended it."""
+    (tmp_path / "home").symlink_to(Path(hr.__file__).parent.parent)
+    words = ["deploy", "jobs.py:pipeline", "-o", "deploy", "--replicas", "-1,2"]
+    program = f"import sys; from headrace.cli import main; sys.exit(main({words!r}))"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": str(tmp_path / "home")}, cwd=tmp_path,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2, ended.stderr
+    assert "code of yours" not in ended.stderr
