@@ -61,7 +61,7 @@ class Wish:
     def __post_init__(self) -> None:
         """Check every value."""
         check(bool(self.machines), "--machines", self.machines, "at least one number")
-        for number in self.machines:
+        for number in reversed(self.machines):  # the largest is one that was typed
             check(1 <= number <= MOST_MACHINES, "--machines", number, f"1 to {MOST_MACHINES}")
         check(0 <= self.boot_seconds < SIMULATED_SECONDS, "--start", self.boot_seconds, "0 to an hour")
         check(0 <= self.interruptions_per_hour <= 60, "--interruptions", self.interruptions_per_hour, "0 to 60 an hour")

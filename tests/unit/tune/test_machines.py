@@ -259,3 +259,9 @@ def test_options_that_do_not_go_together(options: list[str], capsys: pytest.Capt
         status = int(str(error.code))
     assert status == 2
     assert "nowhere" not in capsys.readouterr().err.replace("usage", "")
+
+
+def test_too_many_machines_are_named_as_typed() -> None:
+    """And not by a power of two on the way to them."""
+    with pytest.raises(SettingsError, match="5000"):
+        Wish(machines=parse_machines("5000"))
