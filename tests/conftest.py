@@ -80,9 +80,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _uses_large_package(item: pytest.Item) -> bool:
-    """Return whether a test's module imports one of the large packages."""
-    names = vars(getattr(item, "module", pytest)).values()
-    return any(isinstance(value, ModuleType) and value.__name__.partition(".")[0] in _LARGE for value in names)
+    """Return whether a test, or the module that it is in, imports one of the large packages."""
+    names = [
+        value.__name__ for value in vars(getattr(item, "module", pytest)).values() if isinstance(value, ModuleType)
+    ]
+    code = getattr(getattr(item, "function", None), "__code__", None)
+    if code is not None and "importorskip" in code.co_names:
+        names += [value for value in code.co_consts if isinstance(value, str)]
+    return any(name.partition(".")[0] in _LARGE for name in names)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -395,7 +395,6 @@ def test_a_dropped_stage_leaves_its_workers_to_the_next() -> None:
     assert found.setting(f"{after.name}.executor") == "thread"
 
 
-@pytest.mark.full
 def test_pytorch_is_loaded_as_the_pipeline_is_made() -> None:
     """Its first item does not wait for seconds, which a profile of four would mostly record."""
     pytest.importorskip("torch")
