@@ -189,7 +189,7 @@ class LiveStream:
             return 0.0, self._read_connection(av)
         except EOFError:
             return 0.0, ""
-        except av.error.ExitError:
+        except (av.error.ExitError, _Silence):
             return 0.0, f"nothing came for {self._patience:g} s"
         except (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError) as error:
             return _REFUSED_PAUSE_SECONDS, f"{error_text(error)}: check user and password"
@@ -282,7 +282,7 @@ class LiveStream:
         """Give the packets from the first keyframe on, or all after a while; end where no picture comes for long."""
         began = time.monotonic()
         has_begun = False
-        for packet in container.demux():  # of all streams: else sound alone would keep this here
+        for packet in self._heard(container.demux()):  # of all streams: else sound alone would keep this here
             now = time.monotonic()
             if self._closing.is_set() or now - self._last_picture >= max(_NO_PICTURE_SECONDS, self._patience):
                 return
@@ -293,6 +293,21 @@ class LiveStream:
                 self.counts["packets_before_keyframe"] += 1
             elif packet.is_keyframe or not self._choice.keyframes or not packet.size:
                 yield packet
+
+    def _heard(self, packets: Iterator[Any]) -> Iterator[Any]:
+        """Give the packets; raises _Silence where a read took longer than `patience`.
+
+        FFmpeg gives up such a read, but where it keeps a frame back until the next one begins, as by RTSP, it gives that one
+        first, and the next read would be as long again.
+        """
+        while True:
+            asked = time.monotonic()
+            packet = next(packets, None)
+            if packet is None:
+                return
+            if time.monotonic() - asked >= self._patience:
+                raise _Silence
+            yield packet
 
     def _note_live(self) -> None:
         self.is_live = True
@@ -310,6 +325,10 @@ class LiveStream:
         if now >= self._told_at + _TELL_SECONDS:
             self._told_at, self._is_told = now, True
             logger.warning("video: %s does not come: %s; it is tried again", self._name, why)
+
+
+class _Silence(Exception):
+    """Nothing came for `patience`."""
 
 
 class TurnPatience:
