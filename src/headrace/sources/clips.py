@@ -23,6 +23,7 @@ from headrace.sources.frames import (
     Choice,
     Chooser,
     Converter,
+    accelerator,
     error_text,
     find_pictures,
     list_kinds,
@@ -70,10 +71,20 @@ class Clip:
         choice: Which frames are given out.
         counts: Counted in; `decoded` is the sum of `given` and all that begin with `skipped`.
         threads: That decode it.
+        device: On which it is decoded where that can; None: the processor.
     """
 
-    def __init__(self, path: Path, name: str, choice: Choice, counts: Counter[str], threads: int = 1) -> None:
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        choice: Choice,
+        counts: Counter[str],
+        threads: int = 1,
+        device: str | None = None,
+    ) -> None:
         self._path = path
+        self._device = device
         self._threads = threads
         self._name = name
         self._choice = choice
@@ -99,6 +110,7 @@ class Clip:
                 f"file:{self._path}",
                 options={"format_whitelist": _CONTAINERS, "protocol_whitelist": "file", **pixel_limit()},
                 metadata_errors="replace",
+                hwaccel=accelerator(self._device),
             )
         except (av.FFmpegError, OSError, ValueError) as error:
             yield self._refuse("open", f"it cannot be read as video: {error_text(error)}")
@@ -115,6 +127,7 @@ class Clip:
             yield self._refuse("codec", "its video is of a codec that PyAV cannot decode")
             return
         set_up_decoder(stream, self._threads)
+        self._counts["not_on_device"] += self._device is not None and not stream.codec_context.is_hwaccel
         convert = Converter(self._choice)
         for frame in self._decode(av, container, stream):
             number = self._number

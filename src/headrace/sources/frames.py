@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.base.errors import MissingExtra
+from headrace.base.errors import MissingExtra, SourceError
 from headrace.base.plan import DecodePlan
 from headrace.base.redaction import hide_secrets_in_text
 from headrace.base.settings import check
@@ -30,6 +30,8 @@ MOST_PIXELS = DecodePlan().max_pixels
 _JUMP_SECONDS = 10.0
 #: Frames a second of a stream that says nothing of times.
 _USUAL_RATE = 25
+#: What decodes instead of the processor: an NVIDIA GPU. Frames come back from it into memory.
+_DEVICES = ("cuda",)
 
 
 def load_av() -> Any:
@@ -38,6 +40,34 @@ def load_av() -> Any:
         return importlib.import_module("av")
     except ImportError:
         raise MissingExtra("reading video", "video") from None
+
+
+def check_device(device: object) -> None:
+    """Raise SettingsError where it is nothing that frames can be decoded on."""
+    check(device in (None, *_DEVICES), "device", device, "'cuda', or None for the processor")
+
+
+def require_device(device: str | None) -> None:
+    """Raise MissingExtra without PyAV, and SourceError where frames cannot be decoded on it here; says why."""
+    av = load_av()
+    if device is None:
+        return
+    try:
+        accelerator(device).create(av.Codec("h264", "r"))
+    except (
+        av.FFmpegError,
+        OSError,
+        RuntimeError,
+    ) as error:  # NotImplementedError, of a PyAV built without it, is the last
+        raise SourceError(
+            f"decoding on {device} is not available here, because FFmpeg finds no NVIDIA GPU with a decoder, or no driver for "
+            f"it: {error_text(error)}; without device the processor decodes"
+        ) from None
+
+
+def accelerator(device: str | None) -> Any:
+    """Return what `av.open` takes as `hwaccel`; what the device cannot decode, the processor does."""
+    return device and importlib.import_module("av.codec.hwaccel").HWAccel(device)
 
 
 @dataclass(frozen=True, slots=True)

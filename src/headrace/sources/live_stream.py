@@ -14,6 +14,7 @@ anywhere, jump and run backwards.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import random
@@ -28,6 +29,7 @@ from headrace.base.error_origin import text_of
 from headrace.sources.frames import (
     Choice,
     Chooser,
+    accelerator,
     error_text,
     find_pictures,
     list_kinds,
@@ -94,6 +96,7 @@ class LiveStream:
         ended: Called in the thread when nothing more comes.
         stays: Whether a stream that ends is opened again.
         patience: Seconds without a packet after which a connection is given up.
+        device: On which frames are decoded where that can; None: the processor.
         turns: Of all streams: how many may decode at a time.
         freed: Called in the thread when what belonged to a connection, megabytes of a decoder, was freed.
 
@@ -114,6 +117,7 @@ class LiveStream:
         ended: Callable[[], object],
         stays: bool,
         patience: float,
+        device: str | None,
         turns: threading.Semaphore,
         freed: Callable[[], object],
     ) -> None:
@@ -128,13 +132,14 @@ class LiveStream:
         self._ended = ended
         self._stays = stays
         self._patience = patience
+        self._device = device
         self._turns = turns
         self._freed = freed
         self._number = 0
         self._closing = threading.Event()
         self._lost_at: float | None = None
         self._told_at = -math.inf
-        self._is_told = False
+        self._is_told = self._is_silent = False
         self._last_picture = 0.0
         self._thread = threading.Thread(target=self._read, name=f"video-{name}", daemon=True)
 
@@ -189,8 +194,8 @@ class LiveStream:
             return 0.0, self._read_connection(av)
         except EOFError:
             return 0.0, ""
-        except (av.error.ExitError, _Silence):
-            return 0.0, f"nothing came for {self._patience:g} s"
+        except av.error.ExitError:
+            return 0.0, self._silence()
         except (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError) as error:
             return _REFUSED_PAUSE_SECONDS, f"{error_text(error)}: check user and password"
         except (av.error.ArgumentError, av.error.InvalidDataError) as error:
@@ -217,22 +222,30 @@ class LiveStream:
             **self._options,
         }
         limits = (max(_OPEN_SECONDS, self._patience), self._patience)
-        with av.open(place, format=form, options=options, timeout=limits, metadata_errors="replace") as container:
+        with av.open(
+            place,
+            format=form,
+            options=options,
+            timeout=limits,
+            metadata_errors="replace",
+            hwaccel=accelerator(self._device),
+        ) as container:
             stream = find_pictures(container)
             if stream is None or stream.codec_context is None:
                 return f"it holds no video that PyAV can decode, but {list_kinds(container)}"
             set_up_decoder(stream)
             self.counts["opened"] += 1
+            self.counts["not_on_device"] += self._device is not None and not stream.codec_context.is_hwaccel
             return self._read_frames(av, container, stream)
 
     def _read_frames(self, av: Any, container: Any, stream: Any) -> str:
         """Offer the frames, of those that came while the stream was opened the newest alone; return why no more come."""
         chooser = Chooser(self._choice, self.counts)
         kept: tuple[LiveFrame, str] | None = None
-        is_new, before = False, None
+        is_new, before, self._is_silent = False, None, False
         self._last_picture = began = asked = time.monotonic()
         patience = TurnPatience(began)
-        for packet in self._decodable(container, stream):
+        for packet in self._decodable(av, container, stream):
             arrived_ns, arrived_at = time.monotonic_ns(), time.time()
             now = arrived_ns / 1e9
             turn_seconds = patience.after_read(now - asked, now)
@@ -255,6 +268,8 @@ class LiveStream:
             asked = time.monotonic()
         if kept is not None:
             self._offer(*kept)
+        if self._is_silent:
+            return self._silence()
         silent = time.monotonic() - self._last_picture
         if not self._closing.is_set() and silent >= max(_NO_PICTURE_SECONDS, self._patience):
             return f"packets came for {silent:.0f} s, and no picture"
@@ -278,11 +293,11 @@ class LiveStream:
             self._last_picture = time.monotonic()
         return frames
 
-    def _decodable(self, container: Any, stream: Any) -> Iterator[Any]:
+    def _decodable(self, av: Any, container: Any, stream: Any) -> Iterator[Any]:
         """Give the packets from the first keyframe on, or all after a while; end where no picture comes for long."""
         began = time.monotonic()
         has_begun = False
-        for packet in self._heard(container.demux()):  # of all streams: else sound alone would keep this here
+        for packet in self._heard(av, container.demux()):  # of all streams: else sound alone would keep this here
             now = time.monotonic()
             if self._closing.is_set() or now - self._last_picture >= max(_NO_PICTURE_SECONDS, self._patience):
                 return
@@ -294,20 +309,25 @@ class LiveStream:
             elif packet.is_keyframe or not self._choice.keyframes or not packet.size:
                 yield packet
 
-    def _heard(self, packets: Iterator[Any]) -> Iterator[Any]:
-        """Give the packets; raises _Silence where a read took longer than `patience`.
+    def _heard(self, av: Any, packets: Iterator[Any]) -> Iterator[Any]:
+        """Give the packets; end where a read takes longer than `patience`.
 
-        FFmpeg gives up such a read, but where it keeps a frame back until the next one begins, as by RTSP, it gives that one
-        first, and the next read would be as long again.
+        FFmpeg gives up such a read. But where it kept a frame back until the next one begins, as by RTSP, it gives that one
+        then, and the next read would be as long again.
         """
-        while True:
+        with contextlib.suppress(av.error.ExitError):
             asked = time.monotonic()
-            packet = next(packets, None)
-            if packet is None:
+            for packet in packets:
+                if time.monotonic() - asked >= self._patience:
+                    break
+                yield packet
+                asked = time.monotonic()
+            else:
                 return
-            if time.monotonic() - asked >= self._patience:
-                raise _Silence
-            yield packet
+        self._is_silent = True
+
+    def _silence(self) -> str:
+        return f"nothing came for {self._patience:g} s"
 
     def _note_live(self) -> None:
         self.is_live = True
@@ -325,10 +345,6 @@ class LiveStream:
         if now >= self._told_at + _TELL_SECONDS:
             self._told_at, self._is_told = now, True
             logger.warning("video: %s does not come: %s; it is tried again", self._name, why)
-
-
-class _Silence(Exception):
-    """Nothing came for `patience`."""
 
 
 class TurnPatience:

@@ -27,7 +27,15 @@ from headrace.base.records import Job, Outcome, OutcomeKind, Payload
 from headrace.base.settings import check, unknown_key
 from headrace.base.units import parse_seconds
 from headrace.runs.hardware import usable_cores
-from headrace.sources.frames import Converter, choose, error_text, load_av, parse_region, parse_size
+from headrace.sources.frames import (
+    Converter,
+    check_device,
+    choose,
+    error_text,
+    parse_region,
+    parse_size,
+    require_device,
+)
 from headrace.sources.live_addresses import read_streams, show_address
 from headrace.sources.live_stream import LiveFrame, LiveStream
 
@@ -64,6 +72,7 @@ class LiveVideo(Source):
         patience: Seconds without a packet after which a connection is given up and opened anew; longer for a camera that sends
             less than one frame in so long.
         ends: Whether a stream that ends, or cannot be had in five tries, is over; False: it is opened again.
+        device: "cuda": an NVIDIA GPU decodes what it can. Not tried on one yet.
         options: For FFmpeg, such as {"rtsp_transport": "udp"}.
         urgent: Names of the streams that go before the others, which have an eighth of the pipeline while these bring enough.
     """
@@ -83,6 +92,7 @@ class LiveVideo(Source):
         motion: float | None = None,
         patience: float = 3.0,
         ends: bool = False,
+        device: str | None = None,
         options: Mapping[str, str] | None = None,
         urgent: Sequence[str] = (),
     ) -> None:
@@ -98,6 +108,8 @@ class LiveVideo(Source):
         check(is_patient, "patience", patience, "seconds > 0")
         self._patience = patience
         self._ends = ends
+        check_device(device)
+        self._device = device
         self._options = dict(options or {}) if isinstance(options, Mapping | None) else {"": ""}
         are_texts = all(isinstance(one, str) and one for pair in self._options.items() for one in pair)
         if not are_texts:  # not shown: they may hold a secret
@@ -131,7 +143,7 @@ class LiveVideo(Source):
         Raises:
             MissingExtra: If PyAV is not installed.
         """
-        load_av()
+        require_device(self._device)
         self._begin()
         self._most_in_flight = settings.max_in_flight
         self._every = settings.every or 1
@@ -150,6 +162,7 @@ class LiveVideo(Source):
                 ended=functools.partial(self._end, camera),
                 stays=not self._ends,
                 patience=self._patience,
+                device=self._device,
                 turns=turns,
                 freed=freed,
             )
@@ -430,4 +443,5 @@ _READERS: dict[str, Any] = {
     "motion": float,
     "max_age": parse_seconds,
     "patience": parse_seconds,
+    "device": str,
 }

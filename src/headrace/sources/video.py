@@ -25,7 +25,7 @@ from headrace.sources.addresses import hide_secrets
 from headrace.sources.clips import Clip, Frame
 from headrace.sources.finite import Entry, FiniteSource, WorkList
 from headrace.sources.folder import find_files
-from headrace.sources.frames import choose, load_av, parse_region, parse_size
+from headrace.sources.frames import check_device, choose, parse_region, parse_size, require_device
 from headrace.sources.read_ahead import ReadAhead
 
 #: Names of video files; case does not matter.
@@ -61,6 +61,7 @@ class Video(FiniteSource):
         motion: Give frames alone in which so large a share of the picture moves, such as 0.005, those of the second after, and
             one every two seconds.
         threads: Threads that decode a clip. Its frames are the same, and come in the same order.
+        device: "cuda": an NVIDIA GPU decodes what it can. Not tried on one yet.
         max_receives: Tries of one job.
     """
 
@@ -75,6 +76,7 @@ class Video(FiniteSource):
         region: Sequence[float] | None = None,
         motion: float | None = None,
         threads: int = 1,
+        device: str | None = None,
         max_receives: int = 3,
     ) -> None:
         super().__init__(max_receives=max_receives)
@@ -90,6 +92,8 @@ class Video(FiniteSource):
         is_count = isinstance(threads, int) and not isinstance(threads, bool) and 1 <= threads <= _MOST_THREADS
         check(is_count, "threads", threads, f"a whole number from 1 to {_MOST_THREADS}")
         self._threads = threads
+        check_device(device)
+        self._device = device
         self._portion = ""
         self._holds: Callable[[str], bool] = _all
         """Of the clips, which are read, by name."""
@@ -148,11 +152,12 @@ class Video(FiniteSource):
             SourceError: If there is no clip; names the path.
             MissingExtra: If PyAV is not installed.
         """
+        require_device(self._device)
         return (entry for entry, _ in self._read(self._find_clips(), None) if entry is not None)
 
     def remaining(self) -> Iterator[Entry | None]:
         """Return the frames of a run, read ahead."""
-        load_av()
+        require_device(self._device)
         self._totals = {}
         clips = self._known_clips()
         self._found = None  # the next run may find others
@@ -238,7 +243,7 @@ class Video(FiniteSource):
 
     def _frames(self, name: str, path: Path, counts: Counter[str], is_wanted: Callable[[str], bool]) -> Iterator[Frame]:
         """Give the frames of a clip whose id is wanted."""
-        return Clip(path, name, self._choice, counts, self._threads).frames(
+        return Clip(path, name, self._choice, counts, self._threads, self._device).frames(
             lambda number: is_wanted(f"{name}#{number}")
         )
 
@@ -278,7 +283,7 @@ def open_address(address: str, *, drain: bool = False) -> Video:
         except (ValueError, KeyError):
             raise SettingsError(
                 f"the address {address} has {key}={value}; expected every=5, fps=2.5, keyframes=yes, size=224x224, "
-                "region=0,0.5,1,1, motion=0.005 or threads=2"
+                "region=0,0.5,1,1, motion=0.005, threads=2 or device=cuda"
             ) from None
     return Video(path, **options)
 
@@ -322,4 +327,5 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "region": parse_region,
     "motion": float,
     "threads": int,
+    "device": str,
 }

@@ -199,6 +199,7 @@ def test_streams_take_turns_to_decode(tmp_path: Path, sender: Callable[..., Send
             options={},
             offer=offer,
             ended=event.set,
+            device=None,
             stays=False,
             patience=60.0,
             turns=shared,

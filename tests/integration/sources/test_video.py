@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,10 @@ from headrace.cli import main
 from headrace.cli.loading import parse_source
 from headrace.runs.journal import Journal
 from headrace.sources.clips import Choice, Clip
+from headrace.sources.frames import Chooser, Converter, accelerator, choose
 
 av = pytest.importorskip("av")
+hwaccel = pytest.importorskip("av.codec.hwaccel")
 WIDTH, HEIGHT = 64, 48
 
 
@@ -621,7 +624,52 @@ def test_more_threads_decode_the_same(tmp_path: Path, b_frames: int) -> None:
     assert found[0] == found[1]
 
 
+def has_gpu() -> bool:
+    """Return whether FFmpeg finds an NVIDIA GPU."""
+    try:
+        accelerator("cuda").create(av.Codec("h264", "r"))
+    except Exception:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("source", [
+    lambda clip: hr.video(clip, device="cuda"), lambda clip: parse_source(f"video://{clip}?device=cuda", drain=False),
+    lambda clip: hr.live_video("tcp://127.0.0.1:1", device="cuda"),
+    lambda clip: parse_source("rtsp://127.0.0.1:1/a#device=cuda", drain=False),
+])  # fmt: skip
+def test_a_device_that_is_not_there(tmp_path: Path, source: Callable[[Path], Any]) -> None:
+    """It is refused before the first frame, with the reason, and the processor does not do it unasked."""
+    if has_gpu():
+        pytest.skip("here is one")
+    with pytest.raises(
+        SourceError, match=r"decoding on cuda is not available here, because .* without device the processor"
+    ):
+        run(source(make(tmp_path / "a.mp4")))
+
+
+def test_what_the_device_cannot_decode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processor decodes it, and it is counted."""
+    # A GPU is found, and then of no use: PyAV opens the clip as it does without one.
+    found = iter([SimpleNamespace(create=lambda codec: None), None])
+    monkeypatch.setattr(hwaccel, "HWAccel", lambda device: next(found))
+    source = hr.video(make(tmp_path / "a.mp4"), device="cuda")
+    assert len(run(source)[1]) == 20
+    assert source.notes()["video.not_on_device"] == 1
+
+
+def test_frames_as_a_gpu_gives_them(tmp_path: Path) -> None:
+    """NV12 is the same picture: converted, cut, turned and looked at for motion as any other."""
+    choice = choose(every=1, fps=None, keyframes=False, size=(32, 16), region=(0, 0.5, 1, 1), motion=0.01)
+    frame = av.VideoFrame.from_ndarray(picture(37), format="rgb24").reformat(format="yuv420p")
+    images = [Converter(choice)(frame.reformat(format=name)) for name in ("yuv420p", "nv12")]
+    assert images[0].shape == (16, 32, 3)
+    assert np.abs(images[0].astype(int) - images[1]).max() <= 2
+    assert Chooser(choice, Counter()).why_not(frame.reformat(format="nv12"), SimpleNamespace(average_rate=25), 0) == ""
+
+
 @pytest.mark.parametrize(("paths", "options", "said"), [
+    ("a.mp4", {"device": "gpu"}, "device = 'gpu'"),
     ("a.mp4", {"threads": 0}, "threads = 0"), ("a.mp4", {"threads": True}, "threads = True"),
     ([], {}, "paths"), ("rtsp://camera/1", {}, "live streams are for hr.live_video"), ("a.mp4", {"every": 2, "fps": 3}, "fps"),
     ("a.mp4", {"fps": "5"}, "fps = '5'"), ("a.mp4", {"keyframes": "no"}, "keyframes = 'no'.*True or False"),

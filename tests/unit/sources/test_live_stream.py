@@ -39,7 +39,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch, *, until: float, frames_each: int = 
     monkeypatch.setattr(live_stream, "random", SimpleNamespace(uniform=lambda least, most: most))
     stream = LiveStream(
         "gate", "tcp://127.0.0.1:1", CHOICE, options={}, offer=lambda frame, reason: None, ended=lambda: None,
-        stays=stays, patience=3.0, turns=threading.Semaphore(1), freed=lambda: waiting.freed.append(waiting.now),
+        stays=stays, patience=3.0, device=None, turns=threading.Semaphore(1), freed=lambda: waiting.freed.append(waiting.now),
     )  # fmt: skip
     monkeypatch.setattr(stream, "_closing", waiting)
 
