@@ -32,7 +32,8 @@ class CacheSetting:
         rest = text.removesuffix(":immutable")
         kind, _, rest = rest.partition(":")
         folder, _, size = rest.rpartition(":")
-        check((kind == "memory" and not folder) or (kind == "disk" and bool(folder)), "cache", text, _EXPECTED)
+        is_place = not folder if kind == "memory" else kind == "disk" and bool(folder) and "\0" not in folder
+        check(is_place, "cache", text, _EXPECTED)
         try:
             limit = parse_size(size)
         except ValueError:

@@ -21,6 +21,7 @@ from typing import IO, Any
 import msgspec
 
 from headrace.base.errors import DeliveryFailed, SettingsError
+from headrace.base.named_paths import read_path
 from headrace.base.records import Job
 from headrace.delivery.encoding import encode, record_of
 
@@ -52,7 +53,7 @@ class JsonLines:
     default_workers = 1
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = read_path(path, "path", addresses="; results go there by ObjectResults or SqlTable (guides)")
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
         self._is_regular = True  # not a pipe, not a terminal

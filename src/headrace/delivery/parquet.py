@@ -16,6 +16,7 @@ import pyarrow
 import pyarrow.parquet
 
 from headrace.base.errors import DeliveryFailed, SettingsError
+from headrace.base.named_paths import read_path
 from headrace.base.records import Job
 from headrace.delivery.encoding import attributes_of, encode, encode_any_number, record_of
 from headrace.delivery.parquet_parts import Schemas, add_part, table_of, unify_parts
@@ -48,7 +49,7 @@ class Parquet:
     default_workers = 1
 
     def __init__(self, folder: str | Path, *, rows_per_file: int = 20_000, seconds_per_file: float = 10.0) -> None:
-        self.folder = Path(folder)
+        self.folder = read_path(folder, "folder", addresses="; results go there by ObjectResults or SqlTable (guides)")
         self.flush_items = rows_per_file
         self.flush_seconds = seconds_per_file
         self._lock = threading.Lock()

@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from headrace.base.errors import DeliveryFailed, DeliveryRejected, MissingExtra, ResultsRefused, SettingsError
 from headrace.base.records import Job
+from headrace.base.settings import check
 from headrace.delivery.encoding import attributes_of, encode
 
 logger = logging.getLogger("headrace")
@@ -254,6 +255,7 @@ class _Connected:
 
 def _parse(address: str) -> tuple[str, str, str]:
     """Return scheme, SQLAlchemy's address and table of an address."""
+    check(isinstance(address, str), "address", type(address).__name__, f"a text: {_EXPECTED}")
     scheme, _, rest = address.partition("://")
     base, _, query = rest.partition("?")
     settings = dict(parse_qsl(query, keep_blank_values=True))

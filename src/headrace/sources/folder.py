@@ -12,6 +12,7 @@ from pathlib import Path
 
 from headrace.base.errors import SourceError
 from headrace.base.formatting import encodable
+from headrace.base.named_paths import Named, list_paths, refuse_unreachable
 from headrace.sources.addresses import suffix_of
 from headrace.sources.finite import Entry, FiniteSource
 
@@ -37,7 +38,8 @@ class Folder(FiniteSource):
     """One job per file: the payload is its path, the id its path below the folder.
 
     Args:
-        path: A folder; a file; or a pattern such as `photos/2026-*/*.jpg`, in which `**` is any number of folders.
+        path: A folder; a file; a pattern such as `photos/2026-*/*.jpg`, in which `**` is any number of folders; or a list of
+            these: then ids are relative to the folder that holds them all.
         recursive: Also read the folders below. Unused if `path` is a pattern.
         patterns: Names that count, in any case. Unused if `path` is a file or a pattern.
         max_receives: Tries of one job.
@@ -45,14 +47,14 @@ class Folder(FiniteSource):
 
     def __init__(
         self,
-        path: str | Path,
+        path: Named,
         *,
         recursive: bool = True,
         patterns: Sequence[str] = IMAGE_PATTERNS,
         max_receives: int = 3,
     ) -> None:
         super().__init__(max_receives=max_receives)
-        self._path = Path(path)
+        self._paths = list_paths(path, "path", addresses="; hr.objects reads a bucket, hr.urls a list of addresses")
         self._recursive = recursive
         self._patterns = tuple(pattern.lower() for pattern in patterns)
 
@@ -60,7 +62,8 @@ class Folder(FiniteSource):
     def where(self) -> str:
         """The absolute path, and the patterns if they are not the default."""
         patterns = "" if self._patterns == IMAGE_PATTERNS else f", only {', '.join(self._patterns)}"
-        return f"the folder {os.path.abspath(self._path)}{patterns}{'' if self._recursive else ', not those below'}"
+        paths = ", ".join(map(os.path.abspath, self._paths))
+        return f"the folder {paths}{patterns}{'' if self._recursive else ', not those below'}"
 
     @property
     def gives_files(self) -> bool:
@@ -69,9 +72,24 @@ class Folder(FiniteSource):
 
     def entries(self) -> Iterator[Entry]:
         """Return the files found now, in sorted order."""
-        files, root = find_files(self._path, recursive=self._recursive, patterns=self._patterns)
+        files, root = find_all_files(self._paths, recursive=self._recursive, patterns=self._patterns)
         # Names need not be Unicode, but ids go into JSON and Parquet.
         return (Entry(encodable(file.relative_to(root).as_posix()), file) for file in files)
+
+
+def find_all_files(
+    paths: Sequence[Path], *, recursive: bool = True, patterns: Sequence[str] = IMAGE_PATTERNS
+) -> tuple[list[Path], Path]:
+    """Return the sorted files of several folders, files or patterns, each once, and the folder that holds them all.
+
+    Raises:
+        SourceError: As of `find_files`.
+    """
+    if len(paths) == 1:
+        return find_files(paths[0], recursive=recursive, patterns=patterns)
+    found = [find_files(path, recursive=recursive, patterns=patterns) for path in paths]
+    root = os.path.commonpath([os.path.abspath(root) for _, root in found])
+    return sorted({Path(os.path.abspath(file)) for files, _ in found for file in files}), Path(root)
 
 
 def find_files(
@@ -82,6 +100,7 @@ def find_files(
     Raises:
         SourceError: If there is nothing, or a folder cannot be read; names the path.
     """
+    refuse_unreachable(path)
     if path.is_file():
         return [path], path.parent
     if path.is_dir():

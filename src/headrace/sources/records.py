@@ -23,11 +23,12 @@ import numpy as np
 
 from headrace.base.errors import HeadraceError, SettingsError, SourceError
 from headrace.base.formatting import encodable
+from headrace.base.named_paths import Named, list_paths, show_paths
 from headrace.base.records import SourceWork
 from headrace.base.settings import check
 from headrace.sources.addresses import suffix_of
 from headrace.sources.finite import Entry, FiniteSource
-from headrace.sources.folder import find_files
+from headrace.sources.folder import find_all_files
 from headrace.sources.record_formats import FORMATS, read_data_set
 from headrace.sources.rows import EVERY, DamagedFile, DamagedRow, Rows, Wanted
 
@@ -67,8 +68,8 @@ class Records(FiniteSource):
     with `records.damaged`.
 
     Args:
-        path: A file, a folder of them, or a pattern such as `data/train-*.parquet`; or a `Dataset`, `DatasetDict` or
-            `IterableDataset` of Hugging Face's package `datasets`.
+        path: A file, a folder of them, a pattern such as `data/train-*.parquet`, or a list of these; or a `Dataset`,
+            `DatasetDict` or `IterableDataset` of Hugging Face's package `datasets`.
         column: Which column is the payload; None: the only one of bytes, else one that is called `image`, `data`, `text`, ...
             `*`: each data set of an HDF5 group is an item of its own; `name` is an attribute.
         table: Which table of a SQLite file, group of an HDF5 file (`train/images`) or named database of an LMDB file; None: the
@@ -77,15 +78,13 @@ class Records(FiniteSource):
     """
 
     def __init__(
-        self, path: str | Path | Any, *, column: str | None = None, table: str | None = None, max_receives: int = 3
+        self, path: Named | Any, *, column: str | None = None, table: str | None = None, max_receives: int = 3
     ) -> None:
         super().__init__(max_receives=max_receives)
         splits = list(path.values()) if isinstance(path, Mapping) else [path]
         is_data_set = bool(splits) and all(hasattr(one, "with_format") for one in splits)
-        check(is_data_set or isinstance(path, str | os.PathLike), "path", type(path).__name__,
-              "a file, a folder, a pattern, or a data set of Hugging Face")  # fmt: skip
         self._data: Any = path if is_data_set else None
-        self._path = Path() if is_data_set else Path(path)
+        self._paths = [] if is_data_set else list_paths(path, "path", addresses="; copy the files first")
         self._column = column
         self._table = table
 
@@ -97,7 +96,7 @@ class Records(FiniteSource):
         if self._data is not None:
             known = all(part.identity for part in self._parts().values())
             return f"the data set {', '.join(self._parts())}{behind}" if known else None
-        return f"the records of {os.path.abspath(self._path)}{behind}"
+        return f"the records of {', '.join(map(os.path.abspath, self._paths))}{behind}"
 
     @property
     def lists_ahead(self) -> bool:
@@ -161,22 +160,23 @@ class Records(FiniteSource):
                 self._data if isinstance(self._data, Mapping) else {str(getattr(self._data, "split", None)): self._data}
             )
             return {name.replace("None", "rows"): _part_of(one) for name, one in splits.items()}
-        found, root = find_files(self._path, patterns=_PATTERNS)
+        found, root = find_all_files(self._paths, patterns=_PATTERNS)
         for file in found:
             if suffix_of(file) not in FORMATS:
                 raise SourceError(f"{file} has no rows that can be read; expected one of {', '.join(FORMATS)}")
-        listed = _listed({file.parent for file in found}) if self._path.is_dir() else {}
+        named = {Path(os.path.abspath(path)) for path in self._paths}
+        listed = _listed({file.parent for file in found}) if any(path.is_dir() for path in named) else {}
         taken = [
             file
             for file in found
             if file.name in listed.get(file.parent, (file.name,))
-            and (file == self._path or not file.name.endswith(".idx.parquet"))  # of packed shards
+            and (Path(os.path.abspath(file)) in named or not file.name.endswith(".idx.parquet"))  # of packed shards
         ]
         if not taken:
             others = ", ".join(sorted(file.name for file in found)[:3])
             raise SourceError(
-                f"{self._path} has no file with rows: {others} tell of tar shards, or are not listed in its manifest; give tar "
-                f"shards as they are: {self._path}"
+                f"{show_paths(self._paths)} has no file with rows: {others} tell of tar shards, or are not listed in its "
+                f"manifest; give tar shards as they are: {self._paths[0]}"
             )
         return {encodable(file.relative_to(root).as_posix()): _part_of_file(file) for file in taken}
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from headrace.base.errors import SourceError
 from headrace.base.formatting import pluralize
+from headrace.base.named_paths import Named, list_paths, show_paths
 from headrace.base.pieces import Piece
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.store.samples import TEXT_PARTS, Sample
-from headrace.store.shards import Listed, find_shards, list_shard, no_shards
+from headrace.store.shards import Listed, find_all_shards, list_shard
 
 logger = logging.getLogger("headrace")
 
@@ -25,21 +25,21 @@ class Shards(FiniteSource):
     that cannot be read, such as a link or one that was cut off, is a job that is rejected with the reason.
 
     Args:
-        path: A tar file, a folder of them, or a pattern such as `shard-{000..009}.tar`.
+        path: A tar file, a folder of them, a pattern such as `shard-{000..009}.tar`, or a list of these, which is sorted.
         part: Which file of a sample is the payload, such as `jpg`; None: the first image, else the first that is no short text.
         max_receives: Tries of one job.
     """
 
-    def __init__(self, path: str | Path, *, part: str | None = None, max_receives: int = 3) -> None:
+    def __init__(self, path: Named, *, part: str | None = None, max_receives: int = 3) -> None:
         super().__init__(max_receives=max_receives)
-        self._path = path
+        self._paths = list_paths(path, "path", addresses="; hr.objects reads a bucket")
         self._part = part.lower().removeprefix(".") if part else None
 
     @property
     def where(self) -> str:
         """The absolute path, and the part if one is named."""
         part = f", only {self._part}" if self._part else ""
-        return f"the shards {os.path.abspath(self._path)}{part}"
+        return f"the shards {', '.join(map(os.path.abspath, self._paths))}{part}"
 
     @property
     def gives_files(self) -> bool:
@@ -52,18 +52,17 @@ class Shards(FiniteSource):
         Raises:
             SourceError: If there are no shards, an index is not of its shard, or nothing at all can be read.
         """
-        shards = find_shards(self._path)
-        if not shards:
-            raise no_shards(self._path)
-        listed = [list_shard(shard) for shard in shards]
+        listed = [list_shard(shard) for shard in find_all_shards(self._paths)]
         if not any(one.samples for one in listed):
             reasons = [flaw.reason for one in listed for flaw in one.flaws]
             raise SourceError(
-                f"{self._path} holds nothing that can be read: {next(iter(reasons), 'its index is empty')}"
+                f"{show_paths(self._paths)} holds nothing that can be read: {next(iter(reasons), 'its index is empty')}"
             )
         num_flaws = sum(len(one.flaws) + sum(bool(sample.flaw) for sample in one.samples) for one in listed)
         if num_flaws:
-            logger.warning("%s: %s cannot be read, and will be rejected", self._path, pluralize(num_flaws, "part"))
+            logger.warning(
+                "%s: %s cannot be read, and will be rejected", show_paths(self._paths), pluralize(num_flaws, "part")
+            )
         return number_ids(entry for one in listed for entry in self._of_shard(one))
 
     def _of_shard(self, listed: Listed) -> Iterator[Entry]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -14,7 +14,9 @@ from headrace.base.errors import SourceError
 from headrace.base.http_client import HttpClient
 from headrace.base.http_error import HttpError, strip_secrets
 from headrace.base.http_settings import HttpSettings
+from headrace.base.named_paths import read_path
 from headrace.base.network_rules import NetworkPlan, NetworkRules
+from headrace.base.settings import check
 from headrace.sources.finite import Entry, FiniteSource
 
 _HTTP = re.compile("https?://", re.IGNORECASE)
@@ -26,17 +28,22 @@ class UrlList(FiniteSource):
     """One job per URL: the payload is the URL; the id is the URL without password and query, numbered if repeated.
 
     Args:
-        urls: The URLs, or a file with one per line; empty lines and lines that start with # are skipped. A file may list local
-            files instead, relative to its own folder: then there is one job per path. Its first line decides, and all others
-            must be of the same kind: if strangers can add addresses to a list, a path among them must not open a file. The
-            http(s) address of such a list works as well; then a line that is no URL is one relative to the list's.
+        urls: The URLs, in a list or an iterator, which is read now; or a file with one per line; empty lines and lines that
+            start with # are skipped. A file may list local files instead, relative to its own folder: then there is one job
+            per path. Its first line decides, and all others must be of the same kind: if strangers can add addresses to a
+            list, a path among them must not open a file. The http(s) address of such a list works as well; then a line that
+            is no URL is one relative to the list's.
         max_receives: Tries of one job.
     """
 
-    def __init__(self, urls: Sequence[str] | Path | str, *, max_receives: int = 3) -> None:
+    def __init__(self, urls: Iterable[str] | Path | str, *, max_receives: int = 3) -> None:
         super().__init__(max_receives=max_receives)
         self._address = urls if isinstance(urls, str) and _HTTP.match(urls) else None
-        self._urls = Path(urls) if isinstance(urls, str) else urls
+        self._urls: Path | list[str] = []
+        if isinstance(urls, str | bytes | os.PathLike) or not isinstance(urls, Iterable):
+            self._urls = Path() if self._address else read_path(urls, "urls")
+        else:
+            self._urls = _check_urls(urls)
 
     @property
     def where(self) -> str:
@@ -107,10 +114,19 @@ def _lines(content: bytes, where: str) -> list[tuple[int, str]]:
     return [(number, line) for number, line in numbered if line and not line.startswith("#")]
 
 
+def _check_urls(urls: Iterable[str]) -> list[str]:
+    """Return URLs as a list; each is a text, and no path of this machine."""
+    found = list(urls)
+    for number, url in enumerate(found, 1):
+        check(isinstance(url, str), f"urls: entry {number}", type(url).__name__,
+              "a text such as 'https://example.com/a.jpg'; hr.items takes a list of paths")  # fmt: skip
+    return found
+
+
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise SourceError(f"the list of URLs {path} cannot be read: {error}") from error
 
 

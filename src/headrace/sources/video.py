@@ -18,13 +18,13 @@ from typing import Any
 
 from headrace.base.errors import SettingsError, SourceError
 from headrace.base.formatting import encodable, pluralize
+from headrace.base.named_paths import Named, list_paths
 from headrace.base.plan import SourcePlan
 from headrace.base.records import SourceWork
 from headrace.base.settings import check, unknown_key
-from headrace.sources.addresses import hide_secrets
 from headrace.sources.clips import Clip, Frame
 from headrace.sources.finite import Entry, FiniteSource, WorkList
-from headrace.sources.folder import find_files
+from headrace.sources.folder import find_all_files
 from headrace.sources.frames import check_device, choose, parse_region, parse_size, require_device
 from headrace.sources.read_ahead import ReadAhead
 
@@ -67,7 +67,7 @@ class Video(FiniteSource):
 
     def __init__(
         self,
-        paths: str | Path | Sequence[str | Path],
+        paths: Named,
         *,
         every: int = 1,
         fps: float | None = None,
@@ -80,14 +80,7 @@ class Video(FiniteSource):
         max_receives: int = 3,
     ) -> None:
         super().__init__(max_receives=max_receives)
-        given = [paths] if isinstance(paths, str | Path) else list(paths)
-        check(bool(given), "paths", paths, "a file, a folder of clips, or a list of these")
-        for path in given:
-            if "://" in str(path):
-                raise SettingsError(
-                    f"{hide_secrets(str(path))} is an address, and only files are read here; live streams are for hr.live_video"
-                )
-        self._paths = [Path(path) for path in given]
+        self._paths = list_paths(paths, "paths", addresses="; live streams are for hr.live_video")
         self._choice = choose(every=every, fps=fps, keyframes=keyframes, size=size, region=region, motion=motion)
         is_count = isinstance(threads, int) and not isinstance(threads, bool) and 1 <= threads <= _MOST_THREADS
         check(is_count, "threads", threads, f"a whole number from 1 to {_MOST_THREADS}")
@@ -203,10 +196,7 @@ class Video(FiniteSource):
 
     def _find_clips(self) -> dict[str, Path]:
         """Return {name: file}, sorted; names are relative to the folder that holds all that was named."""
-        found = [find_files(path, patterns=VIDEO_PATTERNS) for path in self._paths]
-        roots = [os.path.abspath(root) for _, root in found]
-        root = os.path.commonpath(roots)
-        files = sorted({Path(os.path.abspath(file)) for files, _ in found for file in files})
+        files, root = find_all_files(self._paths, patterns=VIDEO_PATTERNS)
         clips = {encodable(file.relative_to(root).as_posix()): file for file in files}
         if len(clips) < len(files):
             raise SourceError(f"two clips below {root} have one name once it is written as text; rename one")

@@ -11,6 +11,7 @@ with whole numbers.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import threading
@@ -87,7 +88,10 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         """Check every value."""
-        check(self.side >= 1, "side", self.side, "pixels, at least 1")
+        for name, value in dataclasses.asdict(self).items():
+            numbers = value if isinstance(value, tuple | list) else (value,)
+            check(all(isinstance(one, int | float) for one in numbers), name, value, "numbers")
+        check(isinstance(self.side, int) and self.side >= 1, "side", self.side, "whole pixels, at least 1")
         check(
             0 < self.area[0] <= self.area[1] <= 1, "area", self.area, "two shares above 0, the smaller first, up to 1"
         )

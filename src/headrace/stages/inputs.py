@@ -96,7 +96,10 @@ class TextInput:
     def __post_init__(self) -> None:
         """Check the encoding, the lengths and the side."""
         check(self.padding in ("right", "left", None), "padding", self.padding, "'right', 'left' or None")
-        is_ascending = all(a < b for a, b in zip((0, *self.lengths), self.lengths, strict=False))
+        is_file = self.tokenizer is None or isinstance(self.tokenizer, str | Path)
+        check(is_file, "tokenizer", self.tokenizer, "the path of a tokenizer.json, or None")
+        is_counts = isinstance(self.lengths, tuple | list) and all(type(one) is int for one in self.lengths)
+        is_ascending = is_counts and all(a < b for a, b in zip((0, *self.lengths), self.lengths, strict=False))
         check(
             bool(self.lengths) and is_ascending,
             "lengths",
@@ -105,7 +108,7 @@ class TextInput:
         )
         try:
             codecs.lookup(self.encoding)
-        except LookupError:
+        except (LookupError, TypeError):
             check(False, "encoding", self.encoding, "an encoding that Python knows, such as 'utf-8' or 'latin-1'")
 
 

@@ -18,15 +18,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from numbers import Integral
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from headrace.base.errors import ItemRejected, SourceError
+from headrace.base.named_paths import Named
 from headrace.base.settings import check
 from headrace.store.order import Batch, Course, End, Order, Position
 from headrace.store.shard_reader import ShardReader
+
+_NUMBERS = (bool, int, float, np.generic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Loader:
     """Iterates over the batches of one epoch; the next loop is the next epoch.
 
     Args:
-        path: Tar shards: a file, a folder, a pattern such as `shard-{000..009}.tar`.
+        path: Tar shards: a file, a folder, a pattern such as `shard-{000..009}.tar`, or a list of these, which is sorted.
         batch: Samples of a batch of this rank.
         transform: Called with a `LoadedSample` in a thread; None: the sample itself.
         collate: Called with a list of what transform returned; None: arrays and tensors are stacked, numbers become an array,
@@ -73,7 +75,7 @@ class Loader:
 
     def __init__(
         self,
-        path: str | Path,
+        path: Named,
         batch: int,
         *,
         transform: Callable[[LoadedSample], Any] | None = None,
@@ -92,14 +94,22 @@ class Loader:
         check(_is_count(workers), "workers", workers, "a whole number >= 1")
         check(seed == 0 or _is_count(seed), "seed", seed, "a whole number from 0 to 2**64 - 1")
         check(rejects in ("raise", "skip"), "rejects", rejects, "raise or skip")
-        if "://" in str(path):
-            raise SourceError(
-                f"a loader reads shards of this machine, not {str(path).partition(':')[0]}://; copy them first"
-            )
+        check(block is None or _is_count(block), "block", block, "a whole number >= 1, or None")
+        check(_is_count(ranks), "ranks", ranks, "a whole number >= 1")
+        check(rank == 0 or _is_count(rank), "rank", rank, f"a whole number from 0 to {ranks - 1}")
+        check(
+            ahead_bytes == 0 or _is_count(ahead_bytes),
+            "ahead_bytes",
+            ahead_bytes,
+            "a whole number >= 0, such as 64 << 20",
+        )
+        for name, function in (("transform", transform), ("collate", collate)):
+            check(function is None or callable(function), name, function, "a function, or None")
         self._reader = ShardReader(path)
         if not len(self._reader):
+            shown, path = self._reader.shown, self._reader.paths[0]
             self._reader.close()
-            raise SourceError(f"{path} holds no sample that can be read; `headrace pack {path} -o NEW` lists why")
+            raise SourceError(f"{shown} holds no sample that can be read; `headrace pack {path} -o NEW` lists why")
         self._order = Order(len(self._reader), seed, shuffle=shuffle, block=block)
         self._batch, self._rank, self._ranks = batch, rank, ranks
         self._end: End = end if end is not None else "keep" if ranks == 1 else "pad"
@@ -135,7 +145,8 @@ class Loader:
 
     def begin_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch, from 0."""
-        check(_is_count(epoch + 1), "epoch", epoch, "a whole number >= 0")
+        is_possible = (epoch == 0 or _is_count(epoch)) and epoch < 1 << 63
+        check(is_possible, "epoch", epoch, "a whole number from 0 to 2**63 - 1")
         self._position = Position(self._position.seed, epoch, 0)
 
     def __iter__(self) -> Iterator[Any]:
@@ -200,7 +211,7 @@ class Loader:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, Integral) and int(value) >= 1
+    return type(value) is not bool and isinstance(value, Integral) and int(value) >= 1
 
 
 def _as_it_is(sample: LoadedSample) -> LoadedSample:
@@ -214,14 +225,36 @@ def _place_among_workers() -> tuple[int, int]:
     return (info.id, info.num_workers) if info is not None else (0, 1)
 
 
+def _form_of(value: Any) -> Any:
+    """Return what values must have in common to be stacked; None if they are not, and become a list."""
+    if isinstance(value, _NUMBERS):
+        return "number"
+    if isinstance(value, tuple):
+        return len(value)
+    if isinstance(value, dict):
+        return frozenset(value)
+    return type(value) if hasattr(value, "shape") else None
+
+
+def _shown(value: Any) -> str:
+    keys = f" with {', '.join(map(str, value))}" if isinstance(value, dict) else ""
+    size = f" of {len(value)}" if isinstance(value, tuple) else ""
+    return f"{type(value).__name__}{size}{keys}"
+
+
 def stack(values: list[Any]) -> Any:
     """Return values as one: arrays and tensors stacked, numbers an array, tuples and dicts by their parts, others a list.
 
     Raises:
-        ValueError: If arrays have several shapes.
+        ValueError: If they are of several kinds, or arrays have several shapes.
     """
     first = next(iter(islice(values, 1)), None)
     torch = sys.modules.get("torch")  # whoever made a tensor has it
+    if len(unlike := {_form_of(one): one for one in values}) > 1:
+        raise ValueError(
+            f"a batch has values such as {' and '.join(map(_shown, unlike.values()))}, which cannot be stacked: transform "
+            "should return one kind, or collate=list leaves them as they are"
+        )
     if isinstance(first, np.ndarray) or (torch is not None and isinstance(first, torch.Tensor)):
         other = next((one.shape for one in values if one.shape != first.shape), first.shape)
         if other != first.shape:
@@ -230,7 +263,7 @@ def stack(values: list[Any]) -> Any:
                 "should return one shape, or collate=list leaves them as they are"
             )
         return np.stack(values) if isinstance(first, np.ndarray) else torch.stack(values)  # type: ignore[union-attr]
-    if isinstance(first, bool | int | float | np.generic):
+    if isinstance(first, _NUMBERS):
         return np.asarray(values)
     if isinstance(first, tuple):
         return tuple(stack(list(column)) for column in zip(*values, strict=True))

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from headrace.base.errors import FetchFailed, FetchRejected, ItemError, MissingExtra, SourceError
 from headrace.base.pieces import RemotePiece
+from headrace.base.settings import check
 
 #: Schemes of addresses of buckets.
 SCHEMES = ("s3", "gs", "az")
@@ -53,6 +54,12 @@ class ObjectAddress:
     @classmethod
     def parse(cls, url: str) -> ObjectAddress:
         """Read an address; raises SourceError if it names no bucket, or holds what belongs into the environment."""
+        check(
+            isinstance(url, str),
+            "url",
+            type(url).__name__,
+            "the address of one bucket as text, such as 's3://photos/2026/'",
+        )
         try:
             parts = urlsplit(url)
         except ValueError as error:  # brackets

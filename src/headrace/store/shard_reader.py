@@ -12,10 +12,11 @@ from typing import Any
 
 from headrace.base.errors import FetchRejected, SourceError
 from headrace.base.formatting import pluralize
+from headrace.base.named_paths import Named, list_paths, show_paths
 from headrace.store.expansion import most_expanded
 from headrace.store.reading import changed, read_all, version_of
 from headrace.store.samples import Sample
-from headrace.store.shards import find_shards, list_shard, no_shards
+from headrace.store.shards import find_all_shards, list_shard
 
 logger = logging.getLogger("headrace")
 
@@ -24,19 +25,21 @@ class ShardReader:
     """The samples of shards, each by its number; any thread, and any process after a fork, as no position is kept.
 
     Args:
-        path: A tar file, a folder of them, or a pattern such as `shard-{000..009}.tar`.
+        path: A tar file, a folder of them, a pattern such as `shard-{000..009}.tar`, or a list of these.
         part: Which file of a sample `read` returns; None: as `headrace.shards` chooses.
         checks: Whether `read` compares the checksum, where the index has one.
 
     Raises:
         SourceError: If there are no shards, or an index is not of its shard.
+        SettingsError: If it is no path.
     """
 
-    def __init__(self, path: str | Path, *, part: str | None = None, checks: bool = True) -> None:
-        shards = find_shards(path)
-        if not shards:
-            raise no_shards(path)
-        self._arguments = (path, part, checks)
+    def __init__(self, path: Named, *, part: str | None = None, checks: bool = True) -> None:
+        self.paths = paths = list_paths(path, "path", addresses="; copy the shards first")
+        shards = find_all_shards(paths)
+        self.shown = show_paths(paths)
+        """What was named, for messages."""
+        self._arguments = (paths, part, checks)
         self._checks = checks
         self._samples: list[Sample] = []
         self._handles, self._offsets, self._lengths, self._crcs = array("i"), array("q"), array("q"), array("q")
@@ -55,8 +58,8 @@ class ShardReader:
             raise
         if self.num_flaws:
             logger.warning(
-                "%s: %s cannot be read, and %s left out; `headrace pack %s -o NEW` lists them", path,
-                pluralize(self.num_flaws, "part"), "is" if self.num_flaws == 1 else "are", path,
+                "%s: %s cannot be read, and %s left out; `headrace pack %s -o NEW` lists them", self.shown,
+                pluralize(self.num_flaws, "part"), "is" if self.num_flaws == 1 else "are", paths[0],
             )  # fmt: skip
 
     def __reduce__(self) -> tuple[Callable[..., ShardReader], tuple[Any, ...]]:
@@ -148,7 +151,7 @@ class ShardReader:
             raise SourceError("the shards were closed; open them again to read from them")
 
 
-def _open_again(path: str | Path, part: str | None, checks: bool) -> ShardReader:
+def _open_again(path: Named, part: str | None, checks: bool) -> ShardReader:
     return ShardReader(path, part=part, checks=checks)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.base.errors import SourceError
+from headrace.base.named_paths import refuse_unreachable
 from headrace.store.reading import version_of
 from headrace.store.samples import MOST_TEXT, TEXT_PARTS, Sample, Stored, is_hidden, join_samples, split_name
 from headrace.store.shard_index import Row, index_path, read_index
@@ -39,13 +40,29 @@ class Listed:
     """Of the file, before it was looked at; see `reading.version_of`."""
 
 
+def find_all_shards(paths: Sequence[Path]) -> list[Path]:
+    """Return the tar shards that paths name, each once, in their order.
+
+    Raises:
+        SourceError: If one of them names none.
+    """
+    found: dict[Path, None] = {}
+    for path in paths:
+        shards = find_shards(path)
+        if not shards:
+            raise no_shards(path)
+        found.update(dict.fromkeys(shards))
+    return list(found)
+
+
 def find_shards(text: str | Path) -> list[Path] | None:
     """Return the tar shards that a path names: a file, a folder of them, `shard-{000..009}.tar`, `shard-*.tar`; None: none.
 
     Raises:
-        SourceError: If a pattern names shards that are not there, or what is named is compressed.
+        SourceError: If a pattern names shards that are not there, or what is named is compressed or cannot be reached.
     """
     path = Path(text)
+    refuse_unreachable(path)
     if _BRACES.search(str(text)) and not path.exists():
         shards = [Path(name) for name in expand_braces(str(text))]
         missing = [shard for shard in shards if not shard.is_file()]

@@ -164,7 +164,7 @@ def test_a_loader_without_samples_says_so(data: Path, tmp_path: Path) -> None:
     broken.write_bytes((data / "s-0.tar").read_bytes()[:550])
     with pytest.raises(SourceError, match=r"holds no sample that can be read; `headrace pack .*broken\.tar -o NEW`"):
         hr.loader(broken, 4)
-    with pytest.raises(SourceError, match="not s3://"):
+    with pytest.raises(SettingsError, match="s3:.*copy the shards first"):
         hr.loader("s3://bucket/data", 4)
     for batch in (0, 2.5, "4"):
         with pytest.raises(SettingsError, match="batch = "):
@@ -227,6 +227,39 @@ def test_values_are_stacked_by_their_kind() -> None:
     assert stack([]) == []
     with pytest.raises(ValueError, match=r"shapes \(2, 3\) and \(2, 4\), which cannot be stacked.*collate=list"):
         stack([np.zeros((2, 3)), np.zeros((2, 4))])
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ([np.zeros(2), None], "ndarray and NoneType"),
+        ([None, np.zeros(2)], "NoneType and ndarray"),
+        ([1, "a"], "int and str"),
+        ([(1,), (1, 2)], "tuple of 1 and tuple of 2"),
+        ([{"a": 1}, {"b": 1}], "dict with a and dict with b"),
+    ],
+)
+def test_values_of_several_kinds_are_refused_by_name(values: list[Any], named: str) -> None:
+    """Not made texts of, nor an error from inside."""
+    with pytest.raises(ValueError, match=f"values such as {named}, which cannot be stacked"):
+        stack(values)
+
+
+@pytest.mark.parametrize("name", ["rank", "ranks", "block", "ahead_bytes", "transform", "collate"])
+def test_a_setting_of_another_type_is_named(data: Path, name: str) -> None:
+    """Before anything is read."""
+    with pytest.raises(SettingsError, match=f"{name} = '4' is not possible"):
+        hr.loader(data, 8, **{name: "4"})
+
+
+def test_a_list_of_shards_is_read_in_one_order(data: Path) -> None:
+    """`glob` gives another one on every machine; what is named twice is read once."""
+    shards = sorted(data.glob("*.tar"))
+    keys = []
+    for named in (data, shards, shards[::-1], map(str, shards), [*shards, shards[0], data]):
+        with hr.loader(named, 8, transform=lambda one: one.key, seed=3) as loader:
+            keys.append([list(batch) for batch in loader])
+    assert keys == keys[:1] * 5
 
 
 @pytest.mark.full
