@@ -184,6 +184,16 @@ class View:
             total += 0.0 if times is None else float(times.wall[self._lasts(one)].sum())
         return total
 
+    @cached_property
+    def between_epochs(self) -> tuple[float, int]:
+        """The seconds of the loop's own code between steps, and how many times steps went on after it."""
+        times, steps = self.rank.between.phases.get(Phase.OUTSIDE), self.rank.steps
+        if times is None:
+            return 0.0, 0
+        followed = np.searchsorted(steps.started, self.rank.between.started)
+        counts = self._lasts(self.rank.between) & (times.wall > 0) & (followed < len(steps))
+        return float(times.wall[counts].sum()), len(np.unique(followed[counts]))
+
     def lines(self, phase: Phase) -> str:
         """Return the user's line that was seen most in a phase, in words; empty where nothing was sampled."""
         found = self.profile.lines.get(phase, ())

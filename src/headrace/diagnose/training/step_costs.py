@@ -88,6 +88,29 @@ def own_code(view: View, phase: Phase) -> Cost | None:
     )
 
 
+def between_epochs(view: View) -> Cost | None:
+    """Return what the loop's own code costs from the end of one epoch to the start of the next."""
+    seconds, turns = view.between_epochs
+    if not turns:
+        return None
+    return Cost(
+        verdict=VerdictClass.SYNC,
+        stage=Phase.OUTSIDE,
+        cause="between epochs",
+        says=f"the loop's own code takes {format_duration(seconds / turns)} from one epoch to the next ({pluralize(turns, 'turn')})"
+        f"{view.lines(Phase.OUTSIDE)}",
+        rule=f"the loop's own code between epochs takes at least {WORTH_WORK:.0%} of the training's time; validation, "
+        "torch.save and starting the loader are not in it",
+        share=seconds / view.seconds if view.seconds else 0.0,
+        least=0.0 if turns == 1 else None,
+        evidence=(fact("turns", f"{format_duration(seconds)} in {pluralize(turns, 'turn')}", seconds),),
+        remedies=(
+            Remedy(says="do it less often, in a thread, or after the training"),
+            Remedy(says="make epochs longer: several passes over the data in one"),
+        ),
+    )
+
+
 def checkpoints(view: View) -> Cost | None:
     """Return what saving costs."""
     profile = view.profile

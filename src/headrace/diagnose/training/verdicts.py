@@ -24,7 +24,7 @@ from headrace.diagnose.training.memory_costs import memory_pressure, note_of_gro
 from headrace.diagnose.training.profile import describe_training, set_forks_apart
 from headrace.diagnose.training.rank_costs import note_of_order, same_data, waiting_for_ranks
 from headrace.diagnose.training.remedies import predict_remedies
-from headrace.diagnose.training.step_costs import checkpoints, missing_cores, optimizer, own_code
+from headrace.diagnose.training.step_costs import between_epochs, checkpoints, missing_cores, optimizer, own_code
 from headrace.diagnose.training.steps import RankSteps, read_steps
 from headrace.diagnose.training.uneven_shards import uneven_shards
 from headrace.runs.formats.diagnosis import Bound, Confidence, DiagnosisDocument, Finding, Remedy, VerdictClass
@@ -108,6 +108,7 @@ def _all_costs(analysis: TrainingAnalysis, view: View) -> Sequence[Cost | None]:
         preparing(view),
         optimizer(view),
         *(own_code(view, phase) for phase in (Phase.LOSS, Phase.BEFORE_UPDATE, Phase.AFTER)),
+        between_epochs(view),
         checkpoints(view),
         missing_cores(view),
         memory_pressure(view),

@@ -71,6 +71,12 @@ def _checkpoints(run: MadeRun) -> None:
         run.stretch(MODEL | ({Phase.CHECKPOINT: 60.0} if index % 10 == 9 else {}))
 
 
+def _between_epochs(run: MadeRun) -> None:
+    for _ in range(4):
+        plain_steps(run, MODEL, 20)
+        run.stretch({Phase.OUTSIDE: 60.0}, stretch=Stretch.BETWEEN)
+
+
 def _neighbour(run: MadeRun) -> None:
     for _ in range(60):
         run.stretch(MODEL, cpu_share=0.4, delay_share=0.6)
@@ -88,6 +94,7 @@ FAULTS: dict[str, tuple[Callable[[MadeRun], None], str, int]] = {
     "before": (lambda run: _steps(run, before_update=3.0), "SYNC (before the update) in before_update", 2),
     "loss": (lambda run: _steps(run, loss=5.0), "SYNC (in the loss) in loss", 2),
     "checkpoint": (_checkpoints, "CHECKPOINT", 2),
+    "between epochs": (_between_epochs, "SYNC (between epochs) in outside", 2),
     "neighbour": (_neighbour, "NEIGHBOUR", 0),
 }
 
@@ -217,6 +224,19 @@ def test_a_cost_at_the_edge_of_what_is_worth_work_is_no_burst(tmp_path: Path) ->
     assert (found.verdict, found.confidence) == ("HEALTHY", "low")
     assert "one thing took about as much, 6% of this run" in found.says
     assert "record a longer run to be sure" in found.says
+
+
+def test_what_comes_once_or_after_the_training_is_no_cost_between_epochs(tmp_path: Path) -> None:
+    """Code before the first step, behind the last one, and a single turn that took a tenth of the time."""
+    run = MadeRun(tmp_path / "run")
+    run.stretch({Phase.OUTSIDE: 500.0}, stretch=Stretch.BETWEEN)
+    plain_steps(run, MODEL, 40)
+    run.stretch({Phase.OUTSIDE: 90.0}, stretch=Stretch.BETWEEN)
+    plain_steps(run, MODEL, 40)
+    run.stretch({Phase.OUTSIDE: 90.0}, stretch=Stretch.BETWEEN)
+    found = diagnose(run).first
+    assert found.verdict == "HEALTHY"
+    assert "the loop's own code takes 90.0 ms from one epoch to the next (1 turn)" in found.says
 
 
 @pytest.mark.parametrize("every", [20, 50])
