@@ -25,7 +25,7 @@ def ranks_text(document: RanksDocument) -> list[list[str]]:
 def _sentence(judged: RanksJudged) -> str:
     straggler = judged.straggler
     if straggler is not None:
-        how = "would come last, if no rank had to wait for a core," if straggler.had_cores else "comes last"
+        how = "would come last on cores of its own" if straggler.had_cores else "comes last"
         where = (
             straggler.phase
             if straggler.reason == "was not measured"

@@ -73,14 +73,15 @@ def _exchange_less(batches: int) -> tuple[Remedy, ...]:
 
 
 def _straggler(judged: RanksJudged, found: Straggler) -> Cost:
+    how = "would come last on cores of its own" if found.had_cores else "comes last"
     return Cost(
         verdict=VerdictClass.STRAGGLER,
         stage=found.phase,
-        says=f"all ranks wait for rank {found.rank}: it comes last in {found.share_last:.0%} of the steps, by "
+        says=f"all ranks wait for rank {found.rank}: it {how} in {found.share_last:.0%} of the steps, by "
         f"{format_duration(found.lead_seconds)} ({found.lead_share:.0%} of the step), and {_reason(found)} in {found.phase}",
         rule=f"one rank has its gradients last in at least {LAST_SHARE:.0%} of the steps, later than the next by more than the "
-        f"clocks' uncertainty and {LEAD_SHARE:.0%} of the step",
-        share=max(judged.wait_share, found.lead_share),
+        f"clocks' uncertainty and {LEAD_SHARE:.0%} of the step, and not for a worse core alone, unless that lasts",
+        share=found.lead_share if found.had_cores else max(judged.wait_share, found.lead_share),
         evidence=(
             fact("last", f"last in {found.share_last:.0%} of the steps (from {LAST_SHARE:.0%})", found.share_last, LAST_SHARE),
             fact("lead", f"later by {found.lead_share:.1%} of the step (from {LEAD_SHARE:.0%})", found.lead_share, LEAD_SHARE),

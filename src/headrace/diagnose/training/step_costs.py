@@ -97,8 +97,8 @@ def between_epochs(view: View) -> Cost | None:
         verdict=VerdictClass.SYNC,
         stage=Phase.OUTSIDE,
         cause="between epochs",
-        says=f"the loop's own code takes {format_duration(seconds / turns)} from one epoch to the next ({pluralize(turns, 'turn')})"
-        f"{view.lines(Phase.OUTSIDE)}",
+        says=f"the loop's own code takes {format_duration(seconds / turns)} from one epoch to the next "
+        f"({pluralize(turns, 'turn')}){view.lines(Phase.OUTSIDE)}",
         rule=f"the loop's own code between epochs takes at least {WORTH_WORK:.0%} of the training's time; validation, "
         "torch.save and starting the loader are not in it",
         share=seconds / view.seconds if view.seconds else 0.0,

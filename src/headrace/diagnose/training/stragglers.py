@@ -6,8 +6,11 @@ of blocks of steps), and if its own work explains it: where an exchange does not
 and leave last, and nobody waits for it. Two ranks that are equally fast are each last in half of the steps; eighteen of twenty
 happens by chance in less than one run of a thousand.
 
-On a busy machine it is chance which rank is refused a core, and that can hide a rank that is late by itself. So the same is
-asked of the work without the time in which a rank could run and had no core: who would come last on a machine of its own.
+On a busy machine it is chance which rank is refused a core, and which one has the slower core: one that other programs heat,
+or whose twin computes for them. That hides a rank that is late by itself, and lets another one come last for seconds. So the
+same is asked of the work without the time in which a rank could run and had no core, as if all cores were equally fast: who
+would come last on a machine of its own. A slower core takes longer in all phases alike, while a cause of the rank's own lies
+in one, or is a larger batch. Where ranks share a host, what its cores do is named only if it goes on for `LASTS_SECONDS`.
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ _DRAWS = 500
 _EXPLAINED = 0.5
 #: ... or, in a trace, which has few steps, fewer than this, and the others wait for this share of the step.
 MAX_CHANCE_TRACED, LEAD_SHARE_TRACED = 0.07, 0.1
+#: A rank may be refused a core, or have a slower one, for as long by chance: the kernel moves processes seldom.
+LASTS_SECONDS = 20.0
 #: Waiting or transfer that is worth a sentence, as a share of the step.
 WORTH_SHARE = 0.1
 
@@ -113,11 +118,28 @@ def _find_straggler(
 ) -> tuple[Straggler | None, bool]:
     """Return the rank to name, if any, and whether there would be one but for clocks or the number of steps."""
     straggler, is_doubtful = _name_last(ranks, meetings, steps, lateness, step_seconds, is_traced=is_traced)
+    if _work_alone(ranks, steps) is None:
+        return straggler, is_doubtful
+    by_itself = _name_by_itself(ranks, meetings, steps, step_seconds)
     if straggler is None:
-        alone = _lateness_alone(ranks, steps)
-        if alone is not None:
-            straggler, _ = _name_last(ranks, meetings, steps, alone, step_seconds, had_cores=True)
-    return straggler, is_doubtful
+        return by_itself, is_doubtful
+    is_same = by_itself is not None and (by_itself.rank, by_itself.phase) == (straggler.rank, straggler.phase)
+    if is_same or len({one.host for one in ranks}) > 1 or len(steps) * step_seconds >= LASTS_SECONDS:
+        return straggler, is_doubtful
+    return by_itself, True
+
+
+def _name_by_itself(
+    ranks: Sequence[RankSteps], meetings: Meetings, steps: Array, step_seconds: float
+) -> Straggler | None:
+    """Return the rank that would come last if all had cores alike: by all of its work, or else by that of one phase."""
+    work = _work_of_phases(ranks, steps)
+    late = [_late_by_then(phase, values).T for phase, values in work.items()]
+    for values in (np.sum(late, axis=0), *late):
+        straggler, _ = _name_last(ranks, meetings, steps, _leads(values), step_seconds, work=work)
+        if straggler is not None:
+            return straggler
+    return None
 
 
 def _name_last(
@@ -127,7 +149,7 @@ def _name_last(
     lateness: Array,
     step_seconds: float,
     *,
-    had_cores: bool = False,
+    work: Mapping[Phase, Array] | None = None,
     is_traced: bool = False,
 ) -> tuple[Straggler | None, bool]:
     last = np.argmax(lateness, axis=1)
@@ -144,14 +166,12 @@ def _name_last(
     most = MAX_CHANCE_TRACED if is_clear else MAX_CHANCE
     if lead <= meetings.uncertainty or _chance(int(counts[column]), len(steps), len(ranks)) > most:
         return None, True
-    excess = {phase: _excess(ranks, column, steps, phase, "wall") for phase in _phases(ranks)}
+    if work is None:
+        excess = {phase: _excess(ranks, column, steps, phase, "wall") for phase in _phases(ranks)}
+    else:
+        excess = {phase: _over_others(values, column) for phase, values in work.items()}
     if not is_traced and float(np.median(sum(excess.values(), np.zeros(len(steps))))) < _EXPLAINED * lead:
-        return None, False  # it comes later and leaves later: nobody waits for it
-    if had_cores:
-        excess = {
-            phase: values - np.nan_to_num(_excess(ranks, column, steps, phase, "run_delay"))
-            for phase, values in excess.items()
-        }
+        return None, False  # it comes later and leaves later, or is quicker in other phases: nobody waits for it
     phase = max(excess, key=lambda one: float(np.median(excess[one])))
     straggler = Straggler(
         rank=meetings.ranks[column],
@@ -160,8 +180,8 @@ def _name_last(
         lead_share=lead / step_seconds,
         phase=phase,
         phase_seconds=float(np.median(excess[phase])),
-        reason=_reason(ranks, column, steps, phase, had_cores=had_cores),
-        had_cores=had_cores,
+        reason=_reason(ranks, column, steps, phase, had_cores=work is not None),
+        had_cores=work is not None,
     )
     return straggler, False
 
@@ -179,15 +199,57 @@ def _least(leads: Array) -> float:
     return float(np.percentile(np.median(leads[drawn], axis=1), 2.5))
 
 
-def _lateness_alone(ranks: Sequence[RankSteps], steps: Array) -> Array | None:
-    """Return seconds, (steps, ranks): the lead of the rank with the most work, without waiting for a core; None: not known."""
-    work = _work_alone(ranks, steps)
-    if work is None:
-        return None
-    lead = np.diff(np.partition(work, len(ranks) - 2, axis=1)[:, -2:], axis=1)[:, 0]
+def _leads(work: Array) -> Array:
+    """Return seconds, (steps, ranks): the lead of the rank with the most work over the next one; 0 of the others."""
     caused = np.zeros_like(work)
-    caused[np.arange(len(work)), np.argmax(work, axis=1)] = lead
+    caused[np.arange(len(work)), np.argmax(work, axis=1)] = np.diff(np.partition(work, -2, axis=1)[:, -2:], axis=1)[
+        :, 0
+    ]
     return caused
+
+
+def _work_of_phases(ranks: Sequence[RankSteps], steps: Array) -> dict[Phase, Array]:
+    """Return {phase: seconds, (ranks, steps)}: what each rank works, without waiting for a core, on cores of equal speed."""
+    parts = {
+        phase: [
+            (_part(one, steps, phase, "wall") - _part(one, steps, phase, "run_delay"), _part(one, steps, phase, "cpu"))
+            for one in ranks
+        ]
+        for phase in _phases(ranks)
+    }
+    work = {phase: np.array(rows) for phase, rows in parts.items()}  # (ranks, 2, steps)
+    samples = {tuple(_values(one, steps, one.steps.samples).tolist()) for one in ranks}
+    if len(samples) > 1 or not any(next(iter(samples))):  # more of them take longer in all phases, too
+        return {phase: rows[:, 0] for phase, rows in work.items()}
+    slowness = _slowness_of_cores({phase: np.median(rows[:, 1], axis=1) for phase, rows in work.items()})
+    return {phase: rows[:, 0] - rows[:, 1] * (1 - 1 / slowness)[:, None] for phase, rows in work.items()}
+
+
+def _slowness_of_cores(computed: Mapping[Phase, Array]) -> Array:
+    """Return by what factor each rank computes for longer than the middle one, in all phases alike.
+
+    Args:
+        computed: {phase: CPU seconds of the middle step, (ranks,)}.
+    """
+    ratios = {phase: values / np.median(values) for phase, values in computed.items() if (values > 0).all()}
+    weights = {phase: math.sqrt(np.median(computed[phase])) for phase in ratios}
+    count = len(next(iter(computed.values())))
+    return np.array([_middle([(ratios[one][rank], weights[one]) for one in ratios]) for rank in range(count)])
+
+
+def _middle(values: Sequence[tuple[float, float]]) -> float:
+    """Return the median of values with weights; 1 if there are none."""
+    half, total = sum(weight for _, weight in values) / 2, 0.0
+    for value, weight in sorted(values):
+        total += weight
+        if total >= half:
+            return value
+    return 1.0
+
+
+def _part(rank: RankSteps, steps: Array, phase: Phase, part: str) -> Array:
+    times = rank.steps.phases.get(phase)
+    return np.zeros(len(steps)) if times is None else _values(rank, steps, getattr(times, part))
 
 
 def _wait_alone(ranks: Sequence[RankSteps], steps: Array) -> float:
@@ -246,7 +308,11 @@ def _moving_phase(ranks: Sequence[RankSteps], steps: Array, lateness: Array) -> 
 
 
 def _late_by_then(phase: Phase, excess: Array) -> Array:
-    return np.concatenate([[0.0], excess[:-1]]) if phase in _AFTER_EXCHANGE else excess
+    if phase not in _AFTER_EXCHANGE:
+        return excess
+    shifted = np.zeros_like(excess)
+    shifted[..., 1:] = excess[..., :-1]
+    return shifted
 
 
 def _phases(ranks: Sequence[RankSteps]) -> list[Phase]:
@@ -265,6 +331,11 @@ def _excess(ranks: Sequence[RankSteps], column: int, steps: Array, phase: Phase,
             for one in ranks
         ]
     )
+    return _over_others(values, column)
+
+
+def _over_others(values: Array, column: int) -> Array:
+    """Return by how much one row lies above the middle one of the others."""
     return np.asarray(values[column] - np.median(np.delete(values, column, axis=0), axis=0))
 
 

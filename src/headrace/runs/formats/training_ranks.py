@@ -52,7 +52,8 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     """By which it does, in the middle step."""
     reason: Reason
     had_cores: bool = False
-    """It comes last only if time without a core is left out: on this machine chance decides which rank is refused one."""
+    """It comes last only if time without a core is left out, and cores are taken for equally fast: on this machine chance
+    decides which rank has a worse one."""
 
 
 class RankTime(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -85,8 +86,10 @@ def move(batch: Any, device: Any, dtype: Any = None) -> Any:
 def load_maker(target: str) -> Callable[[], Any]:
     """Return the function that `package.module:function` or `path/to/file.py:function` names; `make` is the default.
 
+    The arguments of this process are not the file's: it finds none, if it parses a command line while it is imported.
+
     Raises:
-        SettingsError: If there is no such file, module or function.
+        SettingsError: If there is no such file, module or function, or if it wants arguments.
     """
     name, _, attribute = target.partition(":")
     attribute = attribute or "make"
@@ -98,6 +101,7 @@ def load_maker(target: str) -> Callable[[], Any]:
         name = path.stem
     else:
         sys.path.insert(0, "")
+    sys.argv = [target.partition(":")[0]]
     unknown = SettingsError(
         f"there is no module {name!r} here or installed; expected FILE.py:FUNCTION or MODULE:FUNCTION, got {target!r}"
     )
@@ -114,8 +118,26 @@ def load_maker(target: str) -> Callable[[], Any]:
     made = getattr(module, attribute, None)
     if not callable(made):
         raise SettingsError(f"{name} has no function {attribute!r}; expected one that returns a headrace.train.Recipe")
+    if wanted := _required_arguments(made):
+        raise SettingsError(
+            f"{attribute}() of {name} needs the argument {wanted[0]!r}; expected a function that is called without any: give "
+            "each a default"
+        )
     found: Callable[[], Any] = made
     return found
+
+
+def _required_arguments(function: Callable[..., Any]) -> list[str]:
+    """Return the names of arguments without a default; empty where a function does not say."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [
+        one.name
+        for one in parameters
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
 
 
 def make_recipe(maker: Callable[[], Any], seed: int) -> Recipe:

@@ -85,6 +85,7 @@ def _train(
     found = [
         _steps_of(
             rank,
+            f"host{rank % hosts}",
             started[:, rank] + clock[rank],
             finished[:, rank] - started[:, rank],
             {
@@ -114,7 +115,7 @@ def _times(wall: Array, late: Array, computes: bool, refused: Array | float = 0.
     return Times(wall=wall, cpu=wall - run_delay - (0 if computes else late), run_delay=run_delay)
 
 
-def _steps_of(rank: int, started: Array, wall: Array, phases: dict[Phase, Times]) -> RankSteps:
+def _steps_of(rank: int, host: str, started: Array, wall: Array, phases: dict[Phase, Times]) -> RankSteps:
     count = len(started)
     steps = Stretches(
         unit=Stretch.STEP,
@@ -128,7 +129,7 @@ def _steps_of(rank: int, started: Array, wall: Array, phases: dict[Phase, Times]
         phases=phases,
     )
     batches = LoadedBatches(step=np.zeros(0, np.int64), process=np.zeros(0, np.int64), work={})
-    return RankSteps(rank=rank, host="", process=rank, steps=steps, validation=steps, between=steps, batches=batches)
+    return RankSteps(rank=rank, host=host, process=rank, steps=steps, validation=steps, between=steps, batches=batches)
 
 
 def _judge(found: tuple[list[RankSteps], dict[int, Exchanges]]) -> RanksJudged:
@@ -194,14 +195,49 @@ def test_a_busy_machine_makes_nobody_a_straggler() -> None:
         assert _judge(_train(refused=0.03, noise=0.002, seed=seed)).straggler is None
 
 
-def test_a_rank_that_is_always_refused_a_core_is_named_for_it() -> None:
-    """Its machine is to blame, and the text says that."""
-    ranks, exchanges = _train(_late(1, Phase.FORWARD, 0.01))
-    times = ranks[1].steps.phases[Phase.FORWARD]
-    ranks[1].steps.phases[Phase.FORWARD] = Times(wall=times.wall, cpu=times.cpu, run_delay=times.wall - times.cpu)
+@pytest.mark.parametrize(("steps", "hosts", "finding"), [
+    (40, 1, Finding.NOT_TOLD_APART), (250, 1, Finding.STRAGGLER), (40, 2, Finding.STRAGGLER),
+])  # fmt: skip
+@pytest.mark.parametrize("core", ["refused", "slow"])
+def test_a_rank_with_a_worse_core_is_named_if_that_lasts(core: str, steps: int, hosts: int, finding: Finding) -> None:
+    """Its machine is to blame, and the text says that; of ranks of one host chance decides for seconds whose core it is."""
+    ranks, exchanges = _train(_worse_core, steps=steps, hosts=hosts, computes=core == "slow")
+    for phase, times in ranks[1].steps.phases.items():
+        if core == "refused" and phase is not Phase.EXCHANGE:
+            ranks[1].steps.phases[phase] = Times(wall=times.wall, cpu=times.cpu, run_delay=times.wall - times.cpu)
+    judged = _judge((ranks, exchanges))
+    assert judged.finding is finding
+    if judged.straggler is not None:
+        reason = Reason.REFUSED_CORE if core == "refused" else Reason.COMPUTES
+        assert (judged.straggler.rank, judged.straggler.reason, judged.straggler.had_cores) == (1, reason, False)
+
+
+def _worse_core(rank: int, phase: Phase, _: np.random.Generator, steps: int) -> Array:
+    return np.full(steps, 0.15 * _WORK[phase] if rank == 1 else 0.0)
+
+
+def test_a_slow_core_does_not_hide_a_late_rank() -> None:
+    """Rank 0 computes for 15 % longer in all phases, and rank 1, which sleeps in one, would be the last on equal cores."""
+
+    def late(rank: int, phase: Phase, random: np.random.Generator, steps: int) -> Array:
+        return _worse_core(1 - rank, phase, random, steps)
+
+    ranks, exchanges = _train(late, computes=True)
+    times = ranks[1].steps.phases[Phase.WAIT]
+    ranks[1].steps.phases[Phase.WAIT] = Times(wall=times.wall + 0.006, cpu=times.cpu, run_delay=times.run_delay)
+    exchanges[1] = dataclasses.replace(exchanges[1], began=exchanges[1].began + 0.006)
     straggler = _judge((ranks, exchanges)).straggler
     assert straggler is not None
-    assert (straggler.rank, straggler.reason, straggler.had_cores) == (1, Reason.REFUSED_CORE, False)
+    assert (straggler.rank, straggler.phase, straggler.reason) == (1, Phase.WAIT, Reason.BLOCKED)
+
+
+def test_a_rank_with_larger_batches_is_named() -> None:
+    """It takes longer in all phases, as with a slow core; but its batches have more samples."""
+    ranks, exchanges = _train(_worse_core, computes=True)
+    steps = dataclasses.replace(ranks[1].steps, samples=ranks[1].steps.samples + 1)
+    straggler = _judge(([ranks[0], dataclasses.replace(ranks[1], steps=steps)], exchanges)).straggler
+    assert straggler is not None
+    assert straggler.rank == 1
 
 
 def test_a_small_lead_is_not_worth_a_name() -> None:

@@ -60,6 +60,9 @@ def wrong():
 def broken():
     raise RuntimeError("no such table: photos")
 
+def wants(width, depth=2, *more, **others):
+    raise AssertionError
+
 def misspelt():
     return {"modle": 1}
 
@@ -122,7 +125,12 @@ def test_a_child_that_the_kernel_kills_is_a_size_that_does_not_fit(recipe: str) 
 
 @pytest.mark.parametrize(
     ("function", "says"),
-    [("wrong", "returned a int, expected"), ("misspelt", "has no 'data'"), ("absent", "has no function 'absent'")],
+    [
+        ("wrong", "returned a int, expected"),
+        ("misspelt", "has no 'data'"),
+        ("absent", "has no function 'absent'"),
+        ("wants", r"wants\(\) of training needs the argument 'width'"),
+    ],
 )
 def test_what_is_no_recipe_is_named(recipe: str, function: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message says what was found and what was expected."""
@@ -139,6 +147,22 @@ def test_what_names_no_module_is_refused(target: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr("sys.path", [*sys.path])
     with pytest.raises(SettingsError, match=r"there is no module .*expected FILE\.py:FUNCTION"):
         load_maker(target)
+
+
+def test_a_file_that_parses_a_command_line_finds_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a script as well, and the arguments of the process that imports it are headrace's."""
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.setattr("sys.argv", ["child.py", "request.json"])
+    (tmp_path / "parses.py").write_text(
+        "import argparse\nargparse.ArgumentParser().parse_args()\ndef make(): return 5\n"
+    )
+    assert load_maker(f"{tmp_path}/parses.py")() == 5
+    monkeypatch.delitem(sys.modules, "parses")
+
+
+@pytest.fixture(autouse=True)
+def _keep_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [*sys.argv])
 
 
 def test_a_file_that_bears_the_name_of_a_module_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
