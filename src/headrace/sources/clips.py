@@ -126,7 +126,7 @@ class Clip:
         if stream.codec_context is None:
             yield self._refuse("codec", "its video is of a codec that PyAV cannot decode")
             return
-        set_up_decoder(stream, self._threads)
+        set_up_decoder(stream, self._choice, self._threads)
         self._counts["not_on_device"] += self._device is not None and not stream.codec_context.is_hwaccel
         convert = Converter(self._choice)
         for frame in self._decode(av, container, stream):

@@ -77,6 +77,8 @@ class Choice:
     every: int = 1
     fps: Fraction | None = None
     keyframes: bool = False
+    references: bool = False
+    """Frames that no other needs are not decoded."""
     size: tuple[int, int] | None = None
     """(width, height); None: as decoded."""
     region: Region | None = None
@@ -89,6 +91,7 @@ class Choice:
         chosen = [f"every {self.every}"] if self.every > 1 else []
         chosen += [f"{float(self.fps):g} per second"] if self.fps else []
         chosen += ["keyframes alone"] if self.keyframes else []
+        chosen += ["those that others need alone"] if self.references else []
         chosen += [f"where {self.motion:.3g} of the picture moves"] if self.motion else []
         chosen += [f"the part {', '.join(f'{side:g}' for side in self.region)}"] if self.region else []
         chosen += [f"at {self.size[0]} x {self.size[1]}"] if self.size else []
@@ -111,6 +114,7 @@ def choose(
     every: int,
     fps: float | None,
     keyframes: bool,
+    references: bool = False,
     size: tuple[int, int] | int | None,
     region: Sequence[float] | None,
     motion: float | None,
@@ -123,12 +127,13 @@ def choose(
     check(_is_whole(every) and every >= 1, "every", every, "a whole number >= 1")
     check(fps is None or _is_rate(fps), "fps", fps, "a number of frames per second > 0, or None")
     check(isinstance(keyframes, bool), "keyframes", keyframes, "True or False")
+    check(isinstance(references, bool), "references", references, "True or False")
     check(every == 1 or fps is None, "fps", fps, "None beside every: one of them chooses the frames")
     rate = None if fps is None else Fraction(fps).limit_denominator(1000)
     check(rate is None or rate > 0, "fps", fps, "at least one frame in 1,000 seconds")
     is_share = motion is None or (_is_number(motion) and 0 < motion <= 1)
     check(is_share, "motion", motion, "the share of the picture that must change, above 0 to 1, or None")
-    return Choice(every, rate, keyframes, _read_size(size), _read_region(region), motion)
+    return Choice(every, rate, keyframes, references, _read_size(size), _read_region(region), motion)
 
 
 class Chooser:
@@ -224,8 +229,10 @@ def pixel_limit() -> dict[str, str]:
     return {"max_pixels": str(MOST_PIXELS)}
 
 
-def set_up_decoder(stream: Any, threads: int = 1) -> None:
+def set_up_decoder(stream: Any, choice: Choice, threads: int = 1) -> None:
     """Let a stream be decoded by so many threads, one where streams run side by side, and no picture be too large."""
+    if choice.references:
+        stream.codec_context.skip_frame = "NONREF"
     stream.codec_context.thread_count = threads
     if threads > 1:
         stream.codec_context.thread_type = "AUTO"
@@ -243,6 +250,11 @@ def parse_size(text: str) -> tuple[int, int] | int:
     """Return what `224x224` or `224` says; raises ValueError if it says neither."""
     width, sign, height = text.partition("x")
     return (int(width), int(height)) if sign else int(width)
+
+
+def parse_yes(text: str) -> bool:
+    """Return what `yes` or `no` says; raises KeyError if it says neither."""
+    return {"yes": True, "no": False}[text]
 
 
 def parse_region(text: str) -> tuple[float, ...]:

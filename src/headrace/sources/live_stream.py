@@ -233,7 +233,7 @@ class LiveStream:
             stream = find_pictures(container)
             if stream is None or stream.codec_context is None:
                 return f"it holds no video that PyAV can decode, but {list_kinds(container)}"
-            set_up_decoder(stream)
+            set_up_decoder(stream, self._choice)
             self.counts["opened"] += 1
             self.counts["not_on_device"] += self._device is not None and not stream.codec_context.is_hwaccel
             return self._read_frames(av, container, stream)

@@ -34,6 +34,7 @@ from headrace.sources.frames import (
     error_text,
     parse_region,
     parse_size,
+    parse_yes,
     require_device,
 )
 from headrace.sources.live_addresses import read_streams, show_address
@@ -65,6 +66,7 @@ class LiveVideo(Source):
         every: Take each so many-th decoded frame.
         fps: Take at most so many frames in a second of the stream's time.
         keyframes: Decode keyframes alone, which costs a tenth.
+        references: Decode no frames that no other frame needs.
         size: (width, height), or one number for a square, to which frames are scaled while they are converted.
         region: The part that is given: (left, top, right, bottom) as shares of the picture, such as (0, 0.5, 1, 1).
         motion: Give frames alone in which so large a share of the picture moves, such as 0.005, those of the second after, and
@@ -87,6 +89,7 @@ class LiveVideo(Source):
         every: int = 1,
         fps: float | None = None,
         keyframes: bool = False,
+        references: bool = False,
         size: tuple[int, int] | int | None = None,
         region: Sequence[float] | None = None,
         motion: float | None = None,
@@ -103,7 +106,15 @@ class LiveVideo(Source):
         )
         check(is_age, "max_age", max_age, "seconds > 0, or None")
         self._max_age = max_age
-        self._choice = choose(every=every, fps=fps, keyframes=keyframes, size=size, region=region, motion=motion)
+        self._choice = choose(
+            every=every,
+            fps=fps,
+            keyframes=keyframes,
+            references=references,
+            size=size,
+            region=region,
+            motion=motion,
+        )
         is_patient = isinstance(patience, int | float) and not isinstance(patience, bool) and 0 < patience < 1e6
         check(is_patient, "patience", patience, "seconds > 0")
         self._patience = patience
@@ -437,7 +448,8 @@ def open_address(address: str, *, drain: bool = False) -> LiveVideo:
 _READERS: dict[str, Any] = {
     "every": int,
     "fps": float,
-    "keyframes": {"yes": True, "no": False}.__getitem__,
+    "keyframes": parse_yes,
+    "references": parse_yes,
     "size": parse_size,
     "region": parse_region,
     "motion": float,

@@ -25,7 +25,7 @@ from headrace.base.settings import check, unknown_key
 from headrace.sources.clips import Clip, Frame
 from headrace.sources.finite import Entry, FiniteSource, WorkList
 from headrace.sources.folder import find_all_files
-from headrace.sources.frames import check_device, choose, parse_region, parse_size, require_device
+from headrace.sources.frames import check_device, choose, parse_region, parse_size, parse_yes, require_device
 from headrace.sources.read_ahead import ReadAhead
 
 #: Names of video files; case does not matter.
@@ -56,6 +56,7 @@ class Video(FiniteSource):
         every: Take each so many-th decoded frame.
         fps: Take at most so many frames in a second of the clip's time.
         keyframes: Decode keyframes alone, which costs a tenth; the number then counts these.
+        references: Decode no frames that no other frame needs; the number then counts the others.
         size: (width, height), or one number for a square, to which frames are scaled while they are converted.
         region: The part that is given: (left, top, right, bottom) as shares of the picture, such as (0, 0.5, 1, 1).
         motion: Give frames alone in which so large a share of the picture moves, such as 0.005, those of the second after, and
@@ -72,6 +73,7 @@ class Video(FiniteSource):
         every: int = 1,
         fps: float | None = None,
         keyframes: bool = False,
+        references: bool = False,
         size: tuple[int, int] | int | None = None,
         region: Sequence[float] | None = None,
         motion: float | None = None,
@@ -81,7 +83,15 @@ class Video(FiniteSource):
     ) -> None:
         super().__init__(max_receives=max_receives)
         self._paths = list_paths(paths, "paths", addresses="; live streams are for hr.live_video")
-        self._choice = choose(every=every, fps=fps, keyframes=keyframes, size=size, region=region, motion=motion)
+        self._choice = choose(
+            every=every,
+            fps=fps,
+            keyframes=keyframes,
+            references=references,
+            size=size,
+            region=region,
+            motion=motion,
+        )
         is_count = isinstance(threads, int) and not isinstance(threads, bool) and 1 <= threads <= _MOST_THREADS
         check(is_count, "threads", threads, f"a whole number from 1 to {_MOST_THREADS}")
         self._threads = threads
@@ -312,7 +322,8 @@ def _split(item: str) -> tuple[str, int | None]:
 _READERS: dict[str, Callable[[str], Any]] = {
     "every": int,
     "fps": float,
-    "keyframes": {"yes": True, "no": False}.__getitem__,
+    "keyframes": parse_yes,
+    "references": parse_yes,
     "size": parse_size,
     "region": parse_region,
     "motion": float,

@@ -648,6 +648,18 @@ def test_a_device_that_is_not_there(tmp_path: Path, source: Callable[[Path], Any
         run(source(make(tmp_path / "a.mp4")))
 
 
+@pytest.mark.parametrize(("b_frames", "is_less"), [(3, True), (0, False)])
+def test_frames_that_no_other_needs(tmp_path: Path, b_frames: int, is_less: bool) -> None:
+    """They are not decoded, so they are no frames; the others are as they are. Without B-frames all are needed."""
+    path = make(tmp_path / "a.mp4", 40, b_frames=b_frames)
+    whole = {number_of(image) for image in run(hr.video(path), np.array)[1].values()}
+    source = parse_source(f"video://{path}?references=yes", drain=False)
+    fewer = {number_of(image) for image in run(source, np.array)[1].values()}
+    assert fewer <= whole
+    assert (len(fewer) < 30) == is_less
+    assert source.notes()["video.decoded"] == len(fewer)
+
+
 def test_what_the_device_cannot_decode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The processor decodes it, and it is counted."""
     # A GPU is found, and then of no use: PyAV opens the clip as it does without one.
@@ -669,7 +681,7 @@ def test_frames_as_a_gpu_gives_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("paths", "options", "said"), [
-    ("a.mp4", {"device": "gpu"}, "device = 'gpu'"),
+    ("a.mp4", {"references": 1}, "references = 1"), ("a.mp4", {"device": "gpu"}, "device = 'gpu'"),
     ("a.mp4", {"threads": 0}, "threads = 0"), ("a.mp4", {"threads": True}, "threads = True"),
     ([], {}, "paths"), ("rtsp://camera/1", {}, "live streams are for hr.live_video"), ("a.mp4", {"every": 2, "fps": 3}, "fps"),
     ("a.mp4", {"fps": "5"}, "fps = '5'"), ("a.mp4", {"keyframes": "no"}, "keyframes = 'no'.*True or False"),
