@@ -71,10 +71,14 @@ SOURCES = Registry(
 
 
 def suffix_of(path: str | Path) -> str:
-    """Return the suffix that says what a file holds, in small letters: `.tfrecord` of `a.tfrecord-00001-of-00010`, too."""
+    """Return the suffix that says what a file holds, in small letters.
+
+    `.tfrecord` of `a.tfrecord-00001-of-00010`, too, and of `train-00001-of-00010`, as TensorFlow's own programs call them.
+    """
     name = Path(path).name.lower()
     shard = re.search(r"(\.tfrecords?)(?:-[0-9]+-of-[0-9]+)?(?:\.gz)?$", name)
-    return shard[1] if shard else Path(name).suffix
+    is_numbered = re.fullmatch(r"[^.]+-[0-9]{5}-of-[0-9]{5}", name)
+    return shard[1] if shard else ".tfrecord" if is_numbered else Path(name).suffix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

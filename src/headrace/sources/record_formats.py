@@ -162,17 +162,25 @@ def types_of(schema: Any) -> dict[str, str]:
     return {field.name: str(field.type) for field in schema if counts[field.name] == 1}
 
 
+#: First bytes of what TensorFlow writes with the option "ZLIB"; a record may have such a length, too.
+_ZLIB_MARKS = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+
+
 def read_tfrecord(path: Path, wanted: Wanted) -> Rows:
     """Return the features of the examples in a TFRecord file, which may be compressed with gzip."""
     _has_no_tables(path, wanted)
+    mark = b""
     try:
         with path.open("rb") as file:
-            is_zipped = file.read(2) == b"\x1f\x8b"
+            mark = file.read(2)
+            is_zipped = mark == b"\x1f\x8b"
             file.seek(0)
             for record in read_records(gzip.GzipFile(fileobj=file) if is_zipped else file):
                 yield _read_record(record)
     except (OSError, EOFError, zlib.error, NoRecord) as error:
-        raise DamagedFile(str(error)) from None
+        is_zlib = "at byte 0:" in str(error) and mark in _ZLIB_MARKS
+        more = "; it looks compressed with ZLIB, which is not read: write it with GZIP, or plain" if is_zlib else ""
+        raise DamagedFile(f"{error}{more}") from None
 
 
 def _read_record(record: bytes | None) -> Mapping[str, Any] | DamagedRow:

@@ -36,7 +36,7 @@ from headrace.sources.rows import EVERY, DamagedFile, DamagedRow, Rows, Wanted
 _PATTERNS = ("data.mdb", *(f"*{suffix}" for suffix in FORMATS if suffix not in (".mdb", ".db")),
              "*.tfrecord-*-of-*", "*.tfrecords-*-of-*", "*.tfrecord.gz", "*.tfrecords.gz")  # fmt: skip
 #: Of columns without a choice: whose name says that it is the item.
-_USUAL = ("image", "data", "bytes", "jpg", "png", "image/encoded", "audio", "text", "value")
+_USUAL = ("image", "images", "img", "data", "bytes", "jpg", "png", "image/encoded", "audio", "text", "value")
 _QUERY = re.compile(r"\?(?:(?:column|table)=[^?&]*&?)+$")
 #: What was meant as such, and is no pattern of a file's name.
 _MEANT = re.compile(r"\?[A-Za-z_]+=[^?/]*$")
@@ -70,7 +70,8 @@ class Records(FiniteSource):
     Args:
         path: A file, a folder of them, a pattern such as `data/train-*.parquet`, or a list of these; or a `Dataset`,
             `DatasetDict` or `IterableDataset` of Hugging Face's package `datasets`.
-        column: Which column is the payload; None: the only one of bytes, else one that is called `image`, `data`, `text`, ...
+        column: Which column is the payload; None: the only one, or the only one of bytes, else one that is called `image`,
+            `images`, `data`, `text`, ...
             `*`: each data set of an HDF5 group is an item of its own; `name` is an attribute.
         table: Which table of a SQLite file, group of an HDF5 file (`train/images`) or named database of an LMDB file; None: the
             only one.
@@ -217,7 +218,7 @@ class Records(FiniteSource):
         if self._column in types:
             return str(self._column)
         of_bytes = [name for name, kind in types.items() if _holds_bytes(kind)]
-        usual = [name for name in _USUAL if name in types]
+        usual = [name for name in _USUAL if name in types] or (list(types) if len(types) == 1 else [])
         found = of_bytes if len(of_bytes) == 1 else [name for name in usual if name in of_bytes] or usual
         if self._column or not found:
             what = f"no column {self._column!r}" if self._column else "no column that is surely the item"

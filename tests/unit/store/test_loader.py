@@ -164,7 +164,7 @@ def test_a_loader_without_samples_says_so(data: Path, tmp_path: Path) -> None:
     broken.write_bytes((data / "s-0.tar").read_bytes()[:550])
     with pytest.raises(SourceError, match=r"holds no sample that can be read; `headrace pack .*broken\.tar -o NEW`"):
         hr.loader(broken, 4)
-    with pytest.raises(SettingsError, match="s3:.*copy the shards first"):
+    with pytest.raises(SettingsError, match=r"s3:.*copy the shards first"):
         hr.loader("s3://bucket/data", 4)
     for batch in (0, 2.5, "4"):
         with pytest.raises(SettingsError, match="batch = "):
