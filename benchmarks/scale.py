@@ -1,11 +1,11 @@
 """Beyond one machine: workers on a local Ray cluster, portions, fleets, predictions and autoscaling.
 
-    python -m benchmarks.scale --json [--quick] [--only PART]
+    python -m benchmarks.scale --json [--quick] [--only PART]...
 
 On Ray: beside `--supervise`, beside Ray Data's own program, and while actors and nodes are killed. Portions (`--shard I/N`) are
 killed and begun again with `--resume`. Fleets, predictions and autoscaling have modules of their own (`benchmarks.scale_*`).
 
-Rates are those from the first result to the last. All designs run the same function on the same files and cores; Ray Data's
+Rates are those from the first result to the last, medians of turns in which every design runs once. All designs run the same function on the same files and cores; Ray Data's
 program is the fused one, an actor for each core. Killed are actors, processes of leases and, with their nodes, raylets.
 """
 
@@ -18,12 +18,13 @@ import os
 import random
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ _ITEMS_A_KILL = 300
 _APP = Path(__file__).with_name("scale_app.py")
 #: What is done in less than a minute; a Ray cluster alone takes half of one to come up and go.
 QUICK_PARTS = ("shards", "fleet", "autoscaling")
+#: Whose rates are compared.
+_DESIGNS = ("supervise", "on_ray", "on_ray_from_files", "ray_data")
 PARTS = ("rates", "dataset", "kills", "shards", "fleet", "prediction", "autoscaling")
 
 
@@ -112,6 +115,8 @@ def on_ray(bench: Bench) -> tuple[float, float]:
 
 def on_ray_from_files(bench: Bench) -> float:
     """Return the rate of two workers on Ray over the folder, a portion for each."""
+    for file in bench.folder.glob("r*.jsonl*"):
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
     words = ["--results", "r.jsonl", "--on", "ray", "--workers", "2", "--portions", "2"]
     bench.headrace("run", "scale_app.py:listed", *words).communicate()
     return rate(bench.times("r.jsonl"))
@@ -295,15 +300,15 @@ def _workers() -> list[psutil.Process]:
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Return the document."""
     quick = args.quick
-    asked = (args.only,) if args.only else QUICK_PARTS if quick else PARTS
+    asked = args.only or (QUICK_PARTS if quick else PARTS)
     found: dict[str, Any] = {
         "ray": {"share_of_supervise": None, "ratio_ray_data": None, "kills": None, "lost": None, "repeated": None},
         "shards": None, "fleet": None, "prediction": {"max_error": None}, "autoscaling": {"over_oracle": None},
         "left_out": [part for part in PARTS if part not in asked],
     }  # fmt: skip
     if "rates" in asked:
-        with _bench(600 if quick else 3000) as bench:
-            found["ray"] |= _rates(bench, (32,) if quick else (32, 128))
+        with _bench(600 if quick else 2000) as bench:
+            found["ray"] |= _rates(bench, (32,) if quick else (32, 128), 1 if quick else args.turns)
     if "dataset" in asked:
         found["ray"]["dataset"] = poisoned(200 if quick else 1000)
     if "kills" in asked:
@@ -328,17 +333,31 @@ def _bench(num_items: int, *, are_empty: bool = False) -> Iterator[Bench]:
         yield Bench(Path(name), num_items, are_empty=are_empty)
 
 
-def _rates(bench: Bench, batch_sizes: Sequence[int]) -> dict[str, Any]:
-    rates = {"supervise": supervised(bench)}
-    rates["on_ray"], first = on_ray(bench)
-    rates["on_ray_from_files"] = on_ray_from_files(bench)
-    rates["ray_data"] = max(ray_data(bench, size) for size in batch_sizes)
+def _rates(bench: Bench, batch_sizes: Sequence[int], num_turns: int) -> dict[str, Any]:
+    """Return medians over turns: of ratios within a turn, and of each design's rate."""
+    turns = [_turn(bench, batch_sizes) for _ in range(num_turns)]
+
+    def median(of: Callable[[dict[str, float]], float]) -> float:
+        return statistics.median(map(of, turns))
+
     return {
-        "share_of_supervise": rates["on_ray"] / rates["supervise"],
-        "ratio_ray_data": rates["on_ray_from_files"] / rates["ray_data"],
-        "first_result_seconds": first,
-        "rates": rates,
+        "share_of_supervise": median(lambda turn: turn["on_ray"] / turn["supervise"]),
+        "ratio_ray_data": median(lambda turn: turn["on_ray_from_files"] / turn["ray_data"]),
+        "first_result_seconds": max(turn["first_result_seconds"] for turn in turns),
+        "rates": {name: median(lambda turn, name=name: turn[name]) for name in turns[0] if name in _DESIGNS},
+        "turns": turns,
     }
+
+
+def _turn(bench: Bench, batch_sizes: Sequence[int]) -> dict[str, float]:
+    supervise = supervised(bench)
+    ray, first = on_ray(bench)
+    from_files = on_ray_from_files(bench)
+    own = max(ray_data(bench, size) for size in batch_sizes)
+    return {
+        "supervise": supervise, "on_ray": ray, "on_ray_from_files": from_files, "ray_data": own,
+        "first_result_seconds": first,
+    }  # fmt: skip
 
 
 def main() -> int:
@@ -348,7 +367,8 @@ def main() -> int:
     parser.add_argument(
         "--quick", action="store_true", help=f"less of everything, and {', '.join(QUICK_PARTS)} alone: a minute"
     )
-    parser.add_argument("--only", choices=PARTS, help="one part")
+    parser.add_argument("--only", choices=PARTS, action="append", help="a part, instead of all; may be repeated")
+    parser.add_argument("--turns", type=int, default=3, metavar="N", help="of the rates")
     parser.add_argument(
         "--kills", type=int, default=32, metavar="N", help="how many workers, nodes and portions are killed"
     )
