@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from headrace.monitor.fleet.place import Place
     from headrace.runs.formats.fleet import FleetComparison, FleetDocument, FleetWorker
 
-_STATUS = """Show all workers of all machines: what they do, under which Plan, and which of them are silent or stuck.
+_STATUS = """Show all workers of all machines: what they do, under which Plan, and which of them are silent or stuck, or
+ended by an error.
 
-Exit status: 0 all well; 1 a worker is silent or stuck, or none is there; 2 misuse; 3 the place cannot be read.
+Exit status: 0 all well; 1 there is such a worker, or none is there; 2 misuse; 3 the place cannot be read.
 """
 _COMPARE = """Tell whether what was changed on some machines, a Plan or the version of headrace, does worse than the others.
 
@@ -38,7 +39,7 @@ _COMPARE = """Tell whether what was changed on some machines, a Plan or the vers
 
 Compared are failures and speed of workers of one pipeline in the same minutes: at their rates where all are full, else by how
 long a job is in a worker. A worker counts after half a minute, and after as long as a job takes. A new one that falls silent
-while no other does is worse at once. It ends as soon as it is known.
+or ends by an error while no other does is worse at once. It ends as soon as it is known.
 Machines of different speeds, or with another --supervise, cannot be told from Plans of different speeds.
 
 Exit status: 0 no worse; 1 worse; 4 not known when the time is up; 2 misuse, or all run the same; 3 the place cannot be read.
@@ -112,7 +113,7 @@ def _run_compare(args: argparse.Namespace, place: Place) -> int:
             tell_at += _TELL_SECONDS
             _say(says)
 
-    found = compare_fleet(place, args.time, args.new, policy, tell=tell)
+    found = compare_fleet(place, args.time, args.new, policy, say=_say, tell=tell)
     write_answer(found, _comparison_as_text, as_json=args.json)
     return {"no worse": EXIT_DONE, "worse": EXIT_NEGATIVE, "open": EXIT_INCONCLUSIVE}[found.verdict]
 
@@ -122,8 +123,8 @@ def _comparison_as_text(found: FleetComparison) -> str:
     from headrace.base.units import format_duration
 
     known = {"worse": "The new workers are worse.", "no worse": "The new workers are no worse.", "open": "Not known."}
-    heading = f"{known[found.verdict]} Looked at for {format_duration(found.seconds)}."
-    return "\n".join([*wrap_lines([heading, *(showable(line) for line in found.says)]), ""])
+    heading = f"{known[found.verdict]} {found.pipeline} was looked at for {format_duration(found.seconds)}."
+    return "\n".join([*wrap_lines([showable(line) for line in (heading, *found.says)]), ""])
 
 
 def _run_status(args: argparse.Namespace, place: Place) -> int:
@@ -135,7 +136,7 @@ def _run_status(args: argparse.Namespace, place: Place) -> int:
     else:
         write(as_text(document))
     states = {worker.state for worker in document.workers}
-    return EXIT_NEGATIVE if states & {"silent", "stuck"} or not states - {"ended"} else EXIT_DONE
+    return EXIT_NEGATIVE if states & {"silent", "failed", "stuck"} or not states - {"ended"} else EXIT_DONE
 
 
 def as_text(document: FleetDocument) -> str:

@@ -3,7 +3,7 @@
     publish("headrace_drift_score", 0.4, "luma")
     count("headrace_recorder_incidents_total", "slo")
 
-Nothing happens with them where the run has no `--metrics`.
+Nothing happens with them where the run has no `--metrics`; heartbeats (`--fleet`) tell of alarms of drift.
 """
 
 from __future__ import annotations

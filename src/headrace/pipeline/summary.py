@@ -245,6 +245,11 @@ class Summary(Observer):
                 self._throughput(),
             )
 
+    def time_inside(self) -> tuple[int, float]:
+        """Return how many jobs were delivered, and for how many seconds these were here in all, as far as digested."""
+        with self._lock:
+            return self._latency.count, self._latency.total / 1e9
+
     def counters(self) -> Counters:
         """Return a copy of the pipeline's counters where it gave them, else of those counted here."""
         source = self._pipeline_counters or self._counted

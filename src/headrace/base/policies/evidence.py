@@ -75,21 +75,23 @@ class Bet:
         """Return the logarithm of the e-value: of the capital of all bettors."""
         return _log_sum(self._owned(tally))
 
-    def seconds_to(self, goal: float, tally: Tally, share: float, seconds: float) -> float | None:
+    def seconds_to(self, goal: float, tally: Tally, share: float | None, seconds: float) -> float | None:
         """Return after how much more time the logarithm of the e-value reaches a goal, if all goes on as at this share.
 
         Args:
             goal: Logarithm.
             tally: Everything up to now.
-            share: Of the canary now.
+            share: Of the canary now; None: what all of the tally says goes on.
             seconds: For which it has had this share.
 
         Returns:
             None: never, or nothing is known yet.
         """
-        if share not in tally or seconds <= 0:
+        recent = tally if share is None else {key: counts for key, counts in tally.items() if key == share}
+        if not recent or seconds <= 0:
             return None
-        growth = [capital / seconds for capital in self.capitals(share, tally[share])]
+        rows = [self.capitals(key, counts) for key, counts in recent.items()]
+        growth = [math.fsum(column) / seconds for column in zip(*rows, strict=True)]
         times = [(goal - owns) / grows for owns, grows in zip(self._owned(tally), growth, strict=True) if grows > 0]
         return max(0.0, min(times)) if times else None
 

@@ -15,17 +15,23 @@ from types import TracebackType
 from headrace import __version__
 from headrace.base.documents import encode_document
 from headrace.base.errors import HeadraceError
+from headrace.base.redaction import hide_secrets_in_text
 from headrace.base.worker_slot import SharesSuspects
 from headrace.monitor.fleet.place import FolderPlace, Place
 from headrace.monitor.fleet.suspects import SharedSuspects
+from headrace.monitor.published import published
 from headrace.pipeline.watching import RunInProgress
-from headrace.runs.formats.heartbeat import Heartbeat
+from headrace.runs.formats.heartbeat import MOST_DRIFTING, Heartbeat
 
 logger = logging.getLogger("headrace")
 
 EVERY_SECONDS = 5.0
 #: How often is looked whether the run's parts are open.
 _OPENING_SECONDS = 0.1
+#: Of the error by which a run ended.
+_MOST_CHARACTERS = 300
+#: {series: what it says of its label}.
+_ALARMS = {"headrace_drift_alarm": "", "headrace_performance_drift_alarm": " is slower"}
 #: How long the end of a run waits for its last heartbeat.
 _LEAVE_SECONDS = 2.0
 
@@ -65,6 +71,7 @@ class Beating:
         self.name = f"{host}-{os.getpid()}-{self._began:.0f}"
         self._ended = threading.Event()
         self._has_failed = False
+        self._error = ""
         self._last = (time.monotonic(), 0)
         self._ended_jobs, self._ended_at = 0, time.monotonic()
         self._thread = threading.Thread(target=self._beat_on, name="heartbeats", daemon=True)
@@ -76,6 +83,8 @@ class Beating:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, Exception):  # others are signals and calls to end
+            self._error = hide_secrets_in_text(f"{type(error).__name__}: {error}")[:_MOST_CHARACTERS]
         self._ended.set()
         self._thread.join(_LEAVE_SECONDS)  # a place that hangs holds up no end; then the last heartbeat is missing
 
@@ -108,6 +117,7 @@ class Beating:
 
     def _describe(self, has_ended: bool) -> Heartbeat:
         run, now = self._run, time.monotonic()
+        timed, timed_seconds = run.summary.time_inside()
         counters, state = run.counters, run.state()
         (before, delivered), self._last = self._last, (now, counters.delivered)
         failed = counters.rejected + counters.dead_lettered + counters.retried
@@ -124,6 +134,7 @@ class Beating:
             at_unix_seconds=time.time(),
             every_seconds=self._every,
             has_ended=has_ended,
+            error=self._error,
             received=counters.received,
             delivered=counters.delivered,
             failed=failed,
@@ -134,4 +145,13 @@ class Beating:
             idle_seconds=now - self._ended_at,
             open_breakers=sum(state.open_breakers.values()),
             is_braked=state.is_braked,
+            drifting=_drifting(),
+            timed=timed,
+            timed_seconds=timed_seconds,
         )
+
+
+def _drifting() -> tuple[str, ...]:
+    """Return what the monitors of this process raise an alarm of."""
+    alarms = [labels[0] + _ALARMS[name] for (name, labels), value in published().items() if name in _ALARMS and value]
+    return tuple(sorted(alarms)[:MOST_DRIFTING])

@@ -1,4 +1,4 @@
-"""Reads the heartbeats of a fleet, and says which workers are silent or stuck, and whether all do the same."""
+"""Reads the heartbeats of a fleet, and says which workers are silent, failed or stuck, and whether all do the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration, format_rate
 from headrace.monitor.fleet.place import KEPT_SECONDS, Left, Place
 from headrace.runs.formats.fleet import FleetDocument, FleetWorker, WorkerState
-from headrace.runs.formats.heartbeat import SCHEMA, Heartbeat
+from headrace.runs.formats.heartbeat import MOST_DRIFTING, SCHEMA, Heartbeat
 
 #: Heartbeats that may be missing before a worker is silent, and the least time: a place may take seconds.
 _MISSED, _LEAST_SILENT_SECONDS = 3, 15.0
@@ -22,7 +22,9 @@ STUCK_SECONDS = 60.0
 _CLOCK_OFF_SECONDS = 10.0
 #: What no worker reaches: a count, Unix seconds, jobs a second; and characters of a name.
 _MOST, _MOST_CHARACTERS = 1e15, 1000
-_ORDER: tuple[WorkerState, ...] = ("silent", "stuck", "works", "idle", "ended")
+_ORDER: tuple[WorkerState, ...] = ("silent", "failed", "stuck", "works", "idle", "ended")
+#: Those of workers that are there.
+THERE: frozenset[WorkerState] = frozenset({"stuck", "works", "idle"})
 
 
 def read_fleet(place: Place, *, stuck_seconds: float = STUCK_SECONDS) -> FleetDocument:
@@ -57,19 +59,19 @@ def _decode(content: bytes) -> Heartbeat | None:
 
 def _is_plausible(beat: Heartbeat) -> bool:
     """Return whether a worker can have said so: one file of a stranger shall not spoil the sums of all, nor the table."""
-    texts = (beat.host, beat.pipeline, beat.plan_id, beat.headrace_version)
-    if any(len(text) > _MOST_CHARACTERS for text in texts):
+    fields = msgspec.structs.asdict(beat).values()
+    texts = [*beat.drifting, *(value for value in fields if isinstance(value, str))]
+    if len(beat.drifting) > MOST_DRIFTING or any(len(text) > _MOST_CHARACTERS for text in texts):
         return False
-    values = {key: value for key, value in msgspec.structs.asdict(beat).items() if not isinstance(value, str)}
     # A steady clock and a worker's own clock are two: what lasts may be a little less than nothing.
-    return all(-1 <= value < _MOST for value in values.values())
+    return all(-1 <= value < _MOST for value in fields if isinstance(value, int | float))
 
 
 def _judge(left: Left, beat: Heartbeat, now: float, stuck_seconds: float) -> FleetWorker:
     age = max(0.0, left.age_seconds)
     state, says = _state(beat, age, stuck_seconds)
     ahead = beat.at_unix_seconds - (now - age)
-    if state != "ended" and abs(ahead) > _CLOCK_OFF_SECONDS:
+    if not beat.has_ended and abs(ahead) > _CLOCK_OFF_SECONDS:
         clock = f"its clock is {format_duration(abs(ahead))} {'ahead' if ahead > 0 else 'behind'}"
         says = f"{says}; {clock}" if says else clock
     return FleetWorker(name=left.name, state=state, says=says, age_seconds=age, clock_ahead_seconds=ahead, beat=beat)
@@ -77,7 +79,7 @@ def _judge(left: Left, beat: Heartbeat, now: float, stuck_seconds: float) -> Fle
 
 def _state(beat: Heartbeat, age: float, stuck_seconds: float) -> tuple[WorkerState, str]:
     if beat.has_ended:
-        return "ended", ""
+        return ("failed", f"it ended by an error: {beat.error}") if beat.error else ("ended", "")
     if age > max(_MISSED * beat.every_seconds, _LEAST_SILENT_SECONDS):
         had = f", {pluralize(beat.in_flight, 'job')} in it" if beat.in_flight else ""
         return (
@@ -96,11 +98,13 @@ def _state(beat: Heartbeat, age: float, stuck_seconds: float) -> tuple[WorkerSta
         notes.append("nothing succeeds: it tries only a few jobs")
     if beat.open_breakers:
         notes.append(f"{pluralize(beat.open_breakers, 'server')} not called now")
+    if beat.drifting:
+        notes.append(f"not as usual: {', '.join(beat.drifting)}")
     return ("works" if beat.in_flight or beat.rate else "idle"), "; ".join(notes)
 
 
 def _sum_up(workers: list[FleetWorker], now: float, unreadable: int) -> FleetDocument:
-    there = [worker.beat for worker in workers if worker.state not in ("ended", "silent")]
+    there = [worker.beat for worker in workers if worker.state in THERE]
     states = Counter(worker.state for worker in workers)
     plans, versions = _count(beat.plan_id for beat in there), _count(beat.headrace_version for beat in there)
     rate = sum(beat.rate for beat in there)
@@ -111,11 +115,15 @@ def _sum_up(workers: list[FleetWorker], now: float, unreadable: int) -> FleetDoc
         f"flight of {slots:,} that they may have."
         if there
         else "No worker is there.",
-        *(f"{pluralize(states[state], 'worker')} {state}." for state in ("silent", "stuck") if states[state]),
+        *(f"{pluralize(states[state], 'worker')} {state}." for state in ("silent", "failed", "stuck") if states[state]),
         *_differ("Plans", plans),
         *_differ("versions of headrace", versions),
     ]
-    off = sum(abs(worker.clock_ahead_seconds) > _CLOCK_OFF_SECONDS for worker in workers if worker.state != "ended")
+    drifting = Counter(name for beat in there for name in beat.drifting)
+    if drifting:
+        listed = ", ".join(f"{name[:40]} on {number}" for name, number in drifting.most_common(5))
+        says.append(f"Not as usual: {listed}.")
+    off = sum(abs(worker.clock_ahead_seconds) > _CLOCK_OFF_SECONDS for worker in workers if not worker.beat.has_ended)
     if off:
         says.append(f"The clock of {pluralize(off, 'worker')} is wrong: what they write down is dated by it.")
     if unreadable:

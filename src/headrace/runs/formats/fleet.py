@@ -15,7 +15,7 @@ from headrace.runs.formats.heartbeat import Heartbeat
 SCHEMA = "headrace.fleet/1"
 COMPARISON_SCHEMA = "headrace.fleet_comparison/1"
 
-WorkerState = Literal["works", "idle", "stuck", "silent", "ended"]
+WorkerState = Literal["works", "idle", "stuck", "silent", "failed", "ended"]
 Verdict = Literal["worse", "no worse", "open"]
 
 
@@ -26,7 +26,7 @@ class FleetWorker(msgspec.Struct, frozen=True, kw_only=True):
     """Of its heartbeat: host, process and when it began."""
     state: WorkerState
     says: str
-    """Why it is stuck or silent, or what is odd about it; empty for nothing."""
+    """Why it is stuck or silent or failed, or what is odd about it; empty for nothing."""
     age_seconds: float
     """Of its newest heartbeat, by the clock of the place where that was left."""
     clock_ahead_seconds: float = 0.0
@@ -64,7 +64,7 @@ class FleetArm(msgspec.Struct, frozen=True, kw_only=True):
     workers: int
     """That were seen at work."""
     gone: int
-    """That fell silent meanwhile."""
+    """That fell silent, or ended by an error, meanwhile."""
     jobs: int
     """That ended while they were looked at."""
     failed: int
@@ -72,7 +72,7 @@ class FleetArm(msgspec.Struct, frozen=True, kw_only=True):
     rate: float
     """Jobs ended per second and worker."""
     seconds_per_job: float | None
-    """For which a job is in a worker, by Little's law; None: none ended."""
+    """For which a job is in a worker, by the jobs themselves or else by Little's law; None: none ended."""
 
 
 class FleetComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +80,7 @@ class FleetComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = COMPARISON_SCHEMA
     verdict: Verdict
+    pipeline: str
     seconds: float
     """For how long they were looked at."""
     new: FleetArm

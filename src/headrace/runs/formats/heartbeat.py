@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 SCHEMA = "headrace.heartbeat/1"
+#: Names of what is not as usual.
+MOST_DRIFTING = 10
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,7 +25,9 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     every_seconds: float
     """The next one is due after so long."""
     has_ended: bool = False
-    """The last one: it ended orderly."""
+    """The last one: it ended by itself."""
+    error: str = ""
+    """By which it ended; empty: it ended orderly, or has not."""
     received: int = 0
     delivered: int = 0
     failed: int = 0
@@ -41,3 +45,9 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """Servers and addresses that it does not call now."""
     is_braked: bool = False
     """Nothing succeeds, and it tries only a few jobs."""
+    drifting: tuple[str, ...] = ()
+    """What of its input, answers or stages is not as usual, where it runs with `--drift` or `--history`."""
+    timed: int = 0
+    """Jobs delivered of which it is known how long they were in it. Not in heartbeats of before 2026-11-30."""
+    timed_seconds: float = 0.0
+    """For how long these were, summed."""

@@ -22,6 +22,7 @@ from headrace.cli import main
 from headrace.monitor.fleet.beating import FleetWatch
 from headrace.monitor.fleet.place import FolderPlace, Left, PlaceUnavailable, RedisPlace, open_place
 from headrace.monitor.fleet.status import read_fleet
+from headrace.monitor.published import forget_published, publish
 from headrace.runs.formats.fleet import FleetDocument
 from headrace.runs.formats.heartbeat import Heartbeat
 
@@ -79,10 +80,16 @@ def status(clock_ahead: float = 0.0, **beats: Heartbeat | bytes) -> FleetDocumen
         ({"at_unix_seconds": NOW - 50, "every_seconds": 20.0}, "works", ""),
         ({"at_unix_seconds": NOW - 61, "every_seconds": 20.0}, "silent", "no heartbeat"),
         ({"at_unix_seconds": NOW - 5000, "has_ended": True}, "ended", ""),
+        (
+            {"has_ended": True, "error": "OSError: no space left"},
+            "failed",
+            "it ended by an error: OSError: no space left",
+        ),
         ({"longest_call_seconds": 61.0}, "stuck", "a call of a stage lasts 61.0 s"),
         ({"idle_seconds": 61.0}, "stuck", "3 jobs in it, and none ended for 61.0 s"),
         ({"is_braked": True}, "works", "nothing succeeds"),
         ({"open_breakers": 2}, "works", "2 servers not called now"),
+        ({"drifting": ("decode is slower", "luma")}, "works", "not as usual: decode is slower, luma"),
     ],
 )
 def test_what_a_worker_is(others: dict[str, Any], state: str, says: str) -> None:
@@ -140,7 +147,7 @@ def test_one_view_of_all() -> None:
     """Sums are of those that are there; Plans and versions that differ are said; what needs a look comes first."""
     document = status(
         a=beat(),
-        b=beat(host="node-b", plan_id="xyz", rate=5.0),
+        b=beat(host="node-b", plan_id="xyz", rate=5.0, drifting=("luma",)),
         c=beat(host="node-c", at_unix_seconds=NOW - 100, rate=99.0),
         d=beat(host="node-d", has_ended=True, rate=99.0),
     )
@@ -151,6 +158,7 @@ def test_one_view_of_all() -> None:
     assert "1 worker silent." in document.says
     assert any(line.startswith("They run 2 Plans: abc on 1, xyz on 1") for line in document.says)
     assert not any("versions" in line for line in document.says)
+    assert "Not as usual: luma on 1." in document.says
     assert msgspec.json.decode(encode_document(document), type=FleetDocument) == document
 
 
@@ -170,7 +178,7 @@ def test_what_is_no_heartbeat_is_counted() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [{"rate": 1e308}, {"rate": -5.0}, {"in_flight": 2**62}, {"slots": -7}, {"at_unix_seconds": 1e300}, {"host": "h" * 2000},
-     {"longest_call_seconds": 1e300}, {"process": -2}],
+     {"longest_call_seconds": 1e300}, {"process": -2}, {"drifting": ("x",) * 11}, {"drifting": ("x" * 2000,)}],
 )  # fmt: skip
 def test_what_no_worker_says_spoils_no_sum(wrong: dict[str, Any]) -> None:
     """It is counted as what it is, and the others are shown as they are."""
@@ -204,10 +212,50 @@ def test_a_run_leaves_a_last_heartbeat(tmp_path: Path) -> None:
     left = msgspec.json.decode(path.read_bytes(), type=Heartbeat)
     assert (left.process, left.slot, left.has_ended) == (os.getpid(), 3, True)
     assert (left.received, left.delivered, left.failed, left.in_flight) == (10, 10, 0, 0)
+    assert (left.timed, left.timed_seconds > 0, left.error) == (10, True, "")
     assert left.slots > 0
     assert left.plan_id
     (worker,) = read_fleet(FolderPlace(tmp_path / "new" / "fleet")).workers
     assert worker.state == "ended"
+
+
+def test_a_run_that_ends_by_an_error_says_so(tmp_path: Path) -> None:
+    """It did not end in good order, and what it names of secrets is hidden."""
+
+    class Broken(Source):
+        def open(self, settings: SourcePlan) -> None:
+            """Do nothing."""
+
+        def receive(self, limit: int, wait_seconds: float) -> None:
+            raise RuntimeError("redis://:hunter2@cache/0")
+
+    with pytest.raises(RuntimeError):
+        hr.run(
+            hr.Pipeline(Broken(), stages=[hr.stage("same", lambda value: value)], delivery=hr.collect()),
+            watch=FleetWatch(FolderPlace(tmp_path)),
+        )
+    document = read_fleet(FolderPlace(tmp_path))
+    assert document.workers[0].state == "failed"
+    assert document.workers[0].says.startswith("it ended by an error: RuntimeError: redis://")
+    assert "hunter2" not in document.workers[0].says
+    assert document.says == ("No worker is there.", "1 worker failed.")
+
+
+def test_a_run_tells_what_drifts(tmp_path: Path) -> None:
+    """What its monitors raise an alarm of, whichever they are; not what they only measure."""
+
+    def work(value: int) -> int:
+        publish("headrace_drift_score", 2.0, "luma")
+        publish("headrace_drift_alarm", 1.0, "luma")
+        publish("headrace_drift_alarm", 0.0, "width")
+        publish("headrace_performance_drift_alarm", 1.0, "decode")
+        return value
+
+    pipeline = hr.Pipeline(hr.items(range(10)), stages=[hr.stage("work", work)], delivery=hr.collect())
+    hr.run(pipeline, watch=FleetWatch(FolderPlace(tmp_path)))
+    forget_published()
+    (path,) = tmp_path.iterdir()
+    assert msgspec.json.decode(path.read_bytes(), type=Heartbeat).drifting == ("decode is slower", "luma")
 
 
 def test_a_run_that_does_not_open_leaves_none(tmp_path: Path) -> None:
