@@ -5,8 +5,9 @@
 On Ray: beside `--supervise`, beside Ray Data's own program, and while actors and nodes are killed. Portions (`--shard I/N`) are
 killed and begun again with `--resume`. Fleets, predictions and autoscaling have modules of their own (`benchmarks.scale_*`).
 
-Rates are those from the first result to the last, medians of turns in which every design runs once. All designs run the same function on the same files and cores; Ray Data's
-program is the fused one, an actor for each core. Killed are actors, processes of leases and, with their nodes, raylets.
+Rates are those from the first result to the last, medians of turns in which every design runs once. All designs run the same
+function on the same files and cores; Ray Data's program is the fused one, an actor for each core. Killed are actors, processes
+of leases and, with their nodes, raylets.
 """
 
 from __future__ import annotations
