@@ -42,6 +42,8 @@ _EXPLAINED = 0.5
 MAX_CHANCE_TRACED, LEAD_SHARE_TRACED = 0.07, 0.1
 #: A rank may be refused a core, or have a slower one, for as long by chance: the kernel moves processes seldom.
 LASTS_SECONDS = 20.0
+#: Steps in which a core is taken for equally fast.
+_LIKE_STEPS = 5
 #: Waiting or transfer that is worth a sentence, as a share of the step.
 WORTH_SHARE = 0.1
 
@@ -170,7 +172,7 @@ def _name_last(
         excess = {phase: _excess(ranks, column, steps, phase, "wall") for phase in _phases(ranks)}
     else:
         excess = {phase: _over_others(values, column) for phase, values in work.items()}
-    if not is_traced and float(np.median(sum(excess.values(), np.zeros(len(steps))))) < _EXPLAINED * lead:
+    if not is_traced and _explained(excess, is_alone=work is not None) < _EXPLAINED * lead:
         return None, False  # it comes later and leaves later, or is quicker in other phases: nobody waits for it
     phase = max(excess, key=lambda one: float(np.median(excess[one])))
     straggler = Straggler(
@@ -184,6 +186,21 @@ def _name_last(
         had_cores=work is not None,
     )
     return straggler, False
+
+
+def _explained(excess: Mapping[Phase, Array], *, is_alone: bool) -> float:
+    """Return by how many seconds a rank's own work is longer in the middle step.
+
+    Args:
+        excess: {phase: seconds that it takes longer than the others, (steps,)}.
+        is_alone: Without what cores do: what a phase takes less by chance hides nothing then.
+    """
+    if not is_alone:
+        return float(np.median(sum(excess.values())))  # type: ignore[arg-type]
+    sure = [
+        values for values in excess.values() if np.mean(values > 0) >= LAST_SHARE or np.mean(values < 0) >= LAST_SHARE
+    ]
+    return float(sum(np.median(values) for values in sure))
 
 
 def _least(leads: Array) -> float:
@@ -221,8 +238,11 @@ def _work_of_phases(ranks: Sequence[RankSteps], steps: Array) -> dict[Phase, Arr
     samples = {tuple(_values(one, steps, one.steps.samples).tolist()) for one in ranks}
     if len(samples) > 1 or not any(next(iter(samples))):  # more of them take longer in all phases, too
         return {phase: rows[:, 0] for phase, rows in work.items()}
-    slowness = _slowness_of_cores({phase: np.median(rows[:, 1], axis=1) for phase, rows in work.items()})
-    return {phase: rows[:, 0] - rows[:, 1] * (1 - 1 / slowness)[:, None] for phase, rows in work.items()}
+    for block in np.array_split(np.arange(len(steps)), max(1, len(steps) // _LIKE_STEPS)):
+        slowness = _slowness_of_cores({phase: np.median(rows[:, 1, block], axis=1) for phase, rows in work.items()})
+        for rows in work.values():
+            rows[:, 0, block] -= rows[:, 1, block] * (1 - 1 / slowness)[:, None]
+    return {phase: rows[:, 0] for phase, rows in work.items()}
 
 
 def _slowness_of_cores(computed: Mapping[Phase, Array]) -> Array:
