@@ -4,12 +4,12 @@
 mistakes that were planted are named, right code is not. `checkpointing`: memory and time that were predicted beside those of
 the choices that were run; times want a quiet machine.
 
-    python -m benchmarks.train.batch [--quick] [--json] [--write]
+    python -m benchmarks.train.batch [kills] [accumulation] [checkpointing] [--quick] [--json] [--write]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +27,17 @@ _RECIPES = Path(batch_recipes.__file__)
 _LIMIT_BYTES = 700 * 10**6
 
 
-def run(quick: bool) -> dict[str, Any]:
-    """Return what came of all three.
+#: {part: what runs it}; the short way, two kills and checkpoints of one model.
+PARTS: dict[str, Callable[[bool], Any]] = {
+    "kills": lambda quick: count_kills(2 if quick else 50),
+    "accumulation": lambda _: name_planted(),
+    "checkpointing": lambda quick: compare_checkpoints(batch_recipes.CHECKPOINTED[: 1 if quick else None]),
+}
 
-    Args:
-        quick: Two kills, and checkpoints of one model.
-    """
-    return {
-        "kills": count_kills(2 if quick else 50),
-        "accumulation": name_planted(),
-        "checkpointing": compare_checkpoints(batch_recipes.CHECKPOINTED[: 1 if quick else None]),
-        "quick": quick,
-    }
+
+def run(quick: bool) -> dict[str, Any]:
+    """Return what came of all three."""
+    return {**{name: measure_part(quick) for name, measure_part in PARTS.items()}, "quick": quick}
 
 
 def count_kills(number: int) -> dict[str, Any]:
@@ -94,26 +93,35 @@ def _rows(maker: str, found: CheckpointCheck) -> list[dict[str, Any]]:
     ]
 
 
-def as_text(result: dict[str, Any]) -> str:
-    """Return the result as Markdown."""
-    kills, planted = result["kills"], result["accumulation"]
-    lines = [
-        "# Batch size, accumulation and checkpointing",
-        "",
-        f"Trials above their limit of memory: {kills['killed']} of {kills['tried']} were killed, and the search lived on.",
-        f"Mistakes in accumulating that were planted: {planted['named']} of {planted['planted']} were named, and nothing else.",
-        f"Trainings without one: {planted['right']}, of them accused: {len(planted['accused'])}.",
-        "",
-        "| training | checkpointed | activations freed | peak off by | step off by | slower by | core waited for |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in result["checkpointing"]:
-        wait = "-" if row["core_wait"] is None else f"{row['core_wait']:.0%}"
-        name, parts = row["training"].removeprefix("make_"), f"{len(row['units'])} parts"
-        errors = f"{row['peak_error']:+.1%} | {row['time_error']:+.1%}"
-        lines.append(f"| {name} | {parts} | {row['saved']:.0%} | {errors} | {row['slower']:+.0%} | {wait} |")
+def as_text(result: Mapping[str, Any]) -> str:
+    """Return the result as Markdown; parts may be missing."""
+    lines = ["# Batch size, accumulation and checkpointing", ""]
+    if (kills := result.get("kills")) is not None:
+        lines.append(
+            f"Trials above their limit of memory: {kills['killed']} of {kills['tried']} were killed, and the search lived on."
+        )
+    if (planted := result.get("accumulation")) is not None:
+        lines += [
+            f"Mistakes in accumulating that were planted: {planted['named']} of {planted['planted']} were named, and nothing",
+            "else.",
+            f"Trainings without one: {planted['right']}, of them accused: {len(planted['accused'])}.",
+        ]
+    if (rows := result.get("checkpointing")) is not None:
+        lines += [
+            "",
+            "| training | checkpointed | activations freed | peak off by | step off by | slower by | core waited for |",
+            "|---|---|---|---|---|---|---|",
+            *(_line(row) for row in rows),
+        ]
     return "\n".join(lines)
 
 
+def _line(row: Mapping[str, Any]) -> str:
+    wait = "-" if row["core_wait"] is None else f"{row['core_wait']:.0%}"
+    name, parts = row["training"].removeprefix("make_"), f"{len(row['units'])} parts"
+    errors = f"{row['peak_error']:+.1%} | {row['time_error']:+.1%}"
+    return f"| {name} | {parts} | {row['saved']:.0%} | {errors} | {row['slower']:+.0%} | {wait} |"
+
+
 if __name__ == "__main__":
-    measure.run_benchmark("train.batch", __doc__.splitlines()[0], run, as_text)
+    measure.run_parts("train.batch", __doc__.splitlines()[0], PARTS, as_text)

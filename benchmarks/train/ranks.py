@@ -33,10 +33,10 @@ def run(quick: bool) -> dict[str, Any]:
     """Return how often each kind of delay was named, and how often balanced ranks were accused.
 
     Args:
-        quick: One run of each delay at three sizes, and 20 balanced ones.
+        quick: Three runs of each delay at three sizes, and 40 balanced ones: some two minutes.
     """
-    steps, rounds, doses = (24, 1, (0.05, 0.1, 0.2)) if quick else (24, 13, (0.05, 0.1, 0.2, 0.5))
-    num_balanced = 20 if quick else 200
+    steps, rounds, doses = (24, 3, (0.05, 0.1, 0.2)) if quick else (24, 13, (0.05, 0.1, 0.2, 0.5))
+    num_balanced = 40 if quick else 200
     with tempfile.TemporaryDirectory(prefix="ranks-") as name:
         folder = Path(name)
         step_seconds = _train(folder / "first", steps, [("first", "", "", 0.0)])["first"].step_seconds

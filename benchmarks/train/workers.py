@@ -1,6 +1,6 @@
 """What is said of a loader's workers, against what was injected and against the break-even; and what saying it costs.
 
-    python -m benchmarks.train --only workers
+    python -m benchmarks.train.workers [--quick] [--json] [--write]
 
 How this works: each loader of a sweep sleeps in its items, which say themselves how long they took. It is recorded with a model
 that sleeps longer, so that the loop waits for nothing. Then:
@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from benchmarks import measure
 from headrace import train
 from headrace.diagnose.training.headroom import find_headroom
 from headrace.diagnose.training.steps import read_steps
@@ -155,3 +156,35 @@ def _block(fetcher: Any, indices: list[int]) -> float:
     for _ in range(BATCHES):
         fetcher.fetch(indices)
     return (time.thread_time() - began) / BATCHES
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """Return the result as Markdown."""
+    rows = (
+        f"| {row['case']} | {row['cost_error']:+.2%} | {row['headroom']:.3f} | {row['break_even']:.3f} | "
+        f"{row['headroom_error']:+.1%} | {row['wait_share']:.1%} |"
+        for row in result["loaders"]
+    )
+    lines = [
+        "# What loading costs in workers, and how much faster a model may become",
+        "",
+        "Items and models sleep. Cost: what was recorded of all batches, against what their items took by their own clocks.",
+        "Headroom: as many times faster may the model become; measured by emptying the loader without it.",
+        "",
+        f"Costs are off by at most {result['cost_error_max']:.2%}, headroom by {result['headroom_error_max']:.1%}; the loops",
+        f"wait at most {result['wait_share_max']:.1%} of the step.",
+        f"Recording takes {_range(result['item_us'], 2)} us of an item, and {_range(result['batch_us'], 0)} us of a batch.",
+        "",
+        "| loader | cost off by | headroom | measured | off by | wait |",
+        "|---|---|---|---|---|---|",
+        *rows,
+    ]
+    return "\n".join(lines)
+
+
+def _range(values: list[float], digits: int) -> str:
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+if __name__ == "__main__":
+    measure.run_benchmark("train.workers", __doc__.splitlines()[0], lambda quick: run(quick=quick), as_text)

@@ -24,7 +24,7 @@ _PHASES = {
 }  # fmt: skip
 _APART = {
     "warm_up": "warm-up", "epoch_start": "first step of an epoch", "recompiled": "compiled again",
-    "profiled": "torch.profiler at work", "uneven": "batches skipped or fetched ahead", "checkpoint": "with a "
+    "profiled": "a profiler at work", "uneven": "batches skipped or fetched ahead", "checkpoint": "with a "
     "checkpoint", "cut": "end not seen", "failed": "ended by an error",
     "validation": "validation", "between": "between steps",
 }  # fmt: skip

@@ -66,7 +66,7 @@ class Kind(StrEnum):
     RECOMPILED = "recompiled"
     """`torch.compile` compiled something."""
     PROFILED = "profiled"
-    """torch.profiler ran in it, or wrote its trace: see `headrace train --torch-profiler`."""
+    """torch.profiler ran in it, or wrote its trace (see `headrace train --torch-profiler`), or allocations were traced."""
     CUT = "cut"
     """Recording ended in it, by another thread than the one that trained (the end of a process): its end was not seen, and what
     came after its last event is missing."""

@@ -14,7 +14,7 @@ import sys
 import sysconfig
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 
 from headrace.runs.training_phases import Phase
@@ -76,15 +76,28 @@ class LineSampler:
 
 def find_line(frame: FrameType) -> str | None:
     """Return the innermost line of the user's own code on a stack, `FILE:LINE`; None where there is none."""
-    current: FrameType | None = frame
-    for _ in range(_MOST_FRAMES):
-        if current is None:
-            return None
-        name = current.f_code.co_filename
+    return find_user_line(_walk(frame))
+
+
+def find_user_line(frames: Iterable[tuple[str, int]]) -> str | None:
+    """Return the first of these files and lines that is the user's own, `FILE:LINE`; None where none is."""
+    for name, line in frames:
         if not name.startswith(("<", _HEADRACE, *_INSTALLED)):
-            return f"{_shorten(name)}:{current.f_lineno}"
-        current = current.f_back
+            return f"{_shorten(name)}:{line}"
     return None
+
+
+def is_own(name: str) -> bool:
+    """Return whether a file is headrace's."""
+    return name.startswith(_HEADRACE)
+
+
+def _walk(frame: FrameType | None) -> Iterator[tuple[str, int]]:
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            return
+        yield frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
 
 
 def _shorten(name: str) -> str:

@@ -12,6 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
+from headrace.diagnose.training.memory import FEWEST_WITH_GROWTH, growth
 from headrace.runs.formats.training_memory import MemoryRecord
 from headrace.runs.training_phases import Phase
 
@@ -26,15 +29,24 @@ Sample = tuple[int, int, str, int, int, int, int | None]
 class MemorySampler:
     """Samples from its making until `close`."""
 
-    def __init__(self, progress: Callable[[], tuple[int, Phase]], *, proc: Path = _PROC) -> None:
+    def __init__(
+        self,
+        progress: Callable[[], tuple[int, Phase]],
+        *,
+        on_growth: Callable[[], None] = lambda: None,
+        proc: Path = _PROC,
+    ) -> None:
         """Start.
 
         Args:
             progress: Returns the steps that have ended, and the phase that the training thread is in.
+            on_growth: Called in the sampling thread, once, when memory has grown with the steps.
             proc: Where the kernel tells of processes.
         """
-        self._progress, self._proc = progress, proc
+        self._progress, self._proc, self._on_growth = progress, proc, on_growth
         self._samples: list[Sample] = []
+        #: Samples at which growth is next looked for; None: it was found.
+        self._look_at: int | None = FEWEST_WITH_GROWTH
         self._pause = PAUSE_SECONDS
         self._peak: int | None = None
         self._ended = threading.Event()
@@ -71,7 +83,17 @@ class MemorySampler:
                 self._samples.append(self._take())
             except (OSError, LookupError, ValueError):
                 return  # no Linux, or a sandbox without /proc: memory is not measured
+            if len(self._samples) == self._look_at:
+                self._look_for_growth()
             self._thin_out()
+
+    def _look_for_growth(self) -> None:
+        _, steps, _, resident, *_ = zip(*self._samples, strict=True)
+        if growth(np.asarray(steps, np.float64), np.asarray(resident, np.float64)) is None:
+            self._look_at = 2 * len(self._samples)
+        else:
+            self._look_at = None
+            self._on_growth()
 
     def _thin_out(self) -> None:
         if len(self._samples) >= MOST_SAMPLES:

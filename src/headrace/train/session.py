@@ -32,6 +32,7 @@ from headrace.runs.span_files import SpanWriter
 from headrace.train.current import armed_session
 from headrace.train.exchange import describe_gradients
 from headrace.train.fingerprints import LoaderPrints, PrintedLoader
+from headrace.train.kept_lines import KeptLines
 from headrace.train.line_sampler import LineSampler
 from headrace.train.loader_source import LoaderSources
 from headrace.train.loader_watch import Tally, WatchedLoader
@@ -89,6 +90,8 @@ class Session:
         self._use: dict[str, float] = {}
         self._lines: LineSampler | None = None
         self._memory: MemorySampler | None = None
+        self._kept = KeptLines(self.recorder)
+        self.recorder.step_ended = self._kept.step
         self._profiler = self._make_profiler(os.environ.get(VARIABLE, ""))
         if gc.isenabled():
             # A full collection is due after so many imports, of some 0.3 s in each process. What recording keeps would bring it
@@ -134,6 +137,7 @@ class Session:
             self._lines.close()
         if self._memory is not None:
             self._memory.close()
+        self._kept.close()
         self.hooks.detach()
         self._sources.close()
         self.recorder.close(failed=failed)
@@ -159,7 +163,10 @@ class Session:
         if self._lines is None and self.recorder.steps:
             self._lines = LineSampler(lambda: self.recorder.phase, lambda: self.recorder.thread)
             self._machine = MachineUse()
-            self._memory = MemorySampler(lambda: (self.recorder.steps, self.recorder.phase))
+            self._memory = MemorySampler(
+                lambda: (self.recorder.steps, self.recorder.phase),
+                on_growth=lambda: setattr(self._kept, "is_wanted", True),
+            )
         if self._describing is None and self.recorder.steps:
             # Early, for a process that is killed; beside the thread that trains, which must not wait for a disk.
             self._describing = threading.Thread(target=self._describe_early, name="headrace-describe", daemon=True)
@@ -213,6 +220,7 @@ class Session:
             details={
                 "batches": [prints.describe() for prints in self._prints],
                 "slow_items": self._sources.slow.describe(),
+                "kept_lines": self._kept.describe(),
                 "lines": {} if self._lines is None else self._lines.describe(),
                 "torch_profiler": None if self._profiler is None else self._profiler.describe(),
                 "gradients": describe_gradients(self.hooks.modules),

@@ -16,6 +16,8 @@ from headrace.runs.formats.training_memory import MemoryProfile, MemoryRecord
 FEWEST_IN_PHASE, FEWEST_FOR_GROWTH = 3, 12
 #: The first part of the samples: allocators and caches fill, which ends.
 _SETTLING = 0.25
+#: With the first part: samples from which on growth can be told.
+FEWEST_WITH_GROWTH = 16
 #: Growth is named if it comes to so much over the samples, and to this share of what was resident.
 _SOME_BYTES, _SOME_SHARE = 32 * 2**20, 0.05
 #: ... and if of so many pairs of samples the later one is larger.

@@ -65,10 +65,20 @@ def note_of_growth(view: View) -> str | None:
         return None
     slope, limit = memory.growth_bytes_per_step, memory.limit_bytes
     left = "" if limit is None else _steps_left(limit - memory.peak_bytes, slope)
+    lines = _kept_lines(view)
+    made = f"; what each step keeps is made in {' and '.join(lines)}" if lines else ""
     return (
-        f"memory grows by {format_size(slope)} a step{left}; what is kept of each step (a list of losses with their graph?) "
-        "has to be let go: total += loss.detach()"
+        f"memory grows by {format_size(slope)} a step{left}{made}; what is kept of each step (a list of losses with their "
+        "graph?) has to be let go: total += loss.detach()"
     )
+
+
+def _kept_lines(view: View) -> list[str]:
+    rows = [] if view.profile.about is None else view.profile.about.details.get("kept_lines", [])
+    try:
+        return [str(line) for line, _ in rows]
+    except (TypeError, ValueError):  # a file that another program wrote
+        return []
 
 
 def _steps_left(free: float, slope: float) -> str:
