@@ -26,9 +26,10 @@ def _follow(leak: list[object]) -> KeptLines:
     kept.is_wanted = True
     kept.step()
     for number in range(2 * STEPS):
-        values = [float(one + number) for one in range(20)]  # more than there are steps, and gone with the next one
+        passing = [[one + number] for one in range(20)]  # more than there are steps, and gone with the next one
         leak.append([None])
         kept.step()
+        assert len(passing) > STEPS
     return kept
 
 

@@ -156,7 +156,7 @@ def test_a_meeting_is_cut_into_work_waiting_and_transfer() -> None:
 @pytest.mark.parametrize("computes", [False, True])
 @pytest.mark.parametrize("phase", list(_WORK))
 def test_a_rank_that_is_late_in_any_phase_is_named(phase: Phase, computes: bool) -> None:
-    """Six percent of the step, in backward too, is named with its phase and with what the rank does there."""
+    """Six percent of the step, in backward too (traceml #252), is named with its phase and with what the rank does there."""
     straggler = _judge(_train(_late(1, phase, 0.006), ranks=4, computes=computes)).straggler
     assert straggler is not None
     assert (straggler.rank, straggler.phase) == (1, phase)

@@ -65,7 +65,7 @@ def test_a_device_that_computes_is_healthy(tmp_path: Path) -> None:
 
 
 def test_communication_that_nothing_hides(tmp_path: Path) -> None:
-    """COMMUNICATION, and that one trace does not say who waited for whom."""
+    """COMMUNICATION, of kernels of the new names of NCCL too (HTA #360); one trace does not say who waited for whom."""
     found = first(tmp_path, cuda_trace(5, kernel=300.0, exchange=(2.0, 500.0), rank=0, world=4))
     assert found.first.verdict is VerdictClass.COMMUNICATION
     assert "one trace does not tell which" in found.first.says
