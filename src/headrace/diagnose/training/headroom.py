@@ -4,7 +4,8 @@ A wait of 0 hides the workers: they may be at 99 %. So the time that a batch tak
 the loader could give the next one. Two limits are computed, and the nearer one counts:
 
 - **Workers**: W workers that each need c seconds for a batch give one every c / W. c is what the batch computed and was blocked
-  for in its worker (items and collating), with the CPU time of sending it; it holds no wait for a core.
+  for in its worker (items and collating); it holds no wait for a core. Another thread of the worker sends it, which costs time
+  only where the worker does not sleep or read meanwhile.
 - **Cores**: all CPU time has to fit on the cores. A model that becomes x times faster is taken to need x times less CPU time;
   what loading computes stays.
 
@@ -103,13 +104,14 @@ def _model_seconds(rank: RankSteps, steps: Array) -> tuple[float, float]:
 
 def _batch_seconds(batches: LoadedBatches) -> tuple[Array, Array]:
     """Return for each batch what it takes a worker that has a core, and the CPU time of it."""
-    busy, cpu = np.zeros(len(batches)), np.zeros(len(batches))
+    busy, cpu, blocked = (np.zeros(len(batches)) for _ in range(3))
     for work in (LoaderWork.ITEMS, LoaderWork.COLLATE):
         if work in batches.work:
             times = batches.work[work]
             busy += times.wall - np.nan_to_num(times.run_delay)
             cpu += np.nan_to_num(times.cpu)
+            blocked += np.nan_to_num(times.blocked)
     if LoaderWork.SEND in batches.work:
         sending = np.nan_to_num(batches.work[LoaderWork.SEND].cpu)
-        busy, cpu = busy + sending, cpu + sending
+        busy, cpu = busy + np.maximum(sending - blocked, 0.0), cpu + sending
     return busy, cpu

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -167,4 +167,39 @@ def make_recipe(maker: Callable[[], Any], seed: int) -> Recipe:
         raise SettingsError(
             f"the function returned a {type(made).__name__}, expected a headrace.train.Recipe or a dict"
         )
-    return made
+    return replace(made, loss=_checked_loss(made.loss), optimizer=_checked_optimizer(made.optimizer))
+
+
+def _checked_loss(compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return the function, which raises SettingsError where it returns no loss."""
+
+    def loss(model: Any, batch: Any) -> Any:
+        found = compute(model, batch)
+        if not hasattr(found, "backward") or found.numel() != 1:
+            what = f"a tensor of shape {tuple(found.shape)}" if hasattr(found, "shape") else f"a {type(found).__name__}"
+            raise SettingsError(
+                f"`loss` of the recipe returned {what}, expected a tensor with one number: no .item(), but .mean()"
+            )
+        return found
+
+    return loss
+
+
+def _checked_optimizer(make: Callable[[Iterable[Any]], Any]) -> Callable[[Iterable[Any]], Any]:
+    """Return the function, which raises SettingsError where it returns nothing that a plain loop can step."""
+
+    def optimizer(parameters: Iterable[Any]) -> Any:
+        found = make(parameters)
+        step = getattr(found, "step", None)
+        if not callable(step) or not hasattr(found, "zero_grad"):
+            raise SettingsError(
+                f"`optimizer` of the recipe returned a {type(found).__name__}, expected an optimizer alone"
+            )
+        if _required_arguments(step):
+            raise SettingsError(
+                f"{type(found).__name__}.step() needs a closure, and steps are made without one here; expected an optimizer "
+                "such as SGD or Adam"
+            )
+        return found
+
+    return optimizer

@@ -21,6 +21,7 @@ from headrace.train.search.batch_search import SearchSettings, search_batch_size
 from headrace.train.search.children import TrainingFailed, run_child  # noqa: E402
 from headrace.train.search.loss_search import LossSettings, compare_losses  # noqa: E402
 from headrace.train.search.recipe import load_maker, make_recipe  # noqa: E402
+from headrace.train.search.step_trial import run_steps  # noqa: E402
 
 RECIPE = """
 import os, signal
@@ -62,6 +63,22 @@ def broken():
 
 def wants(width, depth=2, *more, **others):
     raise AssertionError
+
+def many_losses():
+    recipe = make()
+    return dict(model=recipe.model, loss=lambda model, batch: model(batch[0]), data=recipe.data, optimizer=recipe.optimizer)
+
+def number():
+    recipe = make()
+    return dict(model=recipe.model, loss=lambda model, batch: 0.5, data=recipe.data, optimizer=recipe.optimizer)
+
+def closure():
+    recipe = make()
+    return dict(model=recipe.model, loss=recipe.loss, data=recipe.data, optimizer=torch.optim.LBFGS)
+
+def scheduled():
+    recipe = make()
+    return dict(model=recipe.model, loss=recipe.loss, data=recipe.data, optimizer=lambda parameters: (1, 2))
 
 def misspelt():
     return {"modle": 1}
@@ -147,6 +164,27 @@ def test_what_names_no_module_is_refused(target: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr("sys.path", [*sys.path])
     with pytest.raises(SettingsError, match=r"there is no module .*expected FILE\.py:FUNCTION"):
         load_maker(target)
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        ("many_losses", r"returned a tensor of shape \(2, 1\), expected a tensor with one number"),
+        ("number", r"returned a float, expected a tensor with one number"),
+        ("closure", r"LBFGS\.step\(\) needs a closure"),
+        ("scheduled", r"`optimizer` of the recipe returned a tuple"),
+    ],
+)
+def test_what_cannot_be_trained_is_named(
+    recipe: str, function: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line says it where it is found out, which is in the first step."""
+    monkeypatch.setattr("sys.path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "training", raising=False)
+    made = make_recipe(load_maker(f"{recipe}:{function}"), 0)
+    monkeypatch.delitem(sys.modules, "training")
+    with pytest.raises(SettingsError, match=says):
+        run_steps(made, batch_size=2, seconds=0.0, base_bytes=0)
 
 
 def test_a_file_that_parses_a_command_line_finds_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
