@@ -196,7 +196,7 @@ def _explained(excess: Mapping[Phase, Array], *, is_alone: bool) -> float:
         is_alone: Without what cores do: what a phase takes less by chance hides nothing then.
     """
     if not is_alone:
-        return float(np.median(sum(excess.values())))  # type: ignore[arg-type]
+        return float(np.median(sum(excess.values())))
     sure = [
         values for values in excess.values() if np.mean(values > 0) >= LAST_SHARE or np.mean(values < 0) >= LAST_SHARE
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace import __version__
 from headrace.runs.formats.batch_search import BatchSearchDocument, LossComparison, SizeTrial
-from headrace.train.search.children import Answer, run_child
+from headrace.train.search.children import Answer, TrainingFailed, run_child
 from headrace.train.search.limits import find_limit
 from headrace.train.search.loss_judgement import FEWEST_SEEDS
 from headrace.train.search.loss_search import LossSettings, compare_losses
@@ -78,7 +78,12 @@ def search_batch_size(
 
     try:
         for size in _sizes(trials, limit, largest):
-            keep_trial(size)
+            try:
+                keep_trial(size)
+            except TrainingFailed:
+                if trials or largest < 2:
+                    raise
+                keep_trial(2)  # batch normalisation takes no single sample
         stopped = next_size(trials, limit_bytes=limit, largest=largest)[1]
         if _is_worth_running(present, trials, limit, largest):
             keep_trial(present)

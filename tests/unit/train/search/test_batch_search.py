@@ -64,6 +64,11 @@ def broken():
 def wants(width, depth=2, *more, **others):
     raise AssertionError
 
+def normalised():
+    recipe = make()
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.BatchNorm1d(4))
+    return Recipe(model=model, loss=recipe.loss, data=recipe.data, optimizer=recipe.optimizer)
+
 def many_losses():
     recipe = make()
     return dict(model=recipe.model, loss=lambda model, batch: model(batch[0]), data=recipe.data, optimizer=recipe.optimizer)
@@ -128,6 +133,12 @@ def test_a_child_above_its_limit_is_killed_and_says_how_much_it_took(recipe: str
     assert answer.results == []
     assert answer.shortage.startswith("it took ")
     assert answer.shortage.endswith("more than 900 MB")
+
+
+def test_a_model_that_takes_no_single_sample_is_searched_from_two_on(recipe: str) -> None:
+    """Batch normalisation has no variance of one."""
+    document = search_batch_size(f"{recipe}:normalised", _quick())
+    assert [trial.batch_size for trial in document.trials][:2] == [2, 4]
 
 
 def test_a_child_that_the_kernel_kills_is_a_size_that_does_not_fit(recipe: str) -> None:
