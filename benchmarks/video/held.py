@@ -179,10 +179,8 @@ def _try(case: Case, seconds: float, patience: float) -> dict[str, Any]:
     fewer = _watch_alone(case, max(1, math.floor(0.9 * limit)), seconds, patience)
     more = _watch_alone(case, math.ceil(1.1 * limit), seconds, patience)
     tried = {one["cameras"]: is_held(one) for one in (fewer, more)}
-    low, high = fewer["cameras"], more["cameras"]
-    while tried[low] and not tried[high] and (middle := (low + high) // 2) > low:
+    while (middle := _between(tried)) is not None:
         tried[middle] = is_held(_watch_alone(case, middle, seconds, patience))
-        low, high = (middle, high) if tried[middle] else (low, middle)
     return {
         "tried": tried,
         "held": max((count for count, is_so in tried.items() if is_so), default=0),
@@ -194,6 +192,13 @@ def _try(case: Case, seconds: float, patience: float) -> dict[str, Any]:
         "fewer_held": is_held(fewer),
         "more_held": is_held(more),
     }
+
+
+def _between(tried: Mapping[int, bool]) -> int | None:
+    """Return a count halfway from the most that were held to the fewest that were not; None where no count is between."""
+    low = max((count for count, is_so in tried.items() if is_so), default=0)
+    high = min((count for count, is_so in tried.items() if not is_so), default=low)
+    return (low + high) // 2 if high - low > 1 else None
 
 
 def _watch_alone(case: Case, count: int, seconds: float, patience: float) -> dict[str, Any]:
@@ -219,7 +224,7 @@ def as_text(result: Mapping[str, Any]) -> str:
     return f"""# How many cameras a machine holds
 
 `headrace capacity --cameras 25/s --headroom 0` from the profile of clips of 32 or 96 s, and then a tenth fewer and a tenth more
-live cameras, which send over TCP from a process on the same cores; then counts between the two, by halves. Held: all
+live cameras, which send over TCP from a process on the same cores; then others, by halves. Held: all
 frames come, at most {result["most_dropped"]:.0%} of those chosen are dropped, and p99 of the answers' age is at most
 {result["max_age"] * 1e3:.0f} ms.
 

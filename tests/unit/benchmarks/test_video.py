@@ -10,7 +10,7 @@ pytest.importorskip("av")
 pytest.importorskip("onnx")
 
 from benchmarks.video.clips import label_of
-from benchmarks.video.held import is_held
+from benchmarks.video.held import _between, is_held
 from benchmarks.video.memory import is_first
 from benchmarks.video.senders import damage, rtp_pieces
 
@@ -28,6 +28,15 @@ def test_what_is_held() -> None:
     assert is_held(good)
     for worse in ({"dropped_share": 0.011}, {"came_share": 0.97}, {"age_p99": 0.51}):
         assert not is_held({**good, **worse})
+
+
+def test_which_count_is_tried_next() -> None:
+    """Halves what is open between held and not held, also below the fewest that were tried."""
+    for most in range(25):
+        tried = {17: most >= 17, 22: most >= 22}
+        while (count := _between(tried)) is not None:
+            tried[count] = most >= count
+        assert most >= 22 or max((count for count, is_so in tried.items() if is_so), default=0) == most
 
 
 def test_labels() -> None:
