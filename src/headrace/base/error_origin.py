@@ -24,6 +24,7 @@ MOST_CHARACTERS = 4_000
 
 #: As frames name their files: where the way to it leads through a link, by that link.
 _OWN_FOLDER = f"{Path(__file__).parent.parent}/"
+_STANDARD_FOLDER = f"{Path(traceback.__file__).parent}/"
 #: Python's own machinery of imports, which says nothing.
 _FROZEN = "<frozen "
 
@@ -100,6 +101,8 @@ def find_origin(error: BaseException, *, own_too: bool = False) -> Origin | None
         if not frame.f_code.co_filename.startswith(_FROZEN)
     ]
     outside = [frame for frame in frames if not frame.file.startswith(_OWN_FOLDER)]
+    if not own_too and all(_is_standard(frame.file) for frame in outside):
+        return None  # headrace's own error, by way of a Future of the standard library
     shown = outside or (frames[1:] if own_too else [])
     if not shown:
         return None
@@ -114,7 +117,15 @@ def place_of(function: object) -> str:
 
 
 def _is_installed(file: str) -> bool:
-    return "/site-packages/" in file or "/dist-packages/" in file or "/lib/python3" in file
+    return _is_package(file) or "/lib/python3" in file
+
+
+def _is_standard(file: str) -> bool:
+    return file.startswith(_STANDARD_FOLDER) and not _is_package(file)
+
+
+def _is_package(file: str) -> bool:
+    return "/site-packages/" in file or "/dist-packages/" in file
 
 
 def _short(file: str) -> str:

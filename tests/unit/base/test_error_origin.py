@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +16,7 @@ import pytest
 import headrace as hr
 from headrace.base.clock import SystemClock
 from headrace.base.error_origin import MOST_FRAMES, Origin, find_origin, is_of_user, text_of
-from headrace.base.errors import ItemRejected, StageFailed, as_item_error
+from headrace.base.errors import FetchRejected, ItemRejected, StageFailed, as_item_error
 from headrace.base.records import Job
 from headrace.base.units import parse_duration
 from headrace.pipeline.group import Group
@@ -165,3 +167,17 @@ def test_headrace_behind_a_link_is_no_code_of_the_users(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ended.returncode == 2, ended.stderr
     assert "code of yours" not in ended.stderr
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_the_own_error_of_a_future_has_no_place(*, is_own: bool) -> None:
+    """What one thread reads for several of them: the frames of the standard library lead nowhere, but to what is unknown."""
+    future: Future[bytes] = Future()
+    future.set_exception(FetchRejected("object.changed: it was replaced") if is_own else KeyError("a"))
+    headrace: dict[str, Any] = {}
+    exec(compile("def wait(future): future.result()", f"{Path(hr.__file__).parent}/wait.py", "exec"), headrace)
+    with pytest.raises((FetchRejected, KeyError)) as error:
+        headrace["wait"](future)
+    assert error.tb.tb_next is not None
+    failure = as_item_error(error.value.with_traceback(error.tb.tb_next))
+    assert (failure.origin is None) == is_own
