@@ -1,11 +1,17 @@
-"""1,000 random runs, each stopped and gone on with other ranks and batches: the sequence must be the same."""
+"""1,000 random runs, each stopped and gone on with other ranks and batches: the sequence must be the same.
+
+Then a training program is killed 200 times and goes on with other threads and batches; see `loader_kills`. Not by `--quick`.
+"""
 
 from __future__ import annotations
 
 import random
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
+from benchmarks.feed.loader_kills import kill
 from headrace.store.order import Course, Order, Position
 
 _LARGE = 100_000_000
@@ -15,9 +21,15 @@ def run(*, quick: bool) -> dict[str, Any]:
     """Return how many cases were wrong, and what the first batch costs at sample 100,000,000 beyond a fresh start."""
     cases = 1_000
     wrong = sum(not _is_same(random.Random(seed)) for seed in range(cases))
+    killed = {} if quick else _kill()
     fresh, late = _first_batch(0), _first_batch(_LARGE - 10_000)
     return {"cases": cases, "wrong": wrong, "state_bytes": len(Position(0, 0, 0).encode(Order(1, 0))),
-            "fresh_ms": fresh * 1e3, "late_ms": late * 1e3}  # fmt: skip
+            "fresh_ms": fresh * 1e3, "late_ms": late * 1e3, "killed": killed}  # fmt: skip
+
+
+def _kill() -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        return kill(Path(folder), 200)
 
 
 def _is_same(draw: random.Random) -> bool:
@@ -47,8 +59,17 @@ def _first_batch(place: int) -> float:
 
 def as_text(found: dict[str, Any]) -> str:
     """Return a paragraph."""
+    killed = found["killed"]
+    program = (
+        f"\n\nA training program that was killed {killed['kills']} times (SIGKILL at a random moment), each start with "
+        f"other threads, batches and bytes ahead: {killed['lost']} samples lost, {killed['doubled']} doubled, "
+        f"{killed['wrong']} wrong of {killed['samples']:,}; {killed['other_order']} of {killed['rounds']} runs in another "
+        "order (goal: 0)."
+        if killed
+        else ""
+    )
     return (
         f"## Resuming\n\n{found['wrong']} of {found['cases']:,} random runs, stopped and gone on with other ranks and batches, "
         f"gave another sequence (goal: 0). State: {found['state_bytes']} bytes. First batch of 256 of 100,000,000 samples: "
-        f"{found['fresh_ms']:.1f} ms from the beginning, {found['late_ms']:.1f} ms at sample 99,990,000."
+        f"{found['fresh_ms']:.1f} ms from the beginning, {found['late_ms']:.1f} ms at sample 99,990,000.{program}"
     )

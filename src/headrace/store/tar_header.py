@@ -125,7 +125,8 @@ def _number(field: bytes) -> int:
             raise BadHeader("a number is negative")
         return number
     text = field.replace(b"\0", b" ").strip()
-    try:
-        return int(text, 8) if text else 0
-    except ValueError:
-        raise BadHeader(f"{bytes(text)!r} is no octal number") from None
+    if text.strip(
+        b"01234567"
+    ):  # `int` takes signs and underlines, too: a negative size would lead back to its own header
+        raise BadHeader(f"{bytes(text)!r} is no octal number")
+    return int(text, 8) if text else 0

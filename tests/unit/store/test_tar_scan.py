@@ -7,6 +7,7 @@ import io
 import os
 import random
 import tarfile
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -188,6 +189,26 @@ def test_a_size_beyond_the_file_is_cut_off_and_allocates_nothing(size: bytes, tm
     members, (flaw,), _ = scan(bytes(block) + END, tmp_path)
     assert not members
     assert flaw.reason.startswith("tar.truncated: 1,024 of its")
+
+
+@pytest.mark.parametrize("kind", [b"0", b"L", b"x", b"5"])
+@pytest.mark.parametrize(
+    "size", [b"-0000000001\0", b"-0000001000\0", b"+0000000001\0", b"0_000000001\0", b"0o000000007\0"]
+)
+def test_a_size_with_a_sign_is_no_header(size: bytes, kind: bytes, tmp_path: Path) -> None:
+    """Python takes it for a number; a negative one led back to its own header for ever, or to an error of the system."""
+    block = bytearray(own("a", b"1"))
+    block[124:136], block[156:157], block[148:156] = size, kind, b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block[:512])
+    (tmp_path / "a.tar").write_bytes(block + own("b", b"2") + END)
+    handle = os.open(tmp_path / "a.tar", os.O_RDONLY)
+    try:
+        (flaw,) = islice(TarScan(handle), 3)
+    finally:
+        os.close(handle)
+    assert isinstance(flaw, Flaw)
+    assert flaw.reason.startswith("tar.damaged: no tar header at byte 0")
+    assert "is no octal number" in flaw.reason
 
 
 def test_a_negative_size_is_no_header(tmp_path: Path) -> None:
