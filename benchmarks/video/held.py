@@ -164,13 +164,12 @@ def run(quick: bool, names: Sequence[str] = ()) -> dict[str, Any]:
         names: Parts of the names of cases; none: all of them.
     """
     chosen = [case for case in CASES if not names or any(name in case.name for name in names)]
-    rows = {
-        case.name: _try(case, 2.0 if quick else 4.0, 3.0 if quick else 30.0) for case in chosen[: 1 if quick else None]
-    }
+    rows = {case.name: _try(case, quick) for case in chosen[: 1 if quick else None]}
     return {"cases": rows, "most_dropped": MOST_DROPPED, "max_age": MAX_AGE, "quick": quick}
 
 
-def _try(case: Case, seconds: float, patience: float) -> dict[str, Any]:
+def _try(case: Case, quick: bool) -> dict[str, Any]:
+    seconds, patience = (2.0, 3.0) if quick else (4.0, 30.0)
     measure.wait_quiet(_QUIET_CORES, patience)
     predicted = predict(case)
     if predicted["by_stages"] is None:
@@ -179,7 +178,7 @@ def _try(case: Case, seconds: float, patience: float) -> dict[str, Any]:
     fewer = _watch_alone(case, max(1, math.floor(0.9 * limit)), seconds, patience)
     more = _watch_alone(case, math.ceil(1.1 * limit), seconds, patience)
     tried = {one["cameras"]: is_held(one) for one in (fewer, more)}
-    while (middle := _between(tried)) is not None:
+    while not quick and (middle := _between(tried)) is not None:
         tried[middle] = is_held(_watch_alone(case, middle, seconds, patience))
     return {
         "tried": tried,
