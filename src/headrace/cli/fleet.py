@@ -136,14 +136,14 @@ def _run_status(args: argparse.Namespace, place: Place) -> int:
     else:
         write(as_text(document))
     states = {worker.state for worker in document.workers}
-    return EXIT_NEGATIVE if states & {"silent", "failed", "stuck"} or not states - {"ended"} else EXIT_DONE
+    return EXIT_NEGATIVE if states & {"silent", "failed", "stuck"} or not states - {"replaced", "ended"} else EXIT_DONE
 
 
 def as_text(document: FleetDocument) -> str:
     """Return the document for a terminal."""
     from headrace.base.formatting import align_columns, showable, wrap_lines
 
-    workers = [worker for worker in document.workers if worker.state != "ended"]
+    workers = [worker for worker in document.workers if worker.state not in ("replaced", "ended")]
     heading = ["worker", "state", "jobs/s", "in flight", "plan", "version", "pipeline"]
     lines = wrap_lines([showable(line) for line in document.says])
     if workers:

@@ -422,7 +422,7 @@ def _started(worker: FleetWorker) -> float:
 
 
 def _is_gone(worker: FleetWorker) -> bool:
-    return worker.state in ("silent", "failed")
+    return worker.state in ("silent", "failed", "replaced")
 
 
 def _describe(what: str, arm: FleetArm) -> str:

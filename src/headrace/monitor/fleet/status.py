@@ -22,7 +22,7 @@ STUCK_SECONDS = 60.0
 _CLOCK_OFF_SECONDS = 10.0
 #: What no worker reaches: a count, Unix seconds, jobs a second; and characters of a name.
 _MOST, _MOST_CHARACTERS = 1e15, 1000
-_ORDER: tuple[WorkerState, ...] = ("silent", "failed", "stuck", "works", "idle", "ended")
+_ORDER: tuple[WorkerState, ...] = ("silent", "failed", "stuck", "works", "idle", "replaced", "ended")
 #: Those of workers that are there.
 THERE: frozenset[WorkerState] = frozenset({"stuck", "works", "idle"})
 
@@ -45,8 +45,27 @@ def read_fleet(place: Place, *, stuck_seconds: float = STUCK_SECONDS) -> FleetDo
             unreadable += 1
         elif left.age_seconds <= KEPT_SECONDS:
             workers.append(_judge(left, beat, now, stuck_seconds))
+    workers = _note_replaced(workers, now)
     workers.sort(key=lambda worker: (_ORDER.index(worker.state), worker.name))
     return _sum_up(workers, now, unreadable)
+
+
+def _note_replaced(workers: list[FleetWorker], now: float) -> list[FleetWorker]:
+    """Return the workers; lost ones in whose place, a slot of a pipeline on a host, another began since are replaced."""
+    began: dict[tuple[str, str, int], float] = {}
+    for worker in workers:
+        if worker.state in THERE:
+            at = worker.beat.started_unix_seconds - worker.clock_ahead_seconds
+            began[_place(worker)] = max(at, began.get(_place(worker), 0.0))
+
+    def is_replaced(worker: FleetWorker) -> bool:
+        return worker.state in ("silent", "failed") and began.get(_place(worker), 0.0) > now - worker.age_seconds
+
+    return [msgspec.structs.replace(one, state="replaced") if is_replaced(one) else one for one in workers]
+
+
+def _place(worker: FleetWorker) -> tuple[str, str, int]:
+    return worker.beat.host, worker.beat.pipeline, worker.beat.slot
 
 
 def _decode(content: bytes) -> Heartbeat | None:
@@ -116,6 +135,11 @@ def _sum_up(workers: list[FleetWorker], now: float, unreadable: int) -> FleetDoc
         if there
         else "No worker is there.",
         *(f"{pluralize(states[state], 'worker')} {state}." for state in ("silent", "failed", "stuck") if states[state]),
+        *(
+            [f"{pluralize(states['replaced'], 'worker')} lost within a day, and begun again."]
+            if states["replaced"]
+            else []
+        ),
         *_differ("Plans", plans),
         *_differ("versions of headrace", versions),
     ]

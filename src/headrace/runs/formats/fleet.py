@@ -15,7 +15,8 @@ from headrace.runs.formats.heartbeat import Heartbeat
 SCHEMA = "headrace.fleet/1"
 COMPARISON_SCHEMA = "headrace.fleet_comparison/1"
 
-WorkerState = Literal["works", "idle", "stuck", "silent", "failed", "ended"]
+WorkerState = Literal["works", "idle", "stuck", "silent", "failed", "replaced", "ended"]
+"""replaced: it was silent or failed, and another began in its place since."""
 Verdict = Literal["worse", "no worse", "open"]
 
 

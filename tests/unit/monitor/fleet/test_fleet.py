@@ -120,6 +120,30 @@ def test_a_dead_worker_whose_clock_was_ahead_is_silent() -> None:
     assert "its clock is 60.0 min ahead" in worker.says
 
 
+@pytest.mark.parametrize(
+    "lost", [{"at_unix_seconds": NOW - 60}, {"at_unix_seconds": NOW - 60, "has_ended": True, "error": "OSError"}]
+)
+@pytest.mark.parametrize(
+    ("other", "is_replaced"),
+    [
+        ({"started_unix_seconds": NOW - 50}, True),
+        ({"started_unix_seconds": NOW - 50, "slot": 1}, False),
+        ({"started_unix_seconds": NOW - 50, "host": "node-b"}, False),
+        ({"started_unix_seconds": NOW - 50, "pipeline": "other:pipeline"}, False),
+        ({"started_unix_seconds": NOW - 90}, False),
+        ({"started_unix_seconds": NOW - 50, "at_unix_seconds": NOW - 30}, False),
+    ],
+)
+def test_a_worker_that_was_begun_again_is_no_alarm_for_a_day(
+    lost: dict[str, Any], other: dict[str, Any], is_replaced: bool
+) -> None:
+    """A supervisor or service manager began another in its place, so all is well; elsewhere, or before, it is another one."""
+    document = status(a=beat(**lost), b=beat(**other))
+    states = {worker.name: worker.state for worker in document.workers}
+    assert (states["a"] == "replaced") == is_replaced
+    assert ("1 worker lost within a day, and begun again." in document.says) == is_replaced
+
+
 def test_a_folder_says_how_old_a_heartbeat_is(tmp_path: Path) -> None:
     """By when the file was written; and asking for its time leaves nothing there."""
     place = FolderPlace(tmp_path)
