@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import MissingExtra, SettingsError
@@ -19,6 +21,8 @@ from headrace.ray.worker import Worker
 _OBJECT_STORE_BYTES = 80 << 20
 #: Calls that a worker takes at once: one works, others ask for news and for its end.
 _CALLS_AT_ONCE = 4
+#: Ray itself tries for minutes, and says nothing meanwhile.
+_ANSWER_SECONDS = 5.0
 
 
 class RayCluster:
@@ -57,13 +61,17 @@ class RayCluster:
 
     def _join(self, address: str) -> None:
         options: dict[str, Any] = {"namespace": "headrace", "log_to_driver": False, "logging_level": "ERROR"}
+        named = os.environ.get("RAY_ADDRESS", "") if address == "ray" else address
+        if not _answers(named):
+            raise SettingsError(f"--on {address}: no Ray cluster could be joined there: nobody listens at {named}")
         try:
             if address != "ray":
                 self._ray.init(address, **options)
                 return
-            with contextlib.suppress(ConnectionError):
-                self._ray.init("auto", **options)
-                return
+            if named or _answers(_last_cluster()):
+                with contextlib.suppress(ConnectionError):
+                    self._ray.init("auto", **options)
+                    return
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             self._ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, **options)
         except (ConnectionError, RuntimeError, ValueError, ImportError, TimeoutError) as error:
@@ -137,6 +145,25 @@ def share_cores(sizes: Sequence[int], num_workers: int) -> int:
         if sum(size // cores for size in sizes) >= num_workers:
             return cores
     return 1
+
+
+def _answers(address: str) -> bool:
+    """Return whether somebody listens at `HOST:PORT`; True for what names no port, which is for Ray to judge."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        return True
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS):
+            return True
+    except (OSError, OverflowError):
+        return False
+
+
+def _last_cluster() -> str:
+    """Return the address of the cluster that was begun last on this machine; Ray's note of it outlives one that is killed."""
+    with contextlib.suppress(OSError):
+        return Path(os.environ.get("RAY_TMPDIR") or "/tmp", "ray", "ray_current_cluster").read_text().strip()
+    return ""
 
 
 def _last_line(text: str) -> str:

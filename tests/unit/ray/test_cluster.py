@@ -1,0 +1,84 @@
+"""Which cluster is joined: Ray itself tries for minutes to reach one that is gone. A stand-in for Ray notes what is asked."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from headrace.base.errors import SettingsError
+from headrace.ray.cluster import RayCluster
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Put a stand-in in the place of Ray, with a folder of its own; returns the addresses that it is asked to join."""
+    addresses: list[str] = []
+    ray = SimpleNamespace(
+        is_initialized=lambda: False,
+        init=lambda address, **_: addresses.append(address),
+        nodes=lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}],
+        remote=lambda kind: kind,
+        shutdown=lambda: None,
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    (tmp_path / "ray").mkdir()
+    return addresses
+
+
+@pytest.fixture
+def open_port() -> Iterator[int]:
+    """Listen at a port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """Keep a port at which nobody listens."""
+    with socket.socket() as kept:
+        kept.bind(("127.0.0.1", 0))
+        yield kept.getsockname()[1]
+
+
+def note_last(tmp_path: Path, port: int) -> None:
+    """Leave what Ray does of the cluster that it began last."""
+    (tmp_path / "ray" / "ray_current_cluster").write_text(f"127.0.0.1:{port}")
+
+
+def test_one_that_was_killed_is_not_waited_for(asked: list[str], tmp_path: Path, closed_port: int) -> None:
+    """Another is begun, as where there never was one."""
+    note_last(tmp_path, closed_port)
+    RayCluster("ray", 2)
+    assert asked == ["local"]
+
+
+def test_one_that_is_there_is_joined(asked: list[str], tmp_path: Path, open_port: int) -> None:
+    """And so is one that Ray itself may find, where nothing is noted."""
+    RayCluster("ray", 2)
+    note_last(tmp_path, open_port)
+    RayCluster("ray", 2)
+    assert asked == ["auto", "auto"]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "ray"])
+def test_one_that_is_named_and_gone_is_told(
+    address: str, asked: list[str], closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the option or by Ray's own variable: nothing else is begun in its place."""
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{closed_port}")
+    with pytest.raises(SettingsError, match=f"nobody listens at .*127.0.0.1:{closed_port}"):
+        RayCluster(address.format(closed_port), 2)
+    assert asked == []
+
+
+def test_one_that_is_named_and_there_is_joined(asked: list[str], open_port: int) -> None:
+    """As it was named."""
+    RayCluster(f"127.0.0.1:{open_port}", 2)
+    assert asked == [f"127.0.0.1:{open_port}"]
