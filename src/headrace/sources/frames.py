@@ -54,11 +54,7 @@ def require_device(device: str | None) -> None:
         return
     try:
         accelerator(device).create(av.Codec("h264", "r"))
-    except (
-        av.FFmpegError,
-        OSError,
-        RuntimeError,
-    ) as error:  # NotImplementedError, of a PyAV built without it, is the last
+    except (av.FFmpegError, OSError, RuntimeError) as error:  # RuntimeError: of a PyAV that was built without it
         raise SourceError(
             f"decoding on {device} is not available here, because FFmpeg finds no NVIDIA GPU with a decoder, or no driver for "
             f"it: {error_text(error)}; without device the processor decodes"
