@@ -103,6 +103,10 @@ def _head(document: TrainingDocument, rank: RankProfile) -> list[str]:
         lines.append(
             f"CPU time was read in {rank.metered_steps:,} of them, which stand for the others: steps are short"
         )
+    if rank.clock:
+        lines.append(
+            f"Phases are by the clock of {rank.clock}; the training thread launches their work, and runs ahead"
+        )
     if not document.window:
         lines.append(f"Steps are {rank.steps_share:.0%} of the time{learnt}")
     return lines
@@ -127,6 +131,7 @@ def _bar(phases: Sequence[PhaseTime]) -> list[str]:
 
 
 def _phases(phases: Sequence[PhaseTime]) -> list[str]:
+    has_device = any(one.host_seconds is not None for one in phases)
     rows = [
         (
             one.phase,
@@ -136,10 +141,20 @@ def _phases(phases: Sequence[PhaseTime]) -> list[str]:
             format_duration(one.run_delay_seconds),
             format_duration(one.blocked_seconds),
             format_duration(one.p95_seconds),
+            *([format_duration(one.host_seconds)] if has_device else []),
         )
         for one in phases
     ]
-    head = ("phase", "mean", "of step", "= cpu", "+ run delay", "+ blocked", "p95")
+    head = (
+        "phase",
+        "mean",
+        "of step",
+        "= cpu",
+        "+ run delay",
+        "+ blocked",
+        "p95",
+        *(["in the host"] if has_device else []),
+    )
     return align_columns([head, *rows]) if rows else []
 
 

@@ -116,6 +116,7 @@ def _step(document: TrainingDocument) -> Section | None:
         axis_name=f"mean of the plain steps, {unit}",
         stacked=True,
     )
+    has_device = any(phase.host_seconds is not None for phase in ranks[0].phases)
     rows = [
         [
             phase.phase,
@@ -125,11 +126,28 @@ def _step(document: TrainingDocument) -> Section | None:
             seconds(phase.run_delay_seconds),
             seconds(phase.blocked_seconds),
             seconds(phase.p95_seconds),
+            *([seconds(phase.host_seconds)] if has_device else []),
         ]
         for phase in ranks[0].phases
     ]
-    head = ["phase", "mean", "of the step", "= CPU", "+ run delay", "+ blocked", "p95"]
-    about = note("Phases have no gap and do not overlap. Run delay is time in which the training thread had no core.")
+    head = [
+        "phase",
+        "mean",
+        "of the step",
+        "= CPU",
+        "+ run delay",
+        "+ blocked",
+        "p95",
+        *(["in the host"] if has_device else []),
+    ]
+    whose = (
+        f" They are by the clock of {ranks[0].clock}, for which the training thread launches work."
+        if has_device
+        else ""
+    )
+    about = note(
+        f"Phases have no gap and do not overlap.{whose} Run delay is time in which the training thread had no core."
+    )
     return Section(
         anchor="step",
         title="The step",

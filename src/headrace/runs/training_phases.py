@@ -84,9 +84,10 @@ WHOLE = "whole"
 #: it got it. `ITEMS`, `COLLATE` and `SEND` lie where they happened; the others are sums over its items, and begin with `ITEMS`.
 BATCH = "batch"
 
-#: The unit of what a device did, in the run folder of a trace: spans of `EXCHANGE` whose `unit_id` is the step, one for each
-#: step, from when this rank was there to when all had exchanged; `thread` is the device. The host goes on meanwhile, so its own
-#: `EXCHANGE` is none.
+#: The unit of what a device did; `unit_id` is the step, `thread` the device (`cuda:0`). Its phases, and a `WHOLE`, are what the
+#: device took for what was launched in each, on the host's clock, as far as events told. In the run folder of a trace there is
+#: `EXCHANGE` alone, one for each step, from when this rank was there to when all had exchanged: the host goes on meanwhile, so
+#: its own `EXCHANGE` is none.
 DEVICE = "device"
 
 

@@ -26,29 +26,32 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import get_ident as _get_ident
 from typing import Any
 
 from headrace.base.metering import Reading, ThreadMeter
 from headrace.base.records import Span
-from headrace.runs.training_phases import WHOLE, Kind, Phase, Stretch
+from headrace.runs.training_phases import DEVICE, WHOLE, Kind, Phase, Stretch
+from headrace.train.device_clock import DeviceClock, DeviceStep
 from headrace.train.loader_spans import LoadedBatch, LoadSpans
 
 _HOST = socket.gethostname()
 
-#: (phase, micro-batch, when it began): wall, CPU and run-queue clock, or the wall clock alone where no others were read.
-Mark = tuple[Phase, int, Reading | int]
+#: Wall, CPU and run-queue clock; with the device's event, where there is a device; the wall clock alone in what is not metered.
+Clocks = Reading | tuple[int, int | None, int | None, Any] | int
+#: (phase, micro-batch, when it began).
+Mark = tuple[Phase, int, Clocks]
 
 
 class StretchSpans(Sequence[Span]):
     """The spans of one stretch, made when they are iterated over: in the writer's thread, not in the one that trains."""
 
-    __slots__ = ("_failed", "_kind", "_marks", "_number", "_of", "_rank", "_samples", "_stretch")
+    __slots__ = ("_failed", "_kind", "_marks", "_number", "_of", "_rank", "_samples", "_stretch", "_thread")
 
     def __init__(
         self,
-        stretch: Stretch,
+        stretch: str,
         number: int,
         marks: Sequence[Mark],
         *,
@@ -57,11 +60,12 @@ class StretchSpans(Sequence[Span]):
         samples: int = 0,
         failed: bool = False,
         of: tuple[str, int] | None = None,
+        thread: str = "train",
     ) -> None:
         """Keep what the spans are made of.
 
         Args:
-            stretch: What it was.
+            stretch: What it was: a `Stretch`, or `DEVICE`.
             number: Of this kind of stretch in this process, from 0.
             marks: Where each phase began, the last one being where the stretch ended.
             rank: Of the process among those that train together.
@@ -69,8 +73,9 @@ class StretchSpans(Sequence[Span]):
             samples: In its batches; 0: not known.
             failed: An exception ended it.
             of: Host and process; None: this one.
+            thread: Whose time it is.
         """
-        self._stretch, self._number, self._marks, self._of = stretch, number, marks, of
+        self._stretch, self._number, self._marks, self._of, self._thread = stretch, number, marks, of, thread
         self._rank, self._kind, self._samples, self._failed = rank, kind, samples, failed
 
     def __len__(self) -> int:
@@ -85,7 +90,7 @@ class StretchSpans(Sequence[Span]):
         for (phase, microbatch, begun), (_, _, ended) in itertools.pairwise(marks):
             yield self._span(phase, begun, ended, microbatch)
 
-    def _span(self, stage: str, begun: Reading | int, ended: Reading | int, microbatch: int | None) -> Span:
+    def _span(self, stage: str, begun: Clocks, ended: Clocks, microbatch: int | None) -> Span:
         is_whole = microbatch is None
         host, process = self._of or (_HOST, os.getpid())
         began, cpu_began, delay_began = _whole(begun)
@@ -98,7 +103,7 @@ class StretchSpans(Sequence[Span]):
             plan_id="",
             host=host,
             process=process,
-            thread="train",
+            thread=self._thread,
             rank=self._rank,
             attempt=1,
             outcome="failed" if self._failed and is_whole else "ok",
@@ -119,9 +124,9 @@ class StretchSpans(Sequence[Span]):
         )
 
 
-def _whole(reading: Reading | int) -> Reading:
-    """Return a reading of all clocks, with None for those that were not read."""
-    return (reading, None, None) if isinstance(reading, int) else reading
+def _whole(clocks: Clocks) -> Reading:
+    """Return a reading of all clocks of the host, with None for those that were not read."""
+    return (clocks, None, None) if isinstance(clocks, int) else clocks[:3]
 
 
 def _difference(ended: int | None, begun: int | None) -> int | None:
@@ -213,6 +218,7 @@ class Recorder:
         not_measured: {what: why}, learnt while recording.
         own: What recording itself took of the training thread.
         is_metered: Whether clocks of CPU time are read in the stretch in progress.
+        clock: Of the device; None: this PyTorch knows none.
     """
 
     #: As attributes of a dictionary they would lie too far apart: what is told in the middle of a step finds caches cold.
@@ -221,7 +227,7 @@ class Recorder:
         "_is_training", "_is_validation", "_kind", "_last_request", "_last_wall", "_load_numbers", "_loads", "_marks",
         "_meter", "_microbatch", "_most_used", "_num_forward", "_num_stretches", "_num_unseen", "_num_updates", "_num_used",
         "_num_wanted", "_numbers", "_owner", "_read", "_samples", "_thread", "_train_at", "_update_depth", "_updated",
-        "_updates_are_unseen", "_updating", "_used", "_write", "enough", "is_metered", "last_step", "not_measured",
+        "_updates_are_unseen", "_updating", "_used", "_write", "clock", "enough", "is_metered", "last_step", "not_measured",
         "num_learnt", "own", "rank", "search", "step_ended", "steps",
     )  # fmt: skip
 
@@ -267,7 +273,8 @@ class Recorder:
         self.own = OwnTime()
         self._write = write
         self._meter = ThreadMeter(_now)
-        self._read: Callable[[], Reading | int] = self._meter.read
+        self._read: Callable[[], Clocks] = self._meter.read
+        self.clock: DeviceClock | None = None
         self.is_metered = True
         #: Wall time of the last step, ns.
         self._last_wall = SHORT_NS
@@ -518,6 +525,8 @@ class Recorder:
             self.training_ended()
             self._is_aborted |= failed
             self._end_unseen()
+            if self.clock is not None:
+                self._write_device(self.clock.finish())
             self._is_open = False
             self._owner, self._thread = _NOBODY, None
             self._meter.close()
@@ -586,16 +595,28 @@ class Recorder:
             self._last_wall >= SHORT_NS or self.steps < METERED_FIRST or self._num_stretches % METERED_ONE_IN == 0
         )
         self._read = self._meter.read if is_metered else _now
+        has_device = is_metered and self.clock is not None and self.clock.is_ready()
+        if has_device:
+            self._read = self._read_with_device
         if is_metered and self._marks:
             phase, microbatch, begun = self._marks[-1]
             if isinstance(begun, int):  # the last mark is the first of this stretch
-                self._marks[-1] = phase, microbatch, (begun, *self._meter.read()[1:])
+                begun = (begun, *self._meter.read()[1:])
+            if has_device and len(begun) == len(_whole(begun)):
+                begun = (*begun, self._event())
+            self._marks[-1] = phase, microbatch, begun
         self._is_training = self._is_validation = self._is_epoch_start = self._is_aborted = False
         self._kind, self._samples, self._num_wanted, self._num_used, self._num_forward = _PLAIN, 0, 0, 0, 0
         self._used = -1
         self._updating = 0
         self._updated = set()
         self._last_request = self._eval_at = self._train_at = self._again_at = None
+
+    def _read_with_device(self) -> Clocks:
+        return (*self._meter.read(), self._event())
+
+    def _event(self) -> Any:
+        return None if self.clock is None else self.clock.record()
 
     def _note_unseen_forward(self) -> None:
         self.search()
@@ -696,6 +717,8 @@ class Recorder:
             kind, samples, failed = self._kind_of(stretch), self._samples, self._is_aborted
             self._write(StretchSpans(stretch, number, marks, rank=self.rank, kind=kind, samples=samples, failed=failed))
             is_step = stretch is _STEP
+            if self.clock is not None and self._read == self._read_with_device:
+                self._write_device(self.clock.keep(number if is_step else None, marks))
             if self._loads:
                 for phase, microbatch, _ in marks[:-1]:
                     if phase is _WAIT and microbatch in self._loads:
@@ -719,6 +742,10 @@ class Recorder:
         """Write what loading a batch cost, with the step that used it."""
         if self._is_open:
             self._write(LoadSpans(load, next(self._load_numbers), step, self.rank))
+
+    def _write_device(self, steps: Iterable[DeviceStep]) -> None:
+        for number, device, marks in steps:
+            self._write(StretchSpans(DEVICE, number, marks, rank=self.rank, thread=device))
 
     def _stretch(self) -> Stretch:
         if self._is_training:

@@ -30,6 +30,7 @@ from headrace.runs.formats.training import LoaderInfo, TrainingProcess, process_
 from headrace.runs.run_folder import replace_file
 from headrace.runs.span_files import SpanWriter
 from headrace.train.current import armed_session
+from headrace.train.device_clock import DeviceClock
 from headrace.train.exchange import describe_gradients
 from headrace.train.fingerprints import LoaderPrints, PrintedLoader
 from headrace.train.kept_lines import KeptLines
@@ -77,6 +78,8 @@ class Session:
         (folder / SPANS_FOLDER).mkdir(parents=True, exist_ok=True)
         self._writer = SpanWriter(folder / SPANS_FOLDER, rotate_seconds=2.0)
         self.recorder, self._why_no_ranges = make_recorder(self._write, rank=find_rank()[0])
+        if torch.version.cuda or torch.version.hip:
+            self.recorder.clock = DeviceClock(torch.cuda)
         self.hooks = TorchHooks(self.recorder)
         self.loaders: list[LoaderInfo] = []
         #: Return the loaders that were wrapped, or None once they are gone.
@@ -177,6 +180,10 @@ class Session:
         own = self.recorder.own.describe()
         return own | {"helper_seconds": self._helper_seconds} if own else own
 
+    def _why_no_device(self) -> dict[str, str]:
+        why = "" if self.recorder.clock is None else self.recorder.clock.not_measured
+        return {"time on the device": why} if why else {}
+
     def _why_no_trace(self) -> dict[str, str]:
         why = "" if self._profiler is None else self._profiler.why_not
         return {"trace of torch.profiler": why} if why else {}
@@ -215,6 +222,7 @@ class Session:
                 **self.hooks.exchange.not_measured,
                 **self._sources.why_not,
                 **self._why_no_trace(),
+                **self._why_no_device(),
                 **({"ranges of phases": self._why_no_ranges} if self._why_no_ranges else {}),
             },
             details={

@@ -142,6 +142,7 @@ def _describe(
         about=about,
         memory=memory_profile(about, memory_bytes),
         metered_steps=steps.num_metered,
+        clock=steps.clock,
         trace=None if about is None else trace_record(about.details),
     )
 
@@ -167,12 +168,13 @@ def _phases(rank: RankSteps, plain: Array) -> tuple[PhaseTime, ...]:
     found = []
     for phase in Phase:
         times = rank.steps.phases.get(phase)
-        if times is not None and times.wall[plain].any():
-            found.append(_phase(phase, times, plain, step))
+        host = rank.steps.host_walls.get(phase)
+        if times is not None and (times.wall[plain].any() or (host is not None and host[plain].any())):
+            found.append(_phase(phase, times, plain, step, host))
     return tuple(found)
 
 
-def _phase(phase: Phase, times: Times, plain: Array, step: float) -> PhaseTime:
+def _phase(phase: Phase, times: Times, plain: Array, step: float, host: Array | None) -> PhaseTime:
     wall = times.wall[plain]
     return PhaseTime(
         phase=phase,
@@ -182,6 +184,7 @@ def _phase(phase: Phase, times: Times, plain: Array, step: float) -> PhaseTime:
         cpu_seconds=_measured(times.cpu[plain], wall),
         run_delay_seconds=_measured(times.run_delay[plain], wall),
         blocked_seconds=_measured(times.blocked[plain], wall),
+        host_seconds=None if host is None else float(host[plain].mean()),
     )
 
 

@@ -252,6 +252,7 @@ def _last_steps(rank: RankSteps, most: int = MOST_STEPS) -> RankSteps:
             phase: dataclasses.replace(one, wall=one.wall[kept], cpu=one.cpu[kept], run_delay=one.run_delay[kept])
             for phase, one in steps.phases.items()
         },
+        host_walls={phase: walls[kept] for phase, walls in steps.host_walls.items()},
     )
     return dataclasses.replace(rank, steps=cut)
 

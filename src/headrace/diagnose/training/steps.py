@@ -5,7 +5,9 @@ What is recorded stands in `headrace.runs.training_phases`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,10 @@ import pyarrow.compute as pc
 
 from headrace.base.errors import RunFolderError
 from headrace.runs.reader import Run
-from headrace.runs.training_phases import BATCH, WHOLE, Kind, LoaderWork, Phase, Stretch
+from headrace.runs.training_phases import BATCH, DEVICE, WHOLE, Kind, LoaderWork, Phase, Stretch
 
+#: Share of the steps whose times by the device are known, from which on these stand for the others; below it, for none.
+_LEAST_KNOWN = 0.2
 #: NumPy arrays; their types and meanings stand beside the fields.
 Array = np.ndarray
 
@@ -58,6 +62,10 @@ class Stretches:
     """Those that occurred in any stretch; 0 where one had none of it."""
     num_metered: int | None = None
     """Stretches whose CPU time was read, where it was not read in all; those stand for the others."""
+    clock: str = ""
+    """The device whose times `wall` and `phases` have, such as `cuda:0`; empty: those of the training thread."""
+    host_walls: dict[Phase, Array] = field(default_factory=dict)
+    """Where there is such a device: what the phases took in the training thread, which launches and runs ahead; float64."""
 
     def __len__(self) -> int:
         return len(self.number)
@@ -138,6 +146,7 @@ def read_steps(run: Run) -> list[RankSteps]:
     for (rank, host, process), own in rows.where(~is_batch).by_process():
         shift = run.info.clock_offsets_ns.get(host, 0) - run.info.started_monotonic_ns
         kinds = {unit: _stretches(unit, own, shift) for unit in Stretch}
+        kinds[Stretch.STEP] = _on_device(kinds[Stretch.STEP], own.where(own.is_in("unit", DEVICE)))
         if len(kinds[Stretch.STEP]):
             found.append(
                 RankSteps(
@@ -255,6 +264,53 @@ def _stretches(unit: Stretch, rows: _Rows, shift: int) -> Stretches:
         phases=_stand_in(phases),
         num_metered=_count_metered(phases),
     )
+
+
+def _on_device(steps: Stretches, rows: _Rows) -> Stretches:
+    """Return the steps by the device's clock where that was read; in traces it was for the exchange alone."""
+    wholes = rows.where(rows.is_in("stage", WHOLE))
+    if not len(wholes):
+        return steps
+    parts = rows.where(~rows.is_in("stage", WHOLE))
+    place = _places(parts.numbers["unit_id"], steps.number)
+    times = _times(parts.where(place >= 0), Phase, place[place >= 0], len(steps))
+    is_known = np.isin(steps.number, wholes.numbers["unit_id"])
+    return _by_device(steps, {phase: one.wall for phase, one in times.items()}, is_known, wholes.text("thread")[0])
+
+
+def _by_device(steps: Stretches, walls: Mapping[Phase, Array], is_known: Array, clock: str) -> Stretches:
+    """Return steps whose phases are the device's.
+
+    The training thread runs ahead of a device: its own times say where it launches, and where it waits. By the device's clock a
+    wait for a batch is what the device stood still for, and `.item()` in a loss takes nothing while the device is at work.
+
+    Args:
+        steps: By the host's clock.
+        walls: {phase: seconds by the device's clock}, 0 where they are not known.
+        is_known: bool, (steps,): where they are.
+        clock: Which device.
+
+    Returns:
+        The same steps. One whose times are not known has its own length and the others' shares. CPU time and run delay are the
+        training thread's, as far as the device's phase goes.
+    """
+    total = np.sum(list(walls.values()), axis=0) if walls else np.zeros(len(steps))
+    whole = float(total[is_known].sum())
+    if not whole or is_known.mean() < _LEAST_KNOWN:
+        return steps
+    length = np.where(is_known, total, steps.wall)
+    nothing = np.zeros(len(steps))
+    phases = {}
+    for phase in Phase:
+        if phase not in walls and phase not in steps.phases:
+            continue
+        own = walls.get(phase, nothing)
+        wall = np.where(is_known, own, length * (float(own[is_known].sum()) / whole))
+        host = steps.phases.get(phase, Times(wall=nothing, cpu=nothing, run_delay=nothing))
+        cpu = np.minimum(host.cpu, wall)
+        phases[phase] = Times(wall=wall, cpu=cpu, run_delay=np.minimum(host.run_delay, wall - cpu))
+    host_walls = {phase: times.wall for phase, times in steps.phases.items()}
+    return dataclasses.replace(steps, wall=length, phases=phases, clock=clock, host_walls=host_walls)
 
 
 def _count_metered(phases: dict[Phase, Times]) -> int | None:

@@ -41,6 +41,8 @@ class PhaseTime(msgspec.Struct, frozen=True, kw_only=True):
     """Mean time that the training thread could run and had no core."""
     blocked_seconds: float | None
     """Mean of what is left: sleeping, reading, waiting for other threads or processes."""
+    host_seconds: float | None = None
+    """Mean of what the training thread took, where `seconds` are a device's; None: they are the thread's."""
 
 
 class Apart(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +151,8 @@ class RankProfile(msgspec.Struct, frozen=True, kw_only=True):
     """None: not sampled."""
     metered_steps: int | None = None
     """Steps whose CPU time was read, where steps are so short that it was not read in all; those stand for the others."""
+    clock: str = ""
+    """The device by whose clock `step` and `phases` are, such as `cuda:0`; empty: that of the host."""
     trace: TraceRecord | None = None
     """What its traces say besides the steps; None: it was not read from traces."""
 

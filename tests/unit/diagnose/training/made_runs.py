@@ -11,7 +11,7 @@ from headrace.base.records import Span
 from headrace.runs.formats.training import LoaderInfo, TrainingProcess, process_file
 from headrace.runs.run_folder import RunFolder
 from headrace.runs.span_files import SpanWriter
-from headrace.runs.training_phases import BATCH, WHOLE, Kind, LoaderWork, Phase, Stretch
+from headrace.runs.training_phases import BATCH, DEVICE, WHOLE, Kind, LoaderWork, Phase, Stretch
 
 _MS = 1_000_000
 
@@ -68,6 +68,15 @@ class MadeRun:
         self._writer.stage_finished(spans)
         return number
 
+    def on_device(self, number: int, phases: Mapping[Phase, float]) -> None:
+        """Add what `cuda:0` took for the phases of a step of rank 0, milliseconds."""
+        at, spans = self._now[0], []
+        for phase, milliseconds in {**phases, WHOLE: sum(phases.values())}.items():
+            began = self._now[0] if phase == WHOLE else at
+            at = began + int(milliseconds * _MS)
+            spans.append(_span(DEVICE, number, phase, 0, began, at, None, None, thread="cuda:0"))
+        self._writer.stage_finished(spans)
+
     def batch(self, number: int, work: Mapping[LoaderWork, tuple[float, float]], *, worker: int = 0) -> None:
         """Add what a batch cost: {work: (milliseconds, part of it that was computed)}; step `number` used it."""
         spans = [
@@ -121,13 +130,13 @@ def plain_steps(run: MadeRun, phases: Mapping[Phase, float], count: int = 40, *,
 
 
 def _span(
-    unit: str, number: int, stage: str, rank: int, started: int, ended: int, cpu: int, delay: int, *,
-    kind: Kind = Kind.PLAIN, failed: bool = False, step: int | None = None, process: int | None = None,
+    unit: str, number: int, stage: str, rank: int, started: int, ended: int, cpu: int | None, delay: int | None, *,
+    kind: Kind = Kind.PLAIN, failed: bool = False, step: int | None = None, process: int | None = None, thread: str = "train",
 ) -> Span:  # fmt: skip
     is_forward = stage == Phase.FORWARD
     return Span(
         unit=unit, unit_id=str(number), parent_id=None if step is None else str(step), stage=stage, plan_id="", host="here",
-        process=100 + rank if process is None else process, thread="train", rank=rank, attempt=1,
+        process=100 + rank if process is None else process, thread=thread, rank=rank, attempt=1,
         outcome="failed" if failed else "ok", arrived=started, dequeued=started, started=started, ended=ended, put=ended,
         cpu=cpu, run_delay=delay, batch_id=0 if is_forward else None, batch_size=8 if stage == WHOLE else None,
         release_reason=kind or None, queue_depth=0, bytes_in=0, bytes_out=0, shape_key=None,
