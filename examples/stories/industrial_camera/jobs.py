@@ -1,4 +1,4 @@
-"""Names what an industrial camera shows, frame after frame, on a device that is many times as slow as a core of this machine."""
+"""Names what an industrial camera shows, frame after frame, on a device many times as slow as a core."""
 
 import json
 import os

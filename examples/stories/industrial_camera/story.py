@@ -49,7 +49,7 @@ def write_files(folder: Path) -> None:
 
 
 def headrace(*arguments: str, folder: Path, times: int = 1, expect: tuple[int, ...] = (0,)) -> str:
-    """Print a command as it would be typed, run it in a folder on a device so many times as slow as a core, and return what it prints."""
+    """Print a command as it would be typed, run it on a device so many times as slow as a core, and return what it prints."""
     print(f"$ headrace {' '.join(arguments)}".replace(f"{HERE}/", ""))
     done = subprocess.run(
         [sys.executable, "-m", "headrace", *arguments], cwd=folder, capture_output=True, text=True, check=False,
