@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+from headrace.base.errors import SettingsError
 from headrace.runs.formats.train_check import CheckFinding
 from headrace.train.search.gradients import fit_weights, largest_difference, take_gradients
 from headrace.train.search.recipe import Recipe, move
@@ -71,6 +72,12 @@ class _Check:
         self.dtype = self._widen()
         self._tolerance = TOLERANCES[self.dtype]
         expected = self._of(self._large)
+        for name, gradient in expected.items():
+            if not gradient.isfinite().all():
+                raise SettingsError(
+                    f"the gradient of {name} is not finite for the first {count * size} samples, so nothing can be compared; "
+                    "`headrace train check --only precision` names the layer that makes NaN"
+                )
         self.difference = largest_difference(self._accumulated(), expected)
         self.num_parameters = len(expected)
         self._is_random = False

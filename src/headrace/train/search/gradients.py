@@ -24,7 +24,7 @@ def take_gradients(model: Any, compute: Callable[[], object], seed: int) -> dict
         for buffer, before in buffers:
             buffer.copy_(before)
     return {
-        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach().clone()
+        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach().to_dense().clone()
         for name, parameter in model.named_parameters()
         if parameter.requires_grad
     }

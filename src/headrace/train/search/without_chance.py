@@ -22,6 +22,10 @@ _DROPPING = frozenset(
         "native_dropout",
     )
 )
+#: Functions that drop values among other things: where `dropout_p` stands.
+_DROPPING_TOO = {"scaled_dot_product_attention": 4, "multi_head_attention_forward": 10}
+#: ... and those whose only float is the share that is dropped.
+_RECURRENT = frozenset(("lstm", "gru", "rnn_tanh", "rnn_relu"))
 
 
 @contextlib.contextmanager
@@ -36,9 +40,12 @@ def no_dropout() -> Iterator[None]:
             given, name = dict(kwargs or {}), getattr(function, "__name__", "")
             if name in _DROPPING:
                 return args[0] if args else given["input"]
-            if name == "scaled_dot_product_attention":
-                given.pop("dropout_p", None)
-                args = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
+            if (at := _DROPPING_TOO.get(name)) is not None:
+                if "dropout_p" in given:
+                    given["dropout_p"] = 0.0
+                args = (*args[:at], 0.0, *args[at + 1 :]) if len(args) > at else args
+            elif name in _RECURRENT:
+                args = tuple(0.0 if isinstance(one, float) else one for one in args)
             return function(*args, **given)
 
     with NoDropout():

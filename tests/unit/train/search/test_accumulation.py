@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.full  # importing torch takes a second
 
+from headrace.base.errors import SettingsError  # noqa: E402
 from headrace.train.search.accumulation import check_accumulation  # noqa: E402
 from headrace.train.search.recipe import Recipe  # noqa: E402
 
@@ -163,9 +164,56 @@ def test_batch_normalisation_that_is_frozen_is_not_accused() -> None:
     assert _names(_recipe(_layers(Frozen(torch.nn.BatchNorm1d(12))))) == []
 
 
+class _Attention(torch.nn.Module):  # type: ignore[misc]
+    """Drops weights of its attention, within a function of PyTorch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(12, 2, dropout=0.3, batch_first=True)
+
+    def forward(self, values: Any) -> Any:
+        return self.attention(values, values, values)[0]
+
+
+class _Recurrent(torch.nn.Module):  # type: ignore[misc]
+    """Drops values between its layers, within a function of PyTorch."""
+
+    def __init__(self, is_packed: bool = False) -> None:
+        super().__init__()
+        self.layers, self._is_packed = torch.nn.LSTM(12, 12, 2, dropout=0.3, batch_first=True), is_packed
+
+    def forward(self, values: Any) -> Any:
+        if not self._is_packed:
+            return self.layers(values)[0]
+        packed = torch.nn.utils.rnn.pack_padded_sequence(values, [values.shape[1]] * len(values), batch_first=True)
+        return torch.nn.utils.rnn.pad_packed_sequence(self.layers(packed)[0], batch_first=True)[0]
+
+
+def test_gradients_that_are_sparse_are_compared() -> None:
+    """Those of an embedding that asks for it."""
+
+    class Embedded(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(10, 3, sparse=True)
+
+        def forward(self, values: Any) -> Any:
+            return self.table(values.abs().argmax(-1))
+
+    assert _names(_recipe(Embedded())) == []
+    assert _names(_recipe(Embedded(), accumulate=_undivided)) == ["missing division"]
+
+
+def test_a_gradient_that_is_not_finite_is_said() -> None:
+    """There is nothing to compare, and another check says which layer it is."""
+    recipe = _recipe(_layers(), loss=lambda model, batch: _loss(model, batch) * float("nan"))
+    with pytest.raises(SettingsError, match=r"gradient of 0\.weight is not finite for the first 16 samples"):
+        _check(recipe)
+
+
 def test_dropout_is_named_as_chance_and_hides_no_mistake() -> None:
     """Modules and functions draw other numbers for parts; a missing division is seen behind them."""
-    for drop in (torch.nn.Dropout(0.3), _Functional()):
+    for drop in (torch.nn.Dropout(0.3), _Functional(), _Attention(), _Recurrent(), _Recurrent(True)):
         findings = _check(_recipe(_layers(drop), accumulate=_undivided))["findings"]
         assert [(finding.name, finding.is_defect) for finding in findings] == [
             ("random numbers", False),
