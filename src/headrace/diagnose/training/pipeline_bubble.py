@@ -14,6 +14,8 @@ class StageNeeds:
     backward: float
     transfer: float = 0.0
     """To the next stage, and back from it."""
+    between: float = 0.0
+    """Of the schedule, before each pass: nothing is computed in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def time_pipeline(stages: Sequence[StageNeeds], orders: Sequence[Sequence[Work]]
                 if came is None:
                     break
                 needs = stages[at].forward if work.is_forward else stages[at].backward
-                now[at] = ended[at, work] = max(now[at], came) + needs
+                now[at] = ended[at, work] = max(now[at], came) + stages[at].between + needs
                 places[at] += 1
         if sum(places) == before:
             raise ValueError("no stage can go on: each waits for another; the orders do not fit together")

@@ -34,6 +34,10 @@ class StageTimes(msgspec.Struct, frozen=True, kw_only=True):
     backward_seconds: float
     transfer_seconds: float
     """From here to the next stage, one way; 0 of the last."""
+    pass_seconds: float = 0.0
+    """What the schedule takes within each pass besides the model, measured with stages that compute nothing."""
+    between_seconds: float = 0.0
+    """What it computes around each pass, measured so, too."""
 
 
 class Bubble(msgspec.Struct, frozen=True, kw_only=True):

@@ -159,7 +159,12 @@ def _describe_way(found: Found, settings: ParallelSettings, batch_size: int) -> 
 def predict(way: Way, stages: Sequence[StageTimes], micro_batches: int) -> PipelineTime:
     """Return what a step takes, from what each stage takes alone."""
     needs = [
-        StageNeeds(forward=one.forward_seconds, backward=one.backward_seconds, transfer=one.transfer_seconds)
+        StageNeeds(
+            forward=one.forward_seconds + one.pass_seconds,
+            backward=one.backward_seconds + one.pass_seconds,
+            transfer=one.transfer_seconds,
+            between=one.between_seconds,
+        )
         for one in stages
     ]
     orders = [

@@ -155,6 +155,19 @@ class TimedStage(PipelineStage):  # type: ignore[misc]
         super().perform_reduce_grad(grad_scale_factor)
 
 
+class _Hollow(torch.nn.Module):  # type: ignore[misc]
+    """Gives tensors like those of a stage, and computes next to nothing."""
+
+    def __init__(self, output: torch.Tensor) -> None:
+        super().__init__()
+        self._shape = output.shape
+        self._weight = torch.nn.Parameter(torch.zeros((), dtype=output.dtype))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """Return a tensor that depends on the input."""
+        return (values.flatten()[:1].sum() + self._weight).expand(self._shape).contiguous()
+
+
 class _Whole:
     """The whole model on this rank, alone or with a share of the batch."""
 
@@ -204,7 +217,7 @@ class _Pipelined:
         cuts = [0, *_agree(lambda: _cut(recipe, children, inputs[0], self._batches[0], self._ranks)), len(children)]
         own = children[cuts[self._rank] : cuts[self._rank + 1]]
         self._module = torch.nn.Sequential(*(child for _, child in own))
-        self.stages = self._time_stages([name for name, _ in own], inputs[0])
+        self.stages = self._time_schedule(self._time_stages([name for name, _ in own], inputs[0]))
         self._stage = TimedStage(self._module, self._rank, self._ranks, recipe.device)
         schedule = Schedule1F1B if way is Way.ONE_F_ONE_B else ScheduleGPipe
         self._schedule = schedule(self._stage, count, loss_fn=self._compute_loss)
@@ -243,7 +256,7 @@ class _Pipelined:
             own = given
             if rank == self._rank:
                 forward, backward, output = self._time_stage(given)
-                mine = (forward, backward)
+                mine, self._output = (forward, backward), output
                 given = torch.empty_like(output)
             shape = _tell(None if rank != self._rank else (tuple(given.shape), given.dtype), rank)
             given = given if rank == self._rank else torch.zeros(shape[0], dtype=shape[1])
@@ -253,6 +266,28 @@ class _Pipelined:
         assert mine is not None
         own = StageTimes(layers=tuple(names), forward_seconds=mine[0], backward_seconds=mine[1], transfer_seconds=sent)
         return _gather(own)
+
+    def _time_schedule(self, stages: Sequence[StageTimes]) -> list[StageTimes]:
+        """Return the stages with what the schedule takes for each pass: hollow ones are trained, with messages as large.
+
+        Around a pass CPU time is counted: waiting for another stage is in the simulation already.
+        """
+        stage = TimedStage(_Hollow(self._output), self._rank, self._ranks, self._recipe.device)
+        schedule = ScheduleGPipe(stage, self._count, loss_fn=lambda output, _: output.mean())
+        given = () if self._input is None else (self._input,)
+        wanted = {"target": torch.arange(self._count)} if self._rank == self._ranks - 1 else {}
+        busy, around = [], []
+        for _ in range(_WARM_UP + _TIMED):
+            dist.barrier()
+            stage.busy, began = 0.0, time.thread_time()
+            schedule.step(*given, return_outputs=False, **wanted)
+            busy.append(stage.busy / (2 * self._count))
+            around.append((time.thread_time() - began) / (2 * self._count) - busy[-1])
+        told = _gather((statistics.median(busy[_WARM_UP:]), statistics.median(around[_WARM_UP:])))
+        busy_seconds, around_seconds = (max(0.0, statistics.mean(values)) for values in zip(*told, strict=True))
+        return [
+            msgspec.structs.replace(one, pass_seconds=busy_seconds, between_seconds=around_seconds) for one in stages
+        ]
 
     def _time_stage(self, given: torch.Tensor) -> tuple[float, float, torch.Tensor]:
         """Return the middle seconds of a forward and of a backward pass, and the output."""

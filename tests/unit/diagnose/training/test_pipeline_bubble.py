@@ -35,6 +35,14 @@ def test_a_slow_stage_and_a_slow_way_make_the_others_wait() -> None:
     assert found.bubble == pytest.approx(1 - (4 + 14) / (2 * 17))
 
 
+def test_what_the_schedule_takes_around_passes_is_bubble() -> None:
+    """Worked out by hand: half a second before each of six passes that follow one another."""
+    stages = [StageNeeds(forward=1.0, backward=1.0, between=0.5)] * 2
+    found = time_pipeline(stages, [order_gpipe(2)] * 2)
+    assert found.seconds == pytest.approx(6 * 1.5)
+    assert found.bubble == pytest.approx(1 - 8 / (2 * 9))
+
+
 def test_a_backward_pass_begins_as_soon_as_it_can() -> None:
     """The last of two stages keeps one micro-batch, the first two."""
     last = [(work.is_forward, work.number) for work in order_1f1b(3, 1, 2)]

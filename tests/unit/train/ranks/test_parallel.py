@@ -11,9 +11,9 @@ pytest.importorskip("torch")
 
 from headrace.base.errors import SettingsError
 from headrace.cli import main
-from headrace.runs.formats.parallel import Way
+from headrace.runs.formats.parallel import StageTimes, Way
 from headrace.train.ranks.launch import RanksFailed
-from headrace.train.ranks.parallel import ParallelSettings, describe, measure_ways
+from headrace.train.ranks.parallel import ParallelSettings, describe, measure_ways, predict
 from headrace.train.ranks.parallel_child import Answer, Found, Step, middle_of_messages
 
 RECIPE = """
@@ -47,6 +47,7 @@ def test_all_ways_train_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert [ways[way]["kept"] for way in (Way.MODEL, Way.GPIPE, Way.ONE_F_ONE_B)] == [1, 4, 2]
     layers = [layer for stage in ways[Way.GPIPE]["stages"] for layer in stage["layers"]]
     assert layers == ["0", "1", "2", "3", "4", "5"]
+    assert all(stage["pass_seconds"] > 0 for stage in ways[Way.GPIPE]["stages"])
     assert all(0 < ways[way]["bubble"]["measured"] < 1 for way in (Way.MODEL, Way.GPIPE, Way.ONE_F_ONE_B))
 
 
@@ -99,6 +100,15 @@ def test_a_message_takes_from_when_it_is_sent_until_the_waiting_rank_has_it() ->
     sent = [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
     came = [5.0, 19.0, 20.1, 30.2, 40.3, 50.4, 60.5]
     assert middle_of_messages(sent, came) == pytest.approx(0.3)
+
+
+def test_what_the_schedule_takes_is_part_of_the_prediction() -> None:
+    """Within a pass it is computing, around one it is bubble: 2 x (1 + 0.25 + 0.5) s, of which 2 x 1.25 s are computed."""
+    stage = StageTimes(
+        layers=("0",), forward_seconds=1.0, backward_seconds=1.0, transfer_seconds=0.0, pass_seconds=0.25, between_seconds=0.5
+    )  # fmt: skip
+    found = predict(Way.GPIPE, [stage], 1)
+    assert (found.seconds, found.bubble) == (pytest.approx(3.5), pytest.approx(1 - 2.5 / 3.5))
 
 
 def test_a_loss_that_differs_is_said() -> None:
