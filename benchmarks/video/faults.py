@@ -44,8 +44,15 @@ _MOST_SECONDS = 10.0
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Return what became of cameras that failed, over TCP and by RTSP, and of damaged clips."""
-    return {name: part(quick) for name, part in PARTS.items()}
+    """Return what became of cameras that failed, over TCP and by RTSP, and of damaged clips; quickly, all at the same time."""
+    if not quick:
+        return {name: part(quick) for name, part in PARTS.items()}
+    command = [sys.executable, "-m", "benchmarks.video.faults", "--quick", "--json"]
+    started = [
+        subprocess.Popen([*command, name], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        for name in PARTS
+    ]
+    return {name: part for one in started for name, part in json.loads(one.communicate()[0]).items()}
 
 
 def _over_tcp(quick: bool) -> dict[str, Any]:
