@@ -47,7 +47,7 @@ class Length(msgspec.Struct, frozen=True, kw_only=True):
     profile_seconds: float = 4.0
     block_seconds: float = 0.8
     """Rates of parts of a run scatter twice as much at 0.4 s as at 0.8 s, and a block of either costs a second more."""
-    most_rounds: int = 16
+    most_rounds: int = 12
     """Of blocks in turn, where something is not clear before."""
     most_round_seconds: float = 40.0
     """No such round begins after so long."""

@@ -1,15 +1,16 @@
 """Measures what changes of a pipeline gain, in interleaved rounds that end for each of them once its gain is clear.
 
 How this works: a round runs a block of the pipeline as it is, and one of each alternative that is not decided yet. What counts
-is the ratio to the block of the same round. There are four looks, after 4, 8, 12 and 16 rounds; each may miss the truth with a
+is the ratio to the block of the same round. There are four looks, after 3, 6, 9 and 12 rounds; each may miss the truth with a
 probability of 1.82 %, so that all four together miss it with at most 5 % (Pocock 1977, see `headrace.compare.sequential`). An
 alternative stops at the first look that tells enough; its interval is the one of that look, and holds whenever it stopped.
-Where the time runs out between two looks, the next one comes then.
+From the second look on it also stops where the rounds that are left would not tell either, by its width and their
+number. Where the time runs out between two looks, the next one comes then.
 
 A look at fewer than seven pairs takes Student's t: no interval of ranks exists at that level. It assumes normal noise; where
 the noise has longer tails it is too wide, not too narrow (Benjamini 1983). Later looks take ranks, which assume symmetry alone.
 `test_truth_rounds` simulates both. An interval that is still wide after the last look is stated as it is: `scores` counts the
-case as not clear.
+case as not clear, and those that were given up among them.
 
 References:
     Y. Benjamini, "Is the t test really conservative when the parent distribution is long-tailed?", Journal of the American
@@ -35,7 +36,9 @@ from headrace.compare.turns import Turns, take_turns
 AS_IT_IS = "as it is"
 #: Cures are measured until it is clear whether they gain; changes until the interval is within this of its middle, or for so
 #: many rounds: they are many, and what they gain need not be clear.
-_PRECISE, _CHANGE_PAIRS = 1.12, 4
+_PRECISE, _CHANGE_PAIRS = 1.12, 3
+#: Pairs below which nothing is given up.
+_FEWEST_TO_GIVE_UP = 6
 #: Two-sided quantiles of Student's t at `LOOK_ALPHA`, by pairs; from seven on there are intervals of ranks.
 _STUDENT = {3: 7.3109, 4: 4.7020, 5: 3.8566, 6: 3.4519}
 
@@ -54,11 +57,13 @@ class Gains:
 
     Args:
         names: Of the alternatives, without the pipeline as it is.
+        most_rounds: That there can be.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], most_rounds: int) -> None:
         self.truths: dict[str, Truth] = {}
         self._pending = list(names)
+        self._most_rounds = most_rounds
 
     def wants(self, name: str) -> bool:
         """Return whether an alternative is to be measured again."""
@@ -70,7 +75,7 @@ class Gains:
             truth = gain_of(turns.pairs(AS_IT_IS, name))
             if truth is not None:
                 self.truths[name] = truth
-            if is_clear(name, truth):
+            if is_clear(name, truth) or (truth is not None and is_hopeless(truth, self._most_rounds)):
                 self._pending.remove(name)
         return not self._pending
 
@@ -82,6 +87,15 @@ def is_clear(name: str, truth: Truth | None) -> bool:
     if name.startswith("change"):
         return truth.high / truth.low <= _PRECISE**2 or truth.pairs >= _CHANGE_PAIRS
     return truth.is_gain is not None
+
+
+def is_hopeless(truth: Truth, most_rounds: int) -> bool:
+    """Return whether a gain would not be clear either after all rounds, if its middle stayed where it is."""
+    if truth.pairs < _FEWEST_TO_GIVE_UP:
+        return False
+    share = math.sqrt(truth.pairs / most_rounds)
+    low, high = (truth.ratio * (end / truth.ratio) ** share for end in (truth.low, truth.high))
+    return Truth(ratio=truth.ratio, low=low, high=high, pairs=most_rounds).is_gain is None
 
 
 def measure_gains(specs: Mapping[str, Spec], block_seconds: float, most_rounds: int, most_seconds: float) -> Measured:
@@ -96,7 +110,7 @@ def measure_gains(specs: Mapping[str, Spec], block_seconds: float, most_rounds: 
     Raises:
         KeyboardInterrupt: If the user wants no more.
     """
-    gains = Gains([name for name in specs if name != AS_IT_IS])
+    gains = Gains([name for name in specs if name != AS_IT_IS], most_rounds)
     sides: dict[str, Callable[[], float | None]] = {
         name: functools.partial(_measure_wanted, gains, name, spec, block_seconds) for name, spec in specs.items()
     }

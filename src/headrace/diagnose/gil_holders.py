@@ -25,6 +25,8 @@ from headrace.runs.formats.profile import Window
 
 #: Moments with somebody who waits and somebody who works, below which nothing is said.
 FEWEST_MOMENTS = 30
+#: How often a stage is seen with the GIL for its CPU time, over the stage of which that is most, below which it lets go of it.
+_KEEPS = 0.5
 _GIL = "gil"
 _ROUNDS = 100
 
@@ -49,6 +51,15 @@ class GilHolders:
         """The stage that held it most and those that so many moments cannot tell from it, the largest share first; or none."""
         order = sorted((name for name, share in self.shares.items() if share > 0), key=lambda one: -self.shares[one])
         return tuple(name for name in order if self._is_alike(self.shares[order[0]], self.shares[name]))
+
+    def find_keepers(self, cpu_seconds: Mapping[str, float]) -> tuple[str, ...]:
+        """Return which stages keep the GIL: who is seldom seen with it for the CPU time that it uses mostly lets go of it.
+
+        Args:
+            cpu_seconds: {stage: CPU time of all its items}, of the stages to choose from.
+        """
+        held = {name: self.shares[name] / max(seconds, 1e-9) for name, seconds in cpu_seconds.items()}
+        return tuple(name for name, share in held.items() if share >= _KEEPS * max(held.values()))
 
     def _is_alike(self, largest: float, share: float) -> bool:
         """Return whether two shares of the same moments may well be equal: within two standard errors of their difference."""

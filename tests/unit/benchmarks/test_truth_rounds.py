@@ -23,7 +23,7 @@ from headrace.compare.intervals import ALPHA
 from headrace.compare.sequential import quarters
 from headrace.compare.turns import Turns
 
-MOST_ROUNDS = 16
+MOST_ROUNDS = 12
 
 
 def a_case(*, faults: int) -> Case:
@@ -158,31 +158,32 @@ def test_intervals_hold_whenever_the_rounds_end(tails: float, gain: float) -> No
     for _ in range(number):
         noise = 0.05 * random.standard_t(tails, (2, MOST_ROUNDS))
         before, after = 100 * np.exp(noise[0]), 100 * gain * np.exp(noise[1])
-        gains = Gains(["cure 0"])
+        gains = Gains(["cure 0"], MOST_ROUNDS)
         run_looks(gains, before, after, "cure 0")
         truth = gains.truths["cure 0"]
         missed += not truth.low <= gain <= truth.high
     assert missed / number <= ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / number)
 
 
-def test_a_clear_gain_ends_after_four_rounds() -> None:
-    """An alternative that is clear is not run again, and one that is not goes on to the last look."""
-    steady, gains = np.full(MOST_ROUNDS, 100.0), Gains(["cure 0"])
+def test_a_clear_gain_ends_after_three_rounds() -> None:
+    """An alternative that is clear is not run again; one that may get clear goes on, and one that cannot ends."""
+    steady, gains = np.full(MOST_ROUNDS, 100.0), Gains(["cure 0"], MOST_ROUNDS)
     run_looks(gains, steady, 1.5 * steady, "cure 0")
-    assert gains.truths["cure 0"].pairs == 4
+    assert gains.truths["cure 0"].pairs == 3
     assert not gains.wants("cure 0")
-    wild = 100 * np.exp(np.tile([0.8, -0.8], MOST_ROUNDS // 2))
-    unclear = Gains(["cure 0"])
-    run_looks(unclear, steady, wild, "cure 0")
-    assert unclear.truths["cure 0"].pairs == MOST_ROUNDS
-    assert unclear.truths["cure 0"].is_gain is None
+    for noise, middle, pairs in ((0.8, 1.0, 6), (0.09, 1.145, 9)):
+        unclear = Gains(["cure 0"], MOST_ROUNDS)
+        rates = 100 * middle * np.exp(np.tile([noise, -noise], MOST_ROUNDS // 2))
+        run_looks(unclear, steady, rates, "cure 0")
+        assert unclear.truths["cure 0"].pairs == pairs
+        assert unclear.truths["cure 0"].is_gain is None
 
 
 def test_a_change_need_not_be_clear() -> None:
-    """It is measured until its interval is narrow, and for four rounds at most."""
-    assert is_clear("change 0", Truth(ratio=1.0, low=0.95, high=1.05, pairs=3))
-    assert not is_clear("change 0", Truth(ratio=1.0, low=0.5, high=2.0, pairs=3))
-    assert is_clear("change 0", Truth(ratio=1.0, low=0.5, high=2.0, pairs=4))
+    """It is measured until its interval is narrow, and for three rounds at most."""
+    assert is_clear("change 0", Truth(ratio=1.0, low=0.95, high=1.05, pairs=2))
+    assert not is_clear("change 0", Truth(ratio=1.0, low=0.5, high=2.0, pairs=2))
+    assert is_clear("change 0", Truth(ratio=1.0, low=0.5, high=2.0, pairs=3))
     assert not is_clear("cure 0", Truth(ratio=1.2, low=0.5, high=2.0, pairs=6))
     assert not is_clear("cure 0", None)
 

@@ -94,7 +94,7 @@ def cores_line(facts: Facts) -> EvidenceLine:
 
 def most_cpu(facts: Facts) -> StageView:
     """Return the stage that uses most CPU."""
-    return max(facts.stages, key=lambda view: (view.account.cpu_demand or 0.0) * view.account.items)
+    return max(facts.stages, key=lambda view: view.cpu_seconds)
 
 
 def _idle(view: StageView) -> Proposal:
@@ -210,7 +210,7 @@ def _all_stages(facts: Facts) -> Iterator[Proposal]:
     busy = facts.core_utilization
     if gain is None or gain - 1 <= 0 or alone - 1 >= _ONE_STAGE * (gain - 1) or busy is None or busy < _ALL_CORES:
         return
-    top = sorted(facts.stages, key=lambda view: -(view.account.cpu_demand or 0.0) * view.account.items)[:3]
+    top = sorted(facts.stages, key=lambda view: -view.cpu_seconds)[:3]
     listed = ", ".join(f"{view.name} {format_duration(view.account.cpu_demand or 0.0)}" for view in top)
     yield Proposal(
         verdict=VerdictClass.CPU_SATURATION,
@@ -237,10 +237,10 @@ def _writing(facts: Facts) -> Iterator[Proposal]:
     busy = facts.core_utilization
     if busy is None or busy < _ALL_CORES:
         return
-    total = sum((one.account.cpu_demand or 0.0) * one.account.items for one in facts.stages)
+    total = sum(one.cpu_seconds for one in facts.stages)
     for view in facts.stages:
         size = largest_result(view.account)
-        share = (view.account.cpu_demand or 0.0) * view.account.items / total if total else 0.0
+        share = view.cpu_seconds / total if total else 0.0
         if not view.delivers_much or share < _MUCH_WRITING:
             continue
         yield Proposal(
@@ -528,10 +528,10 @@ def _model_threads(facts: Facts) -> int | None:
 
 def _thermal(facts: Facts) -> Iterator[Proposal]:
     spans = facts.evidence.spans
-    total = sum((view.account.cpu_demand or 0.0) * view.account.items for view in facts.stages)
+    total = sum(view.cpu_seconds for view in facts.stages)
     rises = []
     for view in facts.stages:
-        used = (view.account.cpu_demand or 0.0) * view.account.items
+        used = view.cpu_seconds
         if total <= 0 or used < _COUNTS * total:
             continue
         own = spans.of(view.name)

@@ -73,6 +73,11 @@ class StageView:
         return self.account.service.mean or 0.0
 
     @property
+    def cpu_seconds(self) -> float:
+        """CPU time of all its items; 0 where it was not measured."""
+        return (self.account.cpu_demand or 0.0) * self.account.items
+
+    @property
     def cpu_share(self) -> float | None:
         """CPU time over service."""
         return self._over_service(self.account.cpu)
@@ -292,14 +297,16 @@ class Facts:
         """The stage that was seen to hold the GIL while others waited for it; None where samples do not tell.
 
         Of those that the samples cannot tell apart it is the delivery, if its results are large: what a stage does may be
-        needed, that numbers become text is a choice. Else it is the one that computes most.
+        needed, that numbers become text is a choice. Else it is the one of those that keep the GIL that computes most.
         """
         holders = self.gil_holders
-        views = [] if holders is None else [view for view in self.stages if view.name in holders.alike]
+        if holders is None:
+            return None
+        views = [view for view in self.stages if view.name in holders.alike]
         writing = [view for view in views if view.delivers_much]
-        return max(
-            writing or views, key=lambda view: (view.account.cpu_demand or 0.0) * view.account.items, default=None
-        )
+        keeping = holders.find_keepers({view.name: view.cpu_seconds for view in views})
+        views = writing or [view for view in views if view.name in keeping]
+        return max(views, key=lambda view: view.cpu_seconds, default=None)
 
     @property
     def model(self) -> StageView | None:

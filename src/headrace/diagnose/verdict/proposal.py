@@ -50,6 +50,8 @@ class Proposal:
     """Throughput ratio for a fifth more of it, worked out from time that was seen to be lost; None: only simulated."""
     is_latency: bool = False
     """It costs latency, not throughput."""
+    sets_pace: bool = False
+    """It is waited for again and again, and works at its own pace: until that is faster, more of the cores gain nothing."""
     is_seen: bool = False
     """The cause itself was counted or sampled: refusals, throttled periods, collections. Else it is inferred from times."""
 

@@ -56,7 +56,7 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"interpreter lock, which one thread holds at a time; {holder.name} needs it most{_name_others(facts, holder)}"
         ),
         rule=f"at least {_GIL_WAIT:.0%} of the service waiting for the GIL, by samples of its threads",
-        resources=("gil", *view.resources) if seen is None or _is_simulated_so(facts, seen) else seen.resources,
+        resources=_find_resources(facts, view, seen),
         share=waits,
         evidence=(
             at_least("gil_wait", f"share of {view.name}'s service waiting for the GIL", waits, _GIL_WAIT),
@@ -105,13 +105,17 @@ def _find_seen_holder(facts: Facts, named: StageView) -> StageView | None:
     return None if found is None or found.most is None or found.most[0] != named.name else named
 
 
+def _find_resources(facts: Facts, waiting: StageView, seen: StageView | None) -> tuple[str, ...]:
+    """Return what gains if the GIL is held for less time: also the stage that was seen to hold it, made faster."""
+    if seen is not None and not _is_simulated_so(facts, seen):
+        return seen.resources
+    return ("gil", *waiting.resources, *(seen.resources if seen is not None else ()))
+
+
 def _is_simulated_so(facts: Facts, holder: StageView) -> bool:
     """Return whether the simulated GIL is held mostly by this stage: else what more of that GIL gives is not its gain."""
     shares = facts.replay.holds_gil
-    held = {
-        one.name: (one.account.cpu_demand or 0.0) * one.account.items * shares.get(one.name, 0.0)
-        for one in facts.stages
-    }
+    held = {one.name: one.cpu_seconds * shares.get(one.name, 0.0) for one in facts.stages}
     return held[holder.name] >= 0.5 * sum(held.values())
 
 
@@ -134,16 +138,12 @@ def _name_others(facts: Facts, holder: StageView) -> str:
 
 def _guess_holder(facts: Facts, waiting: StageView) -> StageView:
     """Return the stage that needs the GIL most: the most CPU among stages of threads that wait for it or hold on to it."""
-
-    def demand(view: StageView) -> float:
-        return (view.account.cpu_demand or 0.0) * view.account.items
-
     wanting = [
         view
         for view in facts.stages
         if view.account.executor != "process" and (not view.releases_gil or (view.waits("gil") or 0.0) >= _GIL_WAIT)
     ]
-    return max(wanting, key=demand, default=waiting)
+    return max(wanting, key=lambda view: view.cpu_seconds, default=waiting)
 
 
 def _lock(facts: Facts, view: StageView) -> Iterator[Proposal]:
@@ -196,12 +196,12 @@ def _gc(facts: Facts) -> Iterator[Proposal]:
     if share_of_time is None:
         return
     # The collector holds the GIL: while it runs, one core works and no other Python does.
-    worked = sum((view.account.cpu_demand or 0.0) * view.account.items for view in facts.stages)
+    worked = sum(view.cpu_seconds for view in facts.stages)
     elapsed = max(facts.document.elapsed_seconds, 1e-9)
     share = share_of_time / max(min(1.0, worked / elapsed), share_of_time, 1e-9)
     if share < WORTH_NAMING:
         return
-    most = max(facts.stages, key=lambda view: (view.account.cpu_demand or 0.0) * view.account.items)
+    most = max(facts.stages, key=lambda view: view.cpu_seconds)
     yield Proposal(
         verdict=VerdictClass.GC,
         stage=most.name,

@@ -4,7 +4,8 @@ How this works: a proposal's gain is that of the resource it explains, made 20 %
 time that was seen to be lost, where that is more: a simulation does not know why threads stood still. What gains more comes
 first. Among gains that are alike, as those for one resource are, a cause that was seen (counted or sampled) and takes three
 tenths of the time comes before one that was inferred, then the one that takes more of the time; any special cause (from a tenth
-of the time on) comes before the resource's own work: removed altogether it gives at least a ninth more. Then, in this order:
+of the time on) comes before the resource's own work: removed altogether it gives at least a ninth more. What would only give
+the run more of the cores comes last while somebody outside is seen to set the pace. Then, in this order:
 
 1. a run whose numbers cannot be believed, or that profiling slowed, is UNTRUSTED;
 2. if nothing gains 3 %, and no two stages together do, it is ARRIVAL_LIMITED or HEALTHY, unless something costs latency; what
@@ -154,8 +155,8 @@ def _first(facts: Facts, ranked: list[_Scored]) -> tuple[_Scored, list[_Scored]]
         return _Scored(distrusted, None, 0.0), ranked
     latency = [one for one in ranked if one.proposal.is_latency]
     throughput = [one for one in ranked if not one.proposal.is_latency]
-    limited = [one for one in throughput if one.score >= WORTH_GAINING]
-    limited.sort(key=lambda one: _gains_less(one, limited))
+    known = [one for one in throughput if one.score >= WORTH_GAINING]
+    limited = sorted(known, key=lambda one: _comes_last(one, known))  # not sort(): the list is empty meanwhile
     by_latency = max(latency, key=lambda one: one.proposal.share, default=None)
     tie = _tie(facts, limited)
     if not limited and tie is None:
@@ -170,7 +171,7 @@ def _first(facts: Facts, ranked: list[_Scored]) -> tuple[_Scored, list[_Scored]]
     doubt = _doubt(facts, limited[0], throughput)
     if doubt is not None:
         return doubt, [*limited, *latency]
-    return limited[0], [*throughput[1:], *latency]
+    return limited[0], [*(one for one in throughput if one is not limited[0]), *latency]
 
 
 def _not_understood(facts: Facts, ranked: Sequence[_Scored]) -> _Scored | None:
@@ -221,12 +222,16 @@ def _by_facts(facts: Facts, ranked: Sequence[_Scored]) -> _Scored | None:
     found = []
     for one in ranked:
         view = facts.stage(one.proposal.stage)
-        if _gains_less(one, ranked) or one.proposal.share < _LARGE_SHARE:
+        if _comes_last(one, ranked) or one.proposal.share < _LARGE_SHARE:
             continue
         is_around = one.proposal.stage is None and one.proposal.is_seen
         if is_around or (view is not None and _count_agreeing(facts, view) >= 2):
             found.append(_Scored(one.proposal, None, 0.0))
     return max(found, key=lambda one: (_was_seen(one.proposal), one.proposal.share), default=None)
+
+
+def _comes_last(one: _Scored, ranked: Sequence[_Scored]) -> bool:
+    return _gains_less(one, ranked) or _is_outpaced(one, ranked)
 
 
 def _gains_less(one: _Scored, ranked: Sequence[_Scored]) -> bool:
@@ -240,6 +245,14 @@ def _gains_less(one: _Scored, ranked: Sequence[_Scored]) -> bool:
         return False
     others = [other for other in ranked if not other.proposal.is_latency and _is_another(other.proposal, proposal)]
     return max((other.gain or 1.0 for other in others), default=1.0) - (one.gain or 1.0) > WORTH_GAINING
+
+
+def _is_outpaced(one: _Scored, ranked: Sequence[_Scored]) -> bool:
+    """Return whether it gives the run more of the cores, while somebody outside sets the pace of what limits."""
+    proposal = one.proposal
+    if proposal.stage is not None or proposal.verdict in _NO_STAGE:
+        return False
+    return any(other.proposal.sets_pace and _was_seen(other.proposal) for other in ranked)
 
 
 def _count_agreeing(facts: Facts, view: StageView) -> int:

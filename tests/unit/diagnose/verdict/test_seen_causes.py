@@ -203,6 +203,19 @@ def test_a_log_that_nobody_reads(diagnose: Any, made: Any) -> None:
     assert "a pipe or terminal" in found.first.says
 
 
+def test_a_reader_sets_the_pace_whatever_else_uses_the_cores(make_run: Any, pipe: Any, made: Any) -> None:
+    """Others take three quarters of the cores, and writers wait for a pipe: LOGGING, then NEIGHBOUR, which gains nothing."""
+    waits_for = ["output", "lock", "output", "lock", "gil"] * 80
+    log = made(name="log", cpu=0.0016, wait=0.02, state=waits_for, delay=0.006, workers=2, releases_gil=False)
+    look = made(name="look", cpu=0.004, wait=0.019, state="gil", delay=0.017, workers=4)
+    analysis = Analysis(make_run(pipe(stages=[log, look], cores=2, others=1.5, runtime=2e-4)))
+    assert analysis.replay.ratio(Change(quiet=True)) > 1.2
+    found = diagnosis_document(analysis)
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.LOGGING, "log")
+    assert found.runner_up is not None
+    assert found.runner_up.verdict == VerdictClass.NEIGHBOUR
+
+
 def test_waiting_for_the_lock_of_who_writes(builder: Any) -> None:
     """Of twenty looks that find a worker at a lock, fifteen find another one writing."""
     builder.stage("clean", workers=2)
