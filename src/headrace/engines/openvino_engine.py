@@ -79,6 +79,10 @@ class OpenVinoEngine:
             _check_streams(compiled, options["streams"], threads)
         return OpenVinoModel(compiled, artifact, threads)
 
+    def why_not(self, options: Mapping[str, Any]) -> None:
+        """Refuse options that are unknown or impossible; see `protocols.SaysWhyNot`."""
+        build(OpenVinoOptions, options, "[model.options]")
+
     def open_showing(self, artifact: Path, names: Sequence[str], *, threads: int, options: Mapping[str, Any]) -> Model:
         """Return a model with these tensors as outputs too; see `protocols.ShowsTensors`."""
         model = read_model(artifact)

@@ -6,8 +6,10 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.base.plan import Plan
+from headrace.base.errors import EngineError, SettingsError
+from headrace.base.plan import ModelPlan, Plan
 from headrace.base.protocols import Model
+from headrace.engines import why_not
 from headrace.engines.model_files import model_files
 from headrace.pipeline.following import in_place, open_next
 from headrace.pipeline.model_slots import ModelSlot, ModelSlots
@@ -54,12 +56,31 @@ def changes_models(plans: Sequence[Plan]) -> bool:
 
 
 def check_models(plans: Sequence[Plan]) -> None:
-    """Look whether the model files of the rungs are there.
+    """Look whether the model files of the rungs are there, and whether their engines are, with these options.
 
     Raises:
         EngineError: If one is not, or is refused.
+        MissingExtra: If the library of an engine is not installed.
+        SettingsError: If an option is unknown or impossible.
     """
-    for plan in plans[1:]:
-        for model in (plan.model, *plan.models.values()):
-            if model.artifact is not None:
-                model_files(Path(model.artifact))
+    known = {_setting_of(model) for model in _models_of(plans[0])}
+    for model in (model for plan in plans[1:] for model in _models_of(plan)):
+        if model.artifact is not None:
+            model_files(Path(model.artifact))
+        if _setting_of(model) in known:
+            continue
+        known.add(_setting_of(model))
+        try:
+            why = why_not(model.engine, model.options)
+        except SettingsError as error:
+            raise SettingsError(f"budget.ladder, with engine {model.engine}: {error}") from None
+        if why:
+            raise EngineError(f"budget.ladder, with engine {model.engine}: {why}")
+
+
+def _models_of(plan: Plan) -> tuple[ModelPlan, ...]:
+    return (plan.model, *plan.models.values())
+
+
+def _setting_of(model: ModelPlan) -> tuple[str, str]:
+    return model.engine, repr(sorted(model.options.items()))

@@ -130,6 +130,8 @@ def test_a_model_that_cannot_be_used_changes_nothing(tmp_path: Path, caplog: pyt
     ("ladder", "error", "says"),
     [
         (["model.artifact=missing.onnx"], EngineError, "missing.onnx"),
+        (["model.options.precision=bf16"], SettingsError, "with engine onnx.*unknown key 'precision'"),
+        (["model.options.provider=cuda"], EngineError, "with engine onnx"),
         (["model.input_side=32"], SettingsError, "while a run"),
         (["model.threads=1", "model.instances=2"], SettingsError, "budget.ladder"),
         (["source.every=1"], SettingsError, "no less"),
@@ -137,7 +139,7 @@ def test_a_model_that_cannot_be_used_changes_nothing(tmp_path: Path, caplog: pyt
     ],
 )
 def test_rungs_that_are_refused(tmp_path: Path, ladder: list[str], error: type[Exception], says: str) -> None:
-    """A file that is missing, an input of another size, more frames than before: nothing is received."""
+    """A file that is missing, an option that the engine has not, an input of another size: nothing is received."""
     source = Numbers(3)
     pipeline = hr.Pipeline(source, module=Net(save(tmp_path / "old.onnx", "Neg")))
     with pytest.raises(error, match=says):
