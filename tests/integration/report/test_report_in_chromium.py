@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
 
 import headrace as hr
@@ -32,9 +33,8 @@ STICKING_OUT = """[...document.querySelectorAll('body *')].filter(found => !foun
 def full_page(documents: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the report of a run in which everything was measured."""
     page: Path = tmp_path_factory.mktemp("report") / "full.html"
-    made = render_report(
-        documents.full_document(), documents.comparison_document(), diagnosed=documents.diagnosis_document()
-    )
+    document = msgspec.structs.replace(documents.full_document(), experiment=documents.experiment_document())
+    made = render_report(document, documents.comparison_document(), diagnosed=documents.diagnosis_document())
     page.write_text(made, encoding="utf-8")
     return page
 
@@ -51,6 +51,9 @@ def test_every_chart_is_drawn_without_complaint(browser: Any, full_page: Path, p
         assert chart["texts"] >= 3, chart
         assert abs(chart["width"] - chart["shown"]) < 2, chart
     assert browser.evaluate("document.querySelectorAll('#chart-latency path').length") > 30
+    told = browser.evaluate("document.querySelector('#experiment').innerText")
+    assert told.index("8 workers of fetch are the limit") < told.index("delay:fetch")
+    assert "limit from here on" in browser.evaluate("document.querySelector('#chart-sensitivities').textContent")
     browser.screenshot(pictures / "desk.png")
 
 

@@ -24,6 +24,7 @@ from headrace.runs.formats.diagnosis import (
     Remedy,
     VerdictClass,
 )
+from headrace.runs.formats.experiment import ExperimentDocument, Interval, Perturbation, Stretch
 from headrace.runs.formats.isolation import CurvePoint, IsolationDocument, StageAlone, Variation
 from headrace.runs.formats.layers import Ceilings, Layer, LayersDocument
 from headrace.runs.formats.profile import (
@@ -440,3 +441,22 @@ def with_text(value: Any, text: str) -> Any:
     if isinstance(value, tuple | list):
         return type(value)(with_text(part, text) for part in value)
     return text if isinstance(value, str) else value
+
+
+def experiment_document(low: float = 0.81, mid: float = 0.98, high: float = 1.12) -> ExperimentDocument:
+    """Return one with a sensitivity that was measured, and one that was not."""
+    known = Perturbation(
+        name="delay:fetch", kind="delay", station="fetch", says="each worker sleeps", amount=0.5, num_pairs=4,
+        ratio=Interval(low=0.64, mid=0.67, high=0.71), sensitivity=Interval(low=low, mid=mid, high=high), latency=None,
+        service=1.0, decided=True,
+    )  # fmt: skip
+    unknown = msgspec.structs.replace(
+        known, name="gil", kind="gil", station=None, num_pairs=0, ratio=None, sensitivity=None, decided=False
+    )
+    return ExperimentDocument(
+        headrace_version="0", pipeline="p", plan_id="1", delivered=True, budget_seconds=60, seconds=30, ended="decided",
+        throughput=60.0, cost=0.013, stations=(), perturbations=(known, unknown),
+        stretches=(Stretch(name="", began=1.0, seconds=1.0, throughput=60.0),
+                   Stretch(name="delay:fetch", began=2.0, seconds=1.0, throughput=None)),
+        conclusion="The experiment shows that the 8 workers of fetch are the limit.",
+    )  # fmt: skip
