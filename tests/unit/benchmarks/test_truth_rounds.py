@@ -171,12 +171,12 @@ def test_a_clear_gain_ends_after_three_rounds() -> None:
     run_looks(gains, steady, 1.5 * steady, "cure 0")
     assert gains.truths["cure 0"].pairs == 3
     assert not gains.wants("cure 0")
-    for noise, middle, pairs in ((0.8, 1.0, 6), (0.09, 1.145, 9)):
+    for noise, middle, pairs, is_gain in ((0.8, 1.0, 6, None), (0.09, 1.145, 9, True)):
         unclear = Gains(["cure 0"], MOST_ROUNDS)
         rates = 100 * middle * np.exp(np.tile([noise, -noise], MOST_ROUNDS // 2))
         run_looks(unclear, steady, rates, "cure 0")
         assert unclear.truths["cure 0"].pairs == pairs
-        assert unclear.truths["cure 0"].is_gain is None
+        assert unclear.truths["cure 0"].is_gain is is_gain
 
 
 def test_a_change_need_not_be_clear() -> None:
