@@ -100,10 +100,10 @@ def run(args: argparse.Namespace) -> int:
     from headrace.tune.cameras import cameras_document
     from headrace.tune.capacity import capacity_document
 
-    wish = _wish(args) if args.machines else None
+    wish = None if args.machines is None else _wish(args)
     _check_beside_machines(args)
-    need = None if args.cameras or wish else _need(args)
-    cameras = _cameras(args) if args.cameras else None
+    need = None if args.cameras is not None or wish else _need(args)
+    cameras = None if args.cameras is None else _cameras(args)
     analysis = Analysis(read_run(args.run_folder))
     try:
         replay = analysis.replay
@@ -207,7 +207,7 @@ def _check_beside_machines(args: argparse.Namespace) -> None:
     from headrace.base.errors import SettingsError
 
     for option, value in (("--limit", args.limit), ("--start", args.start), ("--interruptions", args.interruptions)):
-        if value and not args.machines:
+        if value and args.machines is None:
             raise SettingsError(f"{option} is of --machines, such as --machines 100")
 
 

@@ -56,11 +56,22 @@ def add_ray_arguments(parser: argparse.ArgumentParser) -> None:
         "--worker-cores", type=positive, metavar="N",
         help="with --on: cores of each worker (default: as many as give all of them a place)",
     )  # fmt: skip
-    parser.add_argument("--worker-gpus", type=float, default=0.0, metavar="N", help="with --on: GPUs of each worker")
+    parser.add_argument("--worker-gpus", type=_gpus, default=0.0, metavar="N", help="with --on: GPUs of each worker")
     parser.add_argument(
         "--portions", type=positive, metavar="N",
         help="with --on: portions of a folder or list (default: four for each worker; with --resume: as at the start)",
     )  # fmt: skip
+
+
+def _gpus(text: str) -> float:
+    """Return a number of GPUs, which may be a share of one."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 1e6:
+        raise argparse.ArgumentTypeError(f"expected a number of GPUs such as 1 or 0.5, got {text}")
+    return number
 
 
 def check_no_cluster(args: argparse.Namespace) -> None:

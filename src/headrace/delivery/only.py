@@ -166,6 +166,8 @@ class _Pictures:
             unfinished.write_bytes(data)
             unfinished.replace(self._folder / name)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                unfinished.unlink()  # on a full disk it would have what room is left
             raise DeliveryFailed(f"{self._folder / name} cannot be written: {error.strerror or error}") from None
         self._note(name)
         return name

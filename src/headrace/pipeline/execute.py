@@ -141,7 +141,8 @@ class Measuring:
     """Receive one job, and the others when it is through. Without it, queues fill during warm-up, and later stages briefly run
     faster than the bottleneck allows."""
     brakes: bool = True
-    """Whether the Plan's `run.brake_after` holds; False for measurements on a list, of which nothing is lost."""
+    """Whether the Plan's `run.brake_after` holds; False where nothing is lost: on a list, or where somebody
+    waits for each item."""
 
 
 def run(

@@ -19,7 +19,7 @@ from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.execute import run
+from headrace.pipeline.execute import Measuring, run
 from headrace.sources.finite import Entry, FiniteSource, WorkList
 from headrace.stages.fetch import FetchStage
 
@@ -89,6 +89,12 @@ class PipelineStep:
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Return the batch with a result or a reason for each row."""
         column = self._find_column(batch)
+        kept = {name: values for name, values in batch.items() if name != column}
+        for parameter, name in (("result", self._result), ("error", self._error)):
+            if name in kept:
+                raise SettingsError(
+                    f"the rows have a column {name!r} already, which would be lost; expected {parameter}= another name"
+                )
         payloads = [_as_payload(value) for value in batch[column]]
         if column == "path" and self._reads_files:
             payloads = [_as_file(value) for value in payloads]
@@ -96,7 +102,6 @@ class PipelineStep:
         while not rows.ended.wait(_POLL_SECONDS):
             if not self._thread.is_alive():
                 raise self._failure or RuntimeError("the pipeline ended before its rows")
-        kept = {name: values for name, values in batch.items() if name != column}
         results = np.empty(len(payloads), object)
         for index, number in enumerate(rows.numbers):
             results[index] = self._delivery.results.pop(number, None)
@@ -109,7 +114,8 @@ class PipelineStep:
 
     def _run(self, pipeline: Pipeline, plan: Plan | str | Path | None) -> None:
         try:
-            run(pipeline, plan, checkpoint=False, stop=self._stop)
+            # Each row waits here for its end, so none is lost where all fail: the brake would end the run instead.
+            run(pipeline, plan, checkpoint=False, stop=self._stop, measuring=Measuring(brakes=False))
         except BaseException as error:
             self._failure = error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import struct
 from fractions import Fraction
 from typing import Any
 
@@ -39,9 +40,21 @@ class Cropper:
 
 
 def turns_of(frame: Any) -> int:
-    """Return by how many quarters, against the clock, a frame has to be turned to be upright."""
+    """Return by how many quarters, against the clock, a frame has to be turned to be upright.
+
+    A picture that is mirrored alone is not turned, although FFmpeg says so of one that is mirrored left to right.
+    """
     turns: int = round(frame.rotation / 90) % 4
-    return turns
+    return turns if turns and _is_turned(frame) else 0
+
+
+def _is_turned(frame: Any) -> bool:
+    """Return whether the display matrix turns a picture: its first two rows, 16.16 numbers, are (a b) and (c d)."""
+    matrix = frame.side_data.get("DISPLAYMATRIX")
+    if matrix is None:
+        return True
+    a, b, _, c, d, _, *_ = struct.unpack("=9i", bytes(matrix)[:36])
+    return bool(a < 0 and d < 0) or bool(b and c)
 
 
 def _make_graph(frame: Any, region: Region) -> Any:

@@ -80,7 +80,7 @@ def cameras_document(
         says=_describe(
             camera_rate, used_rate, cpu, cores, headroom, by_cpu, by_stages, usable, plan.options[0].says, is_clip
         ),
-        warnings=(*plan.warnings, *_warnings(by_cpu, by_stages)),
+        warnings=(*plan.warnings, *_warnings(by_cpu, by_stages), *_warn_of_fps(evidence)),
         refused="" if by_stages is not None else plan.options[0].refused,
         slo_met=plan.slo_met,
     )
@@ -148,6 +148,14 @@ def _describe(
         f"The stages: {why} That is {format_rate(usable)}, and does for {by_stages:.1f} cameras.",
         f"This machine holds {held}: its {first} end first.",
     )
+
+
+def _warn_of_fps(evidence: Evidence) -> list[str]:
+    left_out = evidence.summary.get("counters", {}).get("notes", {}).get("video.skipped_fps", 0)
+    if not left_out:
+        return []
+    says = f"the run left out {left_out:,} frames by fps=, which is a rate and no share of what comes: this holds for cameras "
+    return [f"{says}that send as many frames as what was profiled; of others profile a clip of that rate"]
 
 
 def _warnings(by_cpu: float, by_stages: float | None) -> list[str]:

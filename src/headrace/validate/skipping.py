@@ -193,7 +193,12 @@ def _read_clips(path: str, truth: Mapping[str, tuple[Stretch, ...]]) -> list[Cli
             raise SettingsError(f"--frames {path}, line {number}: the frame has no time or number: {attributes!r}")
         seen = seen or stream
         if stream in truth:
-            frames.setdefault(stream, {})[frame] = (float(seconds), answer)
+            known = frames.setdefault(stream, {}).setdefault(frame, (float(seconds), answer))
+            if known[1] != answer:
+                raise SettingsError(
+                    f"--frames {path}, line {number}: frame {frame} of {stream} has another answer above: the file holds two "
+                    "runs, as results are appended; run again into a new file"
+                )
     if seen and truth and not frames:
         raise SettingsError(
             f"no frame of {path} has a label: a stream is called {seen!r} there, and {next(iter(truth))!r} in --labels"

@@ -20,6 +20,21 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "read_run", lambda path: SimpleNamespace(path=path, info=SimpleNamespace(unit="item")))
 
 
+@pytest.mark.parametrize("option", ["--rate", "--machines", "--cameras"])
+def test_an_empty_value_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a variable of the shell that is not set gives it."""
+    assert main(["capacity", "first", option, ""]) == 2
+    assert "expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "many"])
+def test_gpus_of_workers_are_a_number(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before Ray is asked."""
+    with pytest.raises(SystemExit):
+        main(["run", "jobs.py:pipeline", "--on", "ray", f"--worker-gpus={text}"])
+    assert "expected a number of GPUs" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("recorded")
 def test_an_untrusted_run_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Status 4, with the failed check and the way on; no number is printed."""

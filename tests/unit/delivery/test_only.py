@@ -134,3 +134,18 @@ def test_settings_are_checked(arguments: Any, options: dict[str, Any], said: str
     delivery, when = arguments
     with pytest.raises(SettingsError, match=said):
         hr.only(hr.collect() if delivery is None else delivery, when, **options)
+
+
+def test_a_picture_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk the beginnings of pictures would have what room is left."""
+
+    def write(path: Path, data: bytes) -> None:
+        path.open("wb").close()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", write)
+    delivery = only(hr.collect(), lambda result: True, pictures=tmp_path / "seen")
+    delivery.open(None)
+    with pytest.raises(DeliveryFailed, match="No space left"):
+        delivery.deliver(frame(1), {})
+    assert names(tmp_path / "seen") == []

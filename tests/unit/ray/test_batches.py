@@ -71,6 +71,25 @@ def test_a_poisoned_row_costs_itself_alone(step: Callable[..., Any]) -> None:
     assert (found["why"][0], found["why"][2]) == ("", "")
 
 
+def test_many_failed_rows_in_a_row_cost_themselves_alone(step: Callable[..., Any]) -> None:
+    """Each has its reason, and the run goes on: the rows of a batch wait for it."""
+    one = step(pipeline)
+    found = one({"bytes": objects(*[b"breaks"] * 30, b"1")})
+    assert all("mine" in reason for reason in found["error"][:30])
+    assert found["result"][30] == {"size": 1}
+    assert one({"bytes": objects(b"12")})["result"][0] == {"size": 2}
+
+
+@pytest.mark.parametrize("name", ["result", "error"])
+def test_a_column_of_the_rows_is_not_replaced(step: Callable[..., Any], name: str) -> None:
+    """The other name can be given."""
+    rows = {"bytes": objects(b"1"), name: np.array([7])}
+    with pytest.raises(hr.SettingsError, match=f"column '{name}' already.*{name}="):
+        step(pipeline)(rows)
+    found = step(pipeline, **{name: "ours"})(rows)
+    assert found[name].tolist() == [7]
+
+
 def test_an_empty_batch_is_one(step: Callable[..., Any]) -> None:
     """Ray makes them."""
     found = step(pipeline)({"bytes": objects()})

@@ -248,6 +248,22 @@ def test_dwell_and_leave() -> None:
     assert slow(scores_of(1), 1.1)["label"] == 1
 
 
+@pytest.mark.parametrize("dwell", [0.0, 0.5])
+def test_labels_that_nothing_speaks_for_change_nothing(dwell: float) -> None:
+    """A model of a thousand classes is smoothed as one of the two that compete; its score is the share that it says."""
+    few, many = (Smooth(0.1, enter=0.55, dwell=dwell) for _ in range(2))
+    draw = np.random.default_rng(1)
+    for number in range(200):
+        sure = 0.9 if draw.random() < 0.8 else 0.3
+        scores = np.array([sure, 1 - sure] if number % 100 < 50 else [1 - sure, sure])
+        one = few(scores, number / 10)
+        assert many(np.concatenate([scores, np.zeros(998)]), number / 10) == one
+    spread = np.full(1000, 0.1 / 999)
+    spread[7] = 0.9
+    assert Smooth()(spread, 0.0)["score"] == 1.0
+    assert Smooth()(np.full(1000, 0.001), 0.0)["score"] == 0.001
+
+
 def test_names_and_what_stands_beside() -> None:
     """Labels have the names given, and the rest of a mapping stays."""
     smooth = Smooth(labels=["red", "green", "blue"], key="p")

@@ -17,7 +17,7 @@ from headrace.runs.formats.profile import Estimate
 from headrace.tune import usable_rate
 from headrace.tune.cameras import cameras_document
 
-NOTES = {"video.decoded": 1000, "video.given": 400, "video.skipped_fps": 600}
+NOTES = {"video.decoded": 1000, "video.given": 400, "video.skipped_every": 600}
 
 
 class Stages:
@@ -95,6 +95,13 @@ def test_the_one_thread_that_decodes_a_clip_is_no_limit() -> None:
     live = Stages(NOTES)
     assert "a camera has its own" not in " ".join(count(live).says)
     assert live.changes == [Change()]
+
+
+def test_a_rate_is_no_share_of_what_other_cameras_send() -> None:
+    """fps= took 10 of the 25 frames of what was profiled; of a camera that sends 10 it would take all."""
+    by_rate = {"video.decoded": 1000, "video.given": 400, "video.skipped_fps": 600}
+    assert any("fps=" in text for text in count(Stages(by_rate)).warnings)
+    assert not any("fps=" in text for text in count(Stages(NOTES)).warnings)
 
 
 def test_a_goal_that_holds_at_no_rate() -> None:

@@ -141,6 +141,17 @@ def test_files_that_are_refused(tmp_path: Path, results: str | None, labels: str
         compare_ways(found, truth, [Way(3)], max_drop=0.1)
 
 
+def test_a_file_of_two_runs_is_refused(tmp_path: Path) -> None:
+    """Results are appended: one frame with two answers is of two runs; with the same one it counts once."""
+    found, truth = by_hand(tmp_path)
+    lines = Path(found).read_text().splitlines(keepends=True)
+    Path(found).write_text("".join(lines + lines[:1]))
+    compare_ways(found, truth, parse_ways("2", None), max_drop=0.5)
+    Path(found).write_text("".join(lines) + lines[0].replace('"result":', '"result": "other", "was":'))
+    with pytest.raises(SettingsError, match="has another answer above"):
+        compare_ways(found, truth, parse_ways("2", None), max_drop=0.5)
+
+
 def test_frames_that_were_skipped_already_are_refused(tmp_path: Path) -> None:
     """Results of a run with `every` cannot say what skipping costs."""
     found, truth = by_hand(tmp_path)

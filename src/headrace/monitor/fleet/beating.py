@@ -66,9 +66,9 @@ class Beating:
         self._place, self._slot, self._every, self._run = place, slot, every, run
         self._host = os.uname().nodename
         self._began = time.time()
-        # A host that starts a second run in a process of the same number is another worker.
+        # Containers may share a host's name, and have processes of the same number in the same second.
         host = re.sub(r"[^A-Za-z0-9.-]", "-", self._host)[:80]
-        self.name = f"{host}-{os.getpid()}-{self._began:.0f}"
+        self.name = f"{host}-{os.getpid()}-{self._began:.0f}-{os.urandom(3).hex()}"
         self._ended = threading.Event()
         self._has_failed = False
         self._error = ""
@@ -121,7 +121,8 @@ class Beating:
         counters, state = run.counters, run.state()
         (before, delivered), self._last = self._last, (now, counters.delivered)
         failed = counters.rejected + counters.dead_lettered + counters.retried
-        if (ended := counters.delivered + failed + counters.returned) > self._ended_jobs:
+        ended = counters.delivered + failed + counters.returned
+        if ended > self._ended_jobs or not state.in_flight:
             self._ended_jobs, self._ended_at = ended, now
         return Heartbeat(
             host=self._host,

@@ -40,7 +40,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     longest_call_seconds: float = 0.0
     """Of a stage, by now."""
     idle_seconds: float = 0.0
-    """Since a job last ended, or it began."""
+    """Since a job last ended, or there was none in it."""
     open_breakers: int = 0
     """Servers and addresses that it does not call now."""
     is_braked: bool = False

@@ -68,7 +68,9 @@ class Smooth:
             raise ItemRejected(f"temporal.scores: got {len(scores)} scores for {len(self._labels)} labels")
         shares = np.maximum(scores / scores.sum(), _LEAST_SHARE)
         average = np.exp(self._average.add(np.log(shares), seconds))
-        average /= average.sum()
+        # Without the least share, of which a thousand labels would have twenty times as much as the one that is right.
+        above = np.maximum(average - _LEAST_SHARE, 0.0)
+        average = above / above.sum() if above.any() else average / average.sum()
         best = int(average.argmax())
         if self._label is None or self._label >= len(average):
             self._label, self._since = best, seconds

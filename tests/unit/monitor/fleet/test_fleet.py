@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from headrace.monitor.fleet.status import read_fleet
 from headrace.monitor.published import forget_published, publish
 from headrace.runs.formats.fleet import FleetDocument
 from headrace.runs.formats.heartbeat import Heartbeat
+from headrace.testing import ListSource
 
 NOW = 1_000_000.0
 
@@ -299,6 +301,39 @@ def test_a_run_that_does_not_open_leaves_none(tmp_path: Path) -> None:
             watch=FleetWatch(FolderPlace(tmp_path / "fleet"), every_seconds=0.01),
         )
     assert not (tmp_path / "fleet").exists()
+
+
+def test_workers_of_the_same_name_and_moment_are_two(tmp_path: Path) -> None:
+    """As in containers that share a host's name, whose processes have the same number."""
+    for _ in range(2):
+        run_with(FolderPlace(tmp_path))
+    assert len(read_fleet(FolderPlace(tmp_path)).workers) == 2
+
+
+def test_a_worker_that_was_idle_is_not_stuck_with_its_first_job(tmp_path: Path) -> None:
+    """What counts is how long it has had jobs of which none ends."""
+
+    class Late(ListSource):
+        def receive(self, limit: int, wait_seconds: float) -> Any:
+            time.sleep(0 if opened.is_set() else 0.6)
+            opened.set()
+            return super().receive(limit, wait_seconds)
+
+    opened = threading.Event()
+    beats: list[Heartbeat] = []
+
+    class Place(FolderPlace):
+        def put(self, worker: str, content: bytes) -> None:
+            beats.append(msgspec.json.decode(content, type=Heartbeat))
+
+    hr.run(
+        hr.Pipeline(Late([b"x"]), stages=[hr.stage("wait", lambda value: time.sleep(0.2))], delivery=hr.collect()),
+        watch=FleetWatch(Place(tmp_path), every_seconds=0.01),
+    )
+    empty = max(beat.at_unix_seconds for beat in beats if not beat.in_flight and not beat.received)
+    at_work = [beat for beat in beats if beat.in_flight]
+    assert at_work
+    assert all(beat.idle_seconds < beat.at_unix_seconds - empty + 0.3 for beat in at_work)
 
 
 class Broken:
