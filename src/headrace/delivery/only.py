@@ -19,6 +19,7 @@ import numpy as np
 
 from headrace.base.error_origin import text_of
 from headrace.base.errors import DeliveryFailed, DeliveryRejected, SettingsError
+from headrace.base.named_paths import read_path
 from headrace.base.protocols import Addressed, Delivery
 from headrace.base.records import Job
 from headrace.base.settings import check
@@ -77,7 +78,7 @@ class Only:
         self.default_workers = delivery.default_workers
         self.delivery = delivery
         self._when = when
-        self._pictures = None if pictures is None else _Pictures(Path(pictures), most_pictures, draw)
+        self._pictures = None if pictures is None else _Pictures(read_path(pictures, "pictures"), most_pictures, draw)
         self._lock = threading.Lock()
         self._context: Any = None
 

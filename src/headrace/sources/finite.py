@@ -98,7 +98,8 @@ class FiniteSource(Source):
     is_remote = False
 
     def __init__(self, *, max_receives: int = 3) -> None:
-        check(max_receives >= 1, "max_receives", max_receives, "a whole number >= 1")
+        is_count = isinstance(max_receives, int) and not isinstance(max_receives, bool) and max_receives >= 1
+        check(is_count, "max_receives", max_receives, "a whole number >= 1")
         self._max_receives = max_receives
         self._open: _OpenFinite | None = None
         self._work_list: WorkList | None = None

@@ -78,7 +78,23 @@ def _read_address(address: object) -> str:
         raise SettingsError(
             f"the address {DEVICE}://... names no device; expected {DEVICE}:///dev/video0, with three strokes"
         )
+    if scheme.lower() != DEVICE:
+        _check_place(scheme.lower(), rest)
     return f"{scheme.lower()}://{rest}"
+
+
+def _check_place(scheme: str, rest: str) -> None:
+    """Raise SettingsError for an address without a host, or with a port that cannot be."""
+    place = rest.rpartition("@")[2].partition("/")[0].partition("?")[0]
+    host, _, port = (
+        (place, "", "") if place.endswith("]") else place.rpartition(":") if ":" in place else (place, "", "")
+    )
+    if not host and scheme != "udp":
+        raise SettingsError(f"the address {scheme}://... names no host; expected {scheme}://HOST:PORT/PATH")
+    if (port.isdecimal() and not 0 < int(port) < 1 << 16) or (not port and scheme in ("tcp", "udp")):
+        raise SettingsError(
+            f"the address {scheme}://... has no port that can be; expected {scheme}://HOST:PORT, 1 to 65535"
+        )
 
 
 def _name_of(address: str) -> str:

@@ -118,6 +118,7 @@ class LiveVideo(Source):
         is_patient = isinstance(patience, int | float) and not isinstance(patience, bool) and 0 < patience < 1e6
         check(is_patient, "patience", patience, "seconds > 0")
         self._patience = patience
+        check(isinstance(ends, bool), "ends", ends, "True or False")
         self._ends = ends
         check_device(device)
         self._device = device

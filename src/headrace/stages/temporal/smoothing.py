@@ -47,6 +47,8 @@ class Smooth:
         check(_is_number(enter) and 0 < enter < 1, "enter", enter, "a share between 0 and 1")
         check(_is_number(leave) and 0 <= leave <= enter, "leave", leave, f"a share from 0 to enter ({enter})")
         check(_is_number(dwell) and dwell >= 0, "dwell", dwell, "seconds >= 0")
+        are_names = labels is None or (isinstance(labels, Sequence) and not isinstance(labels, str | bytes))
+        check(are_names, "labels", labels, "a list of names, or None")
         self._average = _Decaying(half_life)
         self._enter = enter
         self._leave = leave

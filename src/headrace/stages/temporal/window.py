@@ -9,6 +9,9 @@ import numpy as np
 
 from headrace.base.settings import check
 
+#: A minute of a thousand frames a second.
+_MOST = 60_000
+
 
 class Window:
     """Gives each frame the list of the last `length` values, the newest last.
@@ -22,9 +25,8 @@ class Window:
     """
 
     def __init__(self, length: int, *, stack: bool = False) -> None:
-        check(
-            isinstance(length, int) and not isinstance(length, bool) and length >= 1, "length", length, "a number >= 1"
-        )
+        is_count = isinstance(length, int) and not isinstance(length, bool) and 1 <= length <= _MOST
+        check(is_count, "length", length, f"a number from 1 to {_MOST}")
         self._stack = stack
         self._values: deque[Any] = deque(maxlen=length)
 
