@@ -125,6 +125,7 @@ class DecodeChain:
         elif header.format == "jpeg" and (header.components == 4 or next(iter(self._decoders)) != "simplejpeg"):
             _refuse_torn(data, header)
         refusals: dict[str, Exception] = {}
+        has_more = False
         waiting = list(self._order(header))
         while waiting:
             name = waiting.pop(0)
@@ -136,9 +137,11 @@ class DecodeChain:
                     if "extraneous" in str(error) and "opencv" in waiting:
                         # Last: its libjpeg writes a line straight to stderr, without the item. The note counts them.
                         waiting.sort(key="opencv".__eq__)
-                        self._count("decode.extraneous")
+                        has_more = True
                 refusals[name] = error
                 continue
+            if has_more:
+                self._count("decode.extraneous")
             self._count(f"decode.decoder.{name}")
             return image
         raise _make_rejection(data, header, refusals)
