@@ -1,10 +1,11 @@
 """Where a training step goes: steps cut into phases, what loading costs in the workers, several processes in one run folder.
 
 Read `runs.training_phases` first (what is recorded), then `recorder` (how the training thread's time is cut), `torch_hooks` and
-`loader_watch` (who tells it), `session` (one process from beginning to end). `recording` runs a program and records it,
-`in_turn` compares two. `search` holds what tries a training in other forms: batch size, accumulation, checkpointing, precision.
-`ranks` trains a script on several ranks for a short while. `framework_run` is what the callbacks of frameworks share:
-`lightning_callback`, `transformers_callback`, `keras_callback`, which `keras_arming` adds to scripts under `headrace train`.
+`loader_watch` (who tells it), `device_clock` (what a GPU takes), `session` (one process from beginning to end). `recording`
+runs a program and records it, `in_turn` compares two. `search` holds what tries a training in other forms: batch size,
+accumulation, checkpointing, precision. `ranks` trains a script on several ranks for a short while. `framework_run` is what the
+callbacks of frameworks share: `lightning_callback`, `transformers_callback`, `keras_callback`, which `keras_arming` adds to
+scripts under `headrace train`.
 """
 
 from __future__ import annotations
