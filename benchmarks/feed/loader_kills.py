@@ -23,7 +23,8 @@ from typing import Any
 
 import headrace as hr
 from headrace.store.formats import FORMATS
-from headrace.store.loader import LoadedSample, Loader
+from headrace.store.loader import Loader
+from headrace.store.loading_work import LoadedSample
 from headrace.store.order import Order
 from headrace.store.shard_writer import ShardWriter
 

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import simplejpeg
 
-from headrace.store.loader import LoadedSample, Loader
+from headrace.store.loader import Loader
+from headrace.store.loading_work import LoadedSample
 
 BATCH, CORES = 32, 2
 #: Reads an epoch, and returns a sum over its pixels that is the same in any order.

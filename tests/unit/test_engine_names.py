@@ -28,7 +28,7 @@ ALLOWED = {
     ("runs/hardware.py", "torch"): _PACKAGE,
     ("stages/augment.py", "emulated"): "where a stage runs",
     ("stages/augment.py", "torch"): _PACKAGE,
-    ("store/loader.py", "torch"): _PACKAGE,
+    ("store/collating.py", "torch"): _PACKAGE,
     ("train/armed/sitecustomize.py", "torch"): _PACKAGE,
     ("train/keras_callback.py", "torch"): "a backend of Keras",
     ("train/session.py", "torch"): "whose loop a training is",

@@ -45,6 +45,13 @@ def list_paths(value: object, key: str, *, addresses: str = "") -> list[Path]:
     return found
 
 
+def list_addresses(value: object, schemes: Iterable[str]) -> list[str] | None:
+    """Return the addresses of these schemes that were named, each once and sorted; None: not all that was named is one."""
+    named = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+    are_addresses = all(isinstance(one, str) and one.partition("://")[0].lower() in schemes for one in named)
+    return sorted(set(named)) if named and are_addresses else None
+
+
 def show_paths(paths: list[Path]) -> str:
     """Return paths for a message: one, or the first and how many others there are."""
     return str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1:,} more"

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-import pyarrow
-
-from headrace.base.errors import ItemError, SourceError
+from headrace.base.errors import SourceError
 from headrace.base.pieces import RemotePiece
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.sources.folder import IMAGE_PATTERNS
 from headrace.sources.shards import number_ids
+from headrace.store.object_shards import list_object_shard
 from headrace.store.objects import Bucket, Listed, ObjectAddress
-from headrace.store.samples import TEXT_PARTS, join_samples
-from headrace.store.shard_index import index_path, read_rows
+from headrace.store.samples import TEXT_PARTS
 
 
 class Objects(FiniteSource):
@@ -75,20 +72,7 @@ class Objects(FiniteSource):
         return RemotePiece(self._address.store, one.path, offset, length, one.size, one.etag, crc32)
 
     def _of_shard(self, bucket: Bucket, shard: Listed, found: Sequence[Listed]) -> Iterator[Entry]:
-        beside = index_path(Path(shard.path)).as_posix()
-        index = next((one for one in found if one.path == beside), None)
-        shown = f"{self._address.store}/{shard.path}"
-        if index is None:
-            raise SourceError(
-                f"{shown} has no index {beside}; make it where the shard was packed, with `headrace pack --index`"
-            )
-        try:
-            content = bucket.get(index.path, 0, index.size, index.etag).data
-        except ItemError as error:
-            raise SourceError(error.reason) from None
-        # The headers are not compared: that would be a request each. The checksum of each file is.
-        rows, _ = read_rows(pyarrow.BufferReader(content), shard.size, shown)
-        for sample in join_samples(row.stored for row in rows):
+        for sample in list_object_shard(bucket, shard, found):
             chosen = sample.choose()
             assert chosen is not None
             texts = {

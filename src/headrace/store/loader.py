@@ -1,9 +1,10 @@
-"""Batches for training from shards: in an order that needs no memory, read ahead by threads, resumable with 24 bytes.
+"""Batches for training from shards: in an order that needs no memory, read ahead beside the training, resumable with 24 bytes.
 
 How this works: the thread that asks for a batch hands tasks to a pool, one for each batch, as many ahead as the limit of bytes
-allows, and takes the results in order. Threads read, and run `transform`: this pays where decoding lets go of the GIL, as
-OpenCV, Pillow and NumPy do. `state` is the position behind the batch that was handed out last, whatever was read ahead. Leaving
-the loop early throws what was read ahead away; the next loop begins behind what was handed out.
+allows, and takes the results in order, or as they are ready. Threads read, and run `transform`: this pays where decoding lets
+go of the GIL, as OpenCV, Pillow and NumPy do; processes where it does not. `state` is what was handed out, whatever was read
+ahead. Leaving the loop early throws what was read ahead away; the next loop begins behind what was handed out. Threads live as
+long as a loop; processes, which are dear to start, until the loader is closed.
 
 In a worker of PyTorch's DataLoader the batches are dealt out among the workers in turn, which is the order in which DataLoader
 collects them: so it gives each batch once, in the same order as without workers.
@@ -11,49 +12,49 @@ collects them: so it gives each batch once, in the same order as without workers
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import islice
 from numbers import Integral
 from typing import Any, Self
 
-import numpy as np
-
-from headrace.base.errors import ItemRejected, SourceError
-from headrace.base.named_paths import Named
+from headrace.base.errors import SourceError
+from headrace.base.named_paths import Named, list_addresses
 from headrace.base.settings import check
+from headrace.store.collating import has_gpu, pin, stack
+from headrace.store.handed_out import HandedOut
+from headrace.store.loading_work import LoadedSample, Reader, Work, make_processes, make_threads, work_there
+from headrace.store.object_shards import ObjectShardReader
+from headrace.store.objects import SCHEMES
 from headrace.store.order import Batch, Course, End, Order, Position
 from headrace.store.shard_reader import ShardReader
-
-_NUMBERS = (bool, int, float, np.generic)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedSample:
-    """One sample as it is in the shard."""
-
-    key: str
-    parts: dict[str, bytes]
-    """{part: bytes}, such as `jpg` and `cls`."""
 
 
 class Loader:
     """Iterates over the batches of one epoch; the next loop is the next epoch.
 
     Args:
-        path: Tar shards: a file, a folder, a pattern such as `shard-{000..009}.tar`, or a list of these, which is sorted.
+        path: Tar shards: a file, a folder, a pattern such as `shard-{000..009}.tar`, an address in an object store such as
+            `s3://photos/packed`, or a list of these, which is sorted.
         batch: Samples of a batch of this rank.
         transform: Called with a `LoadedSample` in a thread; None: the sample itself.
         collate: Called with a list of what transform returned; None: arrays and tensors are stacked, numbers become an array,
             tuples and dicts by their parts, anything else is a list.
-        workers: Threads.
+        workers: Threads or processes.
+        executor: `thread`, or `process` where `transform` is Python that keeps the GIL; it is sent to processes then, so it
+            must be a function of a module.
+        ordered: False: batches come as they are ready, with the same samples in each. At most 256 overtake one that is missing.
+            In a worker of a DataLoader, which puts them in order itself, it changes nothing.
+        pin_memory: Whether tensors of PyTorch are copied to memory that a GPU reads by itself; None: where there is one. Not
+            in a worker of a DataLoader, which has an option of its own for that.
         ahead_bytes: Bytes of samples, as packed, that are read ahead at most; one batch always is.
         seed: Of the order.
         shuffle: False: the order of the shards.
-        block: Samples that stay together; see `order.Order`.
+        block: Samples that stay together; see `order.Order`. From an object store they come by one request.
         rank: Of this process, from 0.
         ranks: How many there are.
         end: `pad`, `drop` or `keep`; see `order.Course`. None: `keep` with one rank, `pad` with several.
@@ -81,6 +82,9 @@ class Loader:
         transform: Callable[[LoadedSample], Any] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
         workers: int = 2,
+        executor: str = "thread",
+        ordered: bool = True,
+        pin_memory: bool | None = None,
         ahead_bytes: int = 64 << 20,
         seed: int = 0,
         shuffle: bool = True,
@@ -94,6 +98,9 @@ class Loader:
         check(_is_count(workers), "workers", workers, "a whole number >= 1")
         check(seed == 0 or _is_count(seed), "seed", seed, "a whole number from 0 to 2**64 - 1")
         check(rejects in ("raise", "skip"), "rejects", rejects, "raise or skip")
+        check(executor in ("thread", "process"), "executor", executor, "thread or process")
+        check(type(ordered) is bool, "ordered", ordered, "True or False")
+        check(pin_memory is None or type(pin_memory) is bool, "pin_memory", pin_memory, "True, False or None")
         check(block is None or _is_count(block), "block", block, "a whole number >= 1, or None")
         check(_is_count(ranks), "ranks", ranks, "a whole number >= 1")
         check(rank == 0 or _is_count(rank), "rank", rank, f"a whole number from 0 to {ranks - 1}")
@@ -105,7 +112,7 @@ class Loader:
         )
         for name, function in (("transform", transform), ("collate", collate)):
             check(function is None or callable(function), name, function, "a function, or None")
-        self._reader = ShardReader(path)
+        self._reader = _open(path, shuffle=shuffle, block=block)
         if not len(self._reader):
             shown, path = self._reader.shown, self._reader.paths[0]
             self._reader.close()
@@ -113,76 +120,101 @@ class Loader:
         self._order = Order(len(self._reader), seed, shuffle=shuffle, block=block)
         self._batch, self._rank, self._ranks = batch, rank, ranks
         self._end: End = end if end is not None else "keep" if ranks == 1 else "pad"
-        self._transform = transform or _as_it_is
-        self._collate = collate or stack
-        self._workers, self._ahead_bytes, self._skips = workers, ahead_bytes, rejects == "skip"
-        self._position = Position(seed, 0, 0)
-        self._course(self._position)  # its settings are checked now
+        self._work = Work(self._reader, transform, collate or stack, rejects == "skip", len(self._reader))
+        self._workers, self._ahead_bytes, self._ordered, self._pin_memory = workers, ahead_bytes, ordered, pin_memory
+        self._processes = make_processes(self._work, workers) if executor == "process" else None
+        self._executor = executor
+        self._handed_out = HandedOut(Position(seed, 0, 0), is_apart=not ordered)
+        self._course()  # its settings are checked now
         self.num_rejected = 0
         self.num_repeated = 0
 
     def __len__(self) -> int:
-        return self._course(self._position).steps_per_epoch
+        return self._course().steps_per_epoch
 
     @property
     def epoch(self) -> int:
         """The epoch that the next batch is of, from 0."""
-        return next(self._course(self._position).batches()).epoch
+        return next(self._course().batches()).epoch
 
     def state(self) -> bytes:
-        """Return 24 bytes for a checkpoint: what was handed out so far."""
-        return self._position.encode(self._order)
+        """Return what was handed out so far, for a checkpoint: 24 bytes, or 60 while batches come out of order.
+
+        These 60 bytes are of this rank alone, and of its size of batches and number of ranks. At the end of an epoch it is 24.
+        """
+        return self._handed_out.encode(self._course())
 
     def resume(self, state: bytes) -> None:
         """Go on behind what had been handed out when `state` was called, perhaps with other ranks and workers.
 
         Raises:
-            SettingsError: If it is the state of another seed, number of samples, shuffle or block.
+            SettingsError: If it is the state of another seed, number of samples, shuffle or block; or has 60 bytes, and is of
+                another rank, number of ranks, size of batches or end.
         """
-        position = Position.decode(state, self._order)
-        self._course(position)
-        self._position = position
+        handed_out = HandedOut.decode(state, self._course())
+        self._course(handed_out.position)
+        handed_out.is_apart |= not self._ordered
+        self._handed_out = handed_out
 
     def begin_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch, from 0."""
         is_possible = (epoch == 0 or _is_count(epoch)) and epoch < 1 << 63
         check(is_possible, "epoch", epoch, "a whole number from 0 to 2**63 - 1")
-        self._position = Position(self._position.seed, epoch, 0)
+        self._handed_out = HandedOut(Position(self._order.seed, epoch, 0), is_apart=not self._ordered)
 
     def __iter__(self) -> Iterator[Any]:
-        epoch, (worker, workers) = self.epoch, _place_among_workers()
-        every = self._course(self._position).batches(epochs=epoch + 1)
-        batches = islice(every, worker, None, workers)
-        pool = ThreadPoolExecutor(self._workers, "headrace-loader")
-        under_way: deque[tuple[Batch, int, Future[tuple[Any, int]]]] = deque()
+        epoch, place = self.epoch, _place_among_workers()
+        worker, workers = place or (0, 1)
+        handed_out, course = self._handed_out, self._course()
+        handed_out.begin(epoch)
+        every = enumerate(course.batches(epochs=epoch + 1))
+        left = islice((one for one in every if not handed_out.has(one[0])), worker, None, workers)
+        pool, work = self._open_pool(pins=place is None)
+        under_way: list[_Loading] = []
+        upcoming = next(left, None)
         try:
             while True:
-                ahead = sum(size for _, size, _ in under_way)
-                while (not under_way or ahead < self._ahead_bytes) and (batch := next(batches, None)):
-                    size = self._reader.num_bytes(batch.samples.tolist())
-                    ahead += size
-                    under_way.append((batch, size, pool.submit(self._load, batch.samples.tolist())))
+                ahead = sum(one.num_bytes for one in under_way)
+                while upcoming and (not under_way or (ahead < self._ahead_bytes and handed_out.has_room(upcoming[0]))):
+                    samples = upcoming[1].samples.tolist()
+                    under_way.append(_Loading(*upcoming, self._reader.num_bytes(samples), pool.submit(work, samples)))
+                    ahead += under_way[-1].num_bytes
+                    upcoming = next(left, None)
                 if not under_way:
                     if workers > 1:  # the last batch may have been another worker's
-                        self._position = Position(self._position.seed, epoch + 1, 0)
+                        self.begin_epoch(epoch + 1)
                     return
-                batch, _, loading = under_way.popleft()
-                loaded, rejected = loading.result()
-                self._position = batch.after
+                loading = _take(under_way, in_order=self._ordered or place is not None)
+                loaded, rejected = loading.future.result()
+                if workers > 1:
+                    handed_out.position, handed_out.beyond = loading.batch.after, 0
+                else:
+                    handed_out.take(loading.number, course)
                 self.num_rejected += rejected
-                self.num_repeated += batch.num_repeated
-                if rejected < len(batch.samples):
-                    yield loaded
+                self.num_repeated += loading.batch.num_repeated
+                if rejected < len(loading.batch.samples):
+                    yield loaded if self._executor == "thread" else self._pinned(loaded)
                 elif self._ranks > 1:  # the others have a batch here, and would wait for this rank's gradients
                     raise SourceError(
                         f"all {rejected} samples of a batch of rank {self._rank} were rejected, so that it would have a batch "
                         f"less than the other ranks; make batches larger, or pack what can be read"
                     )
+        except BrokenProcessPool:
+            self._processes = None  # the next loop starts others
+            raise SourceError(
+                "a process of the loader ended by itself: it was killed, perhaps for want of memory, or crashed in "
+                "`transform`; the next loop goes on behind what was handed out"
+            ) from None
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            for one in under_way:
+                one.future.cancel()
+            if pool is not self._processes:
+                pool.shutdown(wait=True, cancel_futures=True)
 
     def close(self) -> None:
-        """Close the shards."""
+        """Close the shards, and end the processes."""
+        if self._processes is not None:
+            self._processes.shutdown(wait=True, cancel_futures=True)
         self._reader.close()
 
     def __enter__(self) -> Self:
@@ -191,82 +223,67 @@ class Loader:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _course(self, position: Position) -> Course:
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_processes": None}  # another process starts its own
+
+    def _course(self, position: Position | None = None) -> Course:
+        position = position or self._handed_out.position
         return Course(self._order, self._batch, rank=self._rank, ranks=self._ranks, end=self._end, position=position)
 
-    def _load(self, numbers: Sequence[int]) -> tuple[Any, int]:
-        """Return a batch, and how many samples were left out of it."""
-        found, rejected = [], 0
-        for number in numbers:
-            try:
-                found.append(self._transform(LoadedSample(self._reader.key(number), self._reader.read_parts(number))))
-            except ItemRejected:
-                if not self._skips:
-                    raise
-                rejected += 1
-            except Exception as error:
-                error.add_note(f"headrace: in the transform of sample {self._reader.key(number)!r}")
-                raise
-        return self._collate(found) if found else None, rejected
+    def _open_pool(self, *, pins: bool) -> tuple[Executor, Callable[[list[int]], tuple[Any, int]]]:
+        """Return what calls functions beside this thread, and the function that makes a batch there."""
+        if self._executor == "thread":
+            return make_threads(self._workers), self._work_and_pin if pins else self._work
+        check(
+            not multiprocessing.current_process().daemon,
+            "executor",
+            self._executor,
+            "thread within a worker of a DataLoader, which may start no processes",
+        )
+        if self._processes is None:
+            self._processes = make_processes(self._work, self._workers)
+        return self._processes, work_there
+
+    def _work_and_pin(self, numbers: list[int]) -> tuple[Any, int]:
+        loaded, rejected = self._work(numbers)
+        return self._pinned(loaded), rejected
+
+    def _pinned(self, loaded: Any) -> Any:
+        return pin(loaded) if self._pin_memory or (self._pin_memory is None and has_gpu()) else loaded
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    """A batch that is under way."""
+
+    number: int
+    batch: Batch
+    num_bytes: int
+    future: Future[tuple[Any, int]]
+
+
+def _take(under_way: list[_Loading], *, in_order: bool) -> _Loading:
+    """Remove and return the first batch, or the first one that is ready."""
+    if in_order:
+        return under_way.pop(0)
+    wait([one.future for one in under_way], return_when=FIRST_COMPLETED)
+    return under_way.pop(next(index for index, one in enumerate(under_way) if one.future.done()))
+
+
+def _open(path: Named, *, shuffle: bool, block: int | None) -> Reader:
+    """Open shards where they are; of a bucket what the order keeps together comes at once."""
+    urls = list_addresses(path, SCHEMES)
+    if urls is None:
+        return ShardReader(path)
+    return ObjectShardReader(urls, block=block or (1 if shuffle else None))
 
 
 def _is_count(value: Any) -> bool:
     return type(value) is not bool and isinstance(value, Integral) and int(value) >= 1
 
 
-def _as_it_is(sample: LoadedSample) -> LoadedSample:
-    return sample
-
-
-def _place_among_workers() -> tuple[int, int]:
-    """Return which worker of a DataLoader this process is, and how many there are; (0, 1) anywhere else."""
+def _place_among_workers() -> tuple[int, int] | None:
+    """Return which worker of a DataLoader this process is, and how many there are; None anywhere else."""
     data = sys.modules.get("torch.utils.data")  # a worker has it
     info = data.get_worker_info() if data is not None else None
-    return (info.id, info.num_workers) if info is not None else (0, 1)
-
-
-def _form_of(value: Any) -> Any:
-    """Return what values must have in common to be stacked; None if they are not, and become a list."""
-    if isinstance(value, _NUMBERS):
-        return "number"
-    if isinstance(value, tuple):
-        return len(value)
-    if isinstance(value, dict):
-        return frozenset(value)
-    return type(value) if hasattr(value, "shape") else None
-
-
-def _shown(value: Any) -> str:
-    keys = f" with {', '.join(map(str, value))}" if isinstance(value, dict) else ""
-    size = f" of {len(value)}" if isinstance(value, tuple) else ""
-    return f"{type(value).__name__}{size}{keys}"
-
-
-def stack(values: list[Any]) -> Any:
-    """Return values as one: arrays and tensors stacked, numbers an array, tuples and dicts by their parts, others a list.
-
-    Raises:
-        ValueError: If they are of several kinds, or arrays have several shapes.
-    """
-    first = next(iter(islice(values, 1)), None)
-    torch = sys.modules.get("torch")  # whoever made a tensor has it
-    if len(unlike := {_form_of(one): one for one in values}) > 1:
-        raise ValueError(
-            f"a batch has values such as {' and '.join(map(_shown, unlike.values()))}, which cannot be stacked: transform "
-            "should return one kind, or collate=list leaves them as they are"
-        )
-    if isinstance(first, np.ndarray) or (torch is not None and isinstance(first, torch.Tensor)):
-        other = next((one.shape for one in values if one.shape != first.shape), first.shape)
-        if other != first.shape:
-            raise ValueError(
-                f"a batch has arrays of the shapes {tuple(first.shape)} and {tuple(other)}, which cannot be stacked: transform "
-                "should return one shape, or collate=list leaves them as they are"
-            )
-        return np.stack(values) if isinstance(first, np.ndarray) else torch.stack(values)  # type: ignore[union-attr]
-    if isinstance(first, _NUMBERS):
-        return np.asarray(values)
-    if isinstance(first, tuple):
-        return tuple(stack(list(column)) for column in zip(*values, strict=True))
-    if isinstance(first, dict):
-        return {key: stack([value[key] for value in values]) for key in first}
-    return values
+    return (info.id, info.num_workers) if info is not None else None

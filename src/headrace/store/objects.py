@@ -34,8 +34,8 @@ _NO_SLASH = "; a name that begins with a slash cannot be asked for; give the obj
 _CREDENTIALS = re.compile(r"credential|token provider|metadata", re.IGNORECASE)
 
 
-#: Before a list is asked for again, as nobody else would.
-_PAUSES = (0.2, 1.0, 3.0, 0.0)
+#: Before something is asked for again where nobody else would.
+PAUSES = (0.2, 1.0, 3.0, 0.0)
 
 
 #: Of a body: what is taken from the library at once.
@@ -150,7 +150,7 @@ class Bucket:
         return self._until_listed(prefix, self._list)
 
     def _until_listed(self, prefix: str, list_them: Callable[[str], list[Listed]]) -> list[Listed]:
-        for pause in _PAUSES:
+        for pause in PAUSES:
             try:
                 return list_them(prefix)
             except SourceError:

@@ -16,7 +16,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class Position:
     epoch: int
     place: int
     """Places of this epoch that were read by all ranks together."""
+
+    NUM_BYTES: ClassVar[int] = _STATE.size
 
     def encode(self, order: Order) -> bytes:
         """Return 24 bytes, which `decode` takes for the same order only."""
@@ -190,7 +192,10 @@ class Course:
             position.place,
             f"at most {order.size}, the samples there are",
         )
-        self._order = order
+        self.order = order
+        self.ranks = ranks
+        self.cut = (batch, rank, ranks, end)
+        """What the batches depend on beside the order."""
         self._batch = batch
         self._rank = rank
         self._step = batch * ranks
@@ -201,14 +206,14 @@ class Course:
     @property
     def steps_per_epoch(self) -> int:
         """Steps of a whole epoch."""
-        size = self._order.size
+        size = self.order.size
         return size // self._step if self._end == "drop" else -(-size // self._step)
 
     def batches(self, epochs: int | None = None) -> Iterator[Batch]:
         """Yield batches, until an epoch of this number begins; None: without end."""
         position = self._position
         while True:
-            if self._is_over(position.place):
+            if self.is_over(position.place):
                 position = Position(position.seed, position.epoch + 1, 0)
             if epochs is not None and position.epoch >= epochs:
                 return
@@ -216,15 +221,19 @@ class Course:
             yield batch
             position = batch.after
 
-    def _is_over(self, place: int) -> bool:
-        left = self._order.size - place
+    def behind(self, position: Position) -> Position:
+        """Return where all ranks are once each has read the batch at a position."""
+        return Position(position.seed, position.epoch, min(self.order.size, position.place + self._step))
+
+    def is_over(self, place: int) -> bool:
+        """Return whether an epoch has no batch at a place."""
+        left = self.order.size - place
         return left < self._step if self._end == "drop" else left <= 0
 
     def _at(self, position: Position) -> Batch:
-        size, epoch = self._order.size, position.epoch
+        size, epoch, after = self.order.size, position.epoch, self.behind(position)
         start = position.place + self._rank * self._batch
         stop = start + self._batch
-        after = Position(position.seed, epoch, min(size, position.place + self._step))
         if stop <= size or self._end == "keep":
             return Batch(epoch, self._samples(epoch, start, min(stop, size)), 0, after)
         places = np.arange(start, stop) % size  # from the beginning of the epoch again
@@ -235,7 +244,7 @@ class Course:
         known_epoch, begins, samples = self._chunk
         if epoch != known_epoch or start < begins or stop > begins + len(samples):
             begins = start
-            samples = self._order.samples(epoch, start, min(self._order.size, max(stop, start + _CHUNK)))
+            samples = self.order.samples(epoch, start, min(self.order.size, max(stop, start + _CHUNK)))
             self._chunk = (epoch, begins, samples)
         return samples[start - begins : stop - begins]
 

@@ -35,7 +35,9 @@ class ShardReader:
     """
 
     def __init__(self, path: Named, *, part: str | None = None, checks: bool = True) -> None:
-        self.paths = paths = list_paths(path, "path", addresses="; copy the shards first")
+        self.paths = paths = list_paths(
+            path, "path", addresses="; copy the shards first, or name s3://, gs:// or az:// alone"
+        )
         shards = find_all_shards(paths)
         self.shown = show_paths(paths)
         """What was named, for messages."""

@@ -86,3 +86,31 @@ def test_the_slow_pipeline_names_what_it_can(folder: Path) -> None:
     results = lines(folder / "slow_scenes.jsonl")
     assert len(results) == 12
     assert len([row for row in results if row["result"] == truth[str(row["id"])]]) >= 8
+
+
+def train(folder: Path, *arguments: str) -> list[str]:
+    """Run the training and return what it said of each epoch."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "train_packed.py"), "data", "photos/labels.jsonl", *arguments],
+        cwd=folder, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.full
+def test_a_training_reads_shards_as_it_reads_files(tmp_path: Path) -> None:
+    """It learns as much by one loader as by the other; cut off and resumed, it ends with the very model of an unbroken one."""
+    torch = pytest.importorskip("torch")
+    make(tmp_path / "photos", count=120, seed=5, split="train")
+    headrace(tmp_path, "pack", "photos/0*", "-o", "data")
+    whole = train(tmp_path, "--checkpoint", "whole.pt")
+    assert len(whole) == 4
+    assert all("120 images" in line for line in whole)
+    for last in (whole[-1], train(tmp_path, "--files", "photos")[-1]):
+        assert int(last.split()[-2].rstrip("%")) >= 45
+    train(tmp_path, "--checkpoint", "cut.pt", "--steps", "11")
+    rest = train(tmp_path, "--checkpoint", "cut.pt")
+    assert "72 images" in rest[0]  # of the second epoch, whose first three batches came before
+    models = [torch.load(tmp_path / name)["model"] for name in ("whole.pt", "cut.pt")]
+    assert all(torch.equal(models[0][key], models[1][key]) for key in models[0])

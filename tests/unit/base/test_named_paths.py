@@ -32,7 +32,7 @@ def test_an_empty_list_is_refused(take: Callable[[Any], Any]) -> None:
         take([])
 
 
-@pytest.mark.parametrize("take", [*_LISTS, hr.jsonl, hr.parquet])
+@pytest.mark.parametrize("take", [*_LISTS[1:], hr.jsonl, hr.parquet])
 @pytest.mark.parametrize("address", ["s3://bucket/a.tar", Path("s3://bucket/a.tar"), "http://me:secret@host/a"])
 def test_an_address_is_no_path(take: Callable[[Any], Any], address: Any) -> None:
     """Neither a folder called `s3:` is made, nor is one looked for."""
@@ -72,3 +72,13 @@ def test_addresses_of_an_iterator_are_all_read() -> None:
     assert not source.gives_files
     assert len(list(source.entries())) == 3
     assert len(list(source.entries())) == 3
+
+
+@pytest.mark.parametrize(
+    "address", [Path("s3://bucket/a.tar"), "http://me:secret@host/a", ["s3://bucket/a.tar", "b.tar"]]
+)
+def test_a_loader_takes_addresses_of_buckets_alone(address: Any) -> None:
+    """As text; among paths they are refused."""
+    with pytest.raises(SettingsError, match=r"is an address, and no path of this machine.*name s3://") as error:
+        hr.loader(address, 2)
+    assert "secret" not in str(error.value)

@@ -14,9 +14,10 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import FetchRejected, ItemRejected, SettingsError, SourceError
+from headrace.store.collating import stack
 from headrace.store.formats import FORMATS
 from headrace.store.indexing import index_shard
-from headrace.store.loader import LoadedSample, stack
+from headrace.store.loading_work import LoadedSample
 from headrace.store.shard_reader import ShardReader
 from headrace.store.shard_writer import ShardWriter
 
@@ -164,8 +165,6 @@ def test_a_loader_without_samples_says_so(data: Path, tmp_path: Path) -> None:
     broken.write_bytes((data / "s-0.tar").read_bytes()[:550])
     with pytest.raises(SourceError, match=r"holds no sample that can be read; `headrace pack .*broken\.tar -o NEW`"):
         hr.loader(broken, 4)
-    with pytest.raises(SettingsError, match=r"s3:.*copy the shards first"):
-        hr.loader("s3://bucket/data", 4)
     for batch in (0, 2.5, "4"):
         with pytest.raises(SettingsError, match="batch = "):
             hr.loader(data, batch)  # type: ignore[arg-type]

@@ -1,0 +1,151 @@
+"""What makes a batch of a loader: reads samples, transforms and collates them, in a thread or in a process of its own.
+
+A process is started by `spawn`, as a fork of a process with threads may hang; so what it is given is pickled. It ends with its
+parent, also if that is killed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headrace.base.errors import ItemRejected, SettingsError, SourceError
+from headrace.base.signals import ignore_signals
+
+
+class Reader(Protocol):
+    """Reads samples by their numbers; any thread."""
+
+    @property
+    def shown(self) -> str:
+        """What was named, for messages."""
+
+    @property
+    def paths(self) -> Sequence[Any]:
+        """What was named."""
+
+    def __len__(self) -> int: ...
+
+    def key(self, number: int) -> str:
+        """Return the key of a sample."""
+
+    def num_bytes(self, numbers: Sequence[int]) -> int:
+        """Return the size of samples."""
+
+    def read_parts(self, number: int) -> dict[str, bytes]:
+        """Return all files of a sample, {part: bytes}."""
+
+    def close(self) -> None:
+        """Close the shards."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSample:
+    """One sample as it is in the shard."""
+
+    key: str
+    parts: dict[str, bytes]
+    """{part: bytes}, such as `jpg` and `cls`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Makes batches; any thread."""
+
+    reader: Reader
+    transform: Callable[[LoadedSample], Any] | None
+    collate: Callable[[list[Any]], Any]
+    skips: bool
+    """Whether samples that are rejected are left out."""
+    size: int
+    """Samples that there must be, also where a process opens the shards again."""
+
+    def __call__(self, numbers: Sequence[int]) -> tuple[Any, int]:
+        """Return a batch, None if nothing is left of it, and how many samples were left out."""
+        found, rejected = [], 0
+        for number in numbers:
+            try:
+                found.append(self._load(number))
+            except ItemRejected:
+                if not self.skips:
+                    raise
+                rejected += 1
+        return self.collate(found) if found else None, rejected
+
+    def _load(self, number: int) -> Any:
+        sample = LoadedSample(self.reader.key(number), self.reader.read_parts(number))
+        if self.transform is None:
+            return sample
+        try:
+            return self.transform(sample)
+        except ItemRejected:
+            raise
+        except Exception as error:
+            error.add_note(f"headrace: in the transform of sample {sample.key!r}")
+            raise
+
+
+def make_threads(workers: int) -> Executor:
+    """Return threads that call functions."""
+    return ThreadPoolExecutor(workers, "headrace-loader")
+
+
+def make_processes(work: Work, workers: int) -> Executor:
+    """Return processes in which `work_there` does what `work` does here.
+
+    Raises:
+        SettingsError: If it cannot be sent there.
+    """
+    try:
+        packed = pickle.dumps(work)
+    except Exception as error:
+        raise SettingsError(
+            f"executor = 'process' sends `transform` and `collate` to other processes, and one cannot be sent ({error}); "
+            "define it as a function of a module, outside of other functions"
+        ) from None
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(packed,))
+
+
+_packed = b""
+_work: Work | None = None
+
+
+def _begin(packed: bytes) -> None:
+    """Prepare a process; what is packed is opened by the first call, whose errors reach the parent."""
+    global _packed
+    ignore_signals(signal.SIGINT)
+    threading.Thread(target=_end_with_parent, name="headrace-parent", daemon=True).start()
+    _packed = packed
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def work_there(numbers: Sequence[int]) -> tuple[Any, int]:
+    """Do the work of this process.
+
+    Raises:
+        SourceError: If the shards are others than when the loader was made.
+    """
+    global _work
+    if _work is None:
+        work: Work = pickle.loads(_packed)
+        if len(work.reader) != work.size:
+            raise SourceError(
+                f"{work.reader.shown} held {work.size:,} samples, and {len(work.reader):,} when a process opened it; shards "
+                "may not change while they are read"
+            )
+        _work = work
+    return _work(numbers)
