@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from headrace.base.formatting import pluralize
@@ -71,6 +72,7 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
     check_costs(replay.plan, plan, change, replay.demands.stages)
     granted = assumptions(replay, change)
     ratio, doubts = _reach(replay, change, granted, _interval(replay, likely, change.kinds, record))
+    ratio = _scale(ratio, _correct_arrivals(replay, likely))
     if (measured := measured_ratio(document.experiment, change)) is not None:
         ratio, doubts = measured[0], [measured[1]]
     return PredictionDocument(
@@ -191,6 +193,22 @@ def _reach(
         low, high = min(low, other * ratio.low / ratio.mid), max(high, other * ratio.high / ratio.mid)
         doubts.append(f"x{other:.3g} if it is not so that {one.says}; {one.learn}")
     return Estimate(low, ratio.mid, high), doubts
+
+
+def _correct_arrivals(replay: Replay, change: Change) -> float:
+    """Return what to multiply a simulated ratio by where jobs come by themselves: 1 where the replay gives back the run.
+
+    What a simulation gets wrong is how many jobs could be done, not how many come: where fewer come, that is the throughput.
+    """
+    rate = change.arrival_rate
+    if rate is None or replay.is_open:
+        return 1.0
+    could = replay.ratio(msgspec.structs.replace(change, arrival_rate=None, deadline_seconds=None))
+    return min(rate / replay.throughput, could) / min(rate / replay.simulate().throughput, could)
+
+
+def _scale(ratio: Estimate, factor: float) -> Estimate:
+    return Estimate(ratio.low * factor, ratio.mid * factor, ratio.high * factor)
 
 
 def _throughput(replay: Replay, change: Change, ratio: Estimate) -> PredictedMetric:

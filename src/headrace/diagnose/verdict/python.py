@@ -56,7 +56,7 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"interpreter lock, which one thread holds at a time; {holder.name} needs it most{_name_others(facts, holder)}"
         ),
         rule=f"at least {_GIL_WAIT:.0%} of the service waiting for the GIL, by samples of its threads",
-        resources=_find_resources(facts, view, seen),
+        resources=_find_resources(facts, view, holder, seen),
         share=waits,
         evidence=(
             at_least("gil_wait", f"share of {view.name}'s service waiting for the GIL", waits, _GIL_WAIT),
@@ -105,11 +105,22 @@ def _find_seen_holder(facts: Facts, named: StageView) -> StageView | None:
     return None if found is None or found.most is None or found.most[0] != named.name else named
 
 
-def _find_resources(facts: Facts, waiting: StageView, seen: StageView | None) -> tuple[str, ...]:
-    """Return what gains if the GIL is held for less time: also the stage that was seen to hold it, made faster."""
+def _find_resources(facts: Facts, waiting: StageView, holder: StageView, seen: StageView | None) -> tuple[str, ...]:
+    """Return what gains if the GIL is held for less time: it itself, and who waits for it, made faster.
+
+    Not who waits and holds it as often as the one that is named: what that gains by less work of its own is not the other's.
+    """
     if seen is not None and not _is_simulated_so(facts, seen):
         return seen.resources
+    if seen is None and _holds_as_often(facts, waiting, holder):
+        return ("gil", *holder.resources)
     return ("gil", *waiting.resources, *(seen.resources if seen is not None else ()))
+
+
+def _holds_as_often(facts: Facts, waiting: StageView, holder: StageView) -> bool:
+    """Return whether another stage than the holder was seen with the GIL at least as often."""
+    shares = {} if facts.gil_holders is None else facts.gil_holders.shares
+    return waiting is not holder and shares.get(waiting.name, 0.0) >= shares.get(holder.name, 1.0)
 
 
 def _is_simulated_so(facts: Facts, holder: StageView) -> bool:

@@ -100,6 +100,17 @@ def test_more_jobs_than_can_be_done_leave_the_run_as_fast_as_it_was(replay_of: M
     assert ratio.high / ratio.low < 1.3
 
 
+@pytest.mark.parametrize(("comes", "done"), [(40.0, 40.0), (110.0, 100.0)])
+def test_jobs_that_can_be_done_are_done_however_far_off_the_replay_is(
+    replay_of: Make, comes: float, done: float
+) -> None:
+    """A quarter too fast as recorded at 100/s: 40/s to come are 40/s, and of 110/s as many are done as the run did."""
+    replay = replay_of([step("work", cpu=0.008), step("deliver", cpu=1e-6)], gap=0.01)
+    predicted = predict(replay, Change(arrival_rate=comes)).throughput.predicted
+    assert predicted is not None
+    assert predicted.mid == pytest.approx(done, rel=0.03)
+
+
 def test_fewer_jobs_than_a_diagnosis_takes_are_refused(replay_of: Make) -> None:
     """What is too little for a verdict is too little for a prediction."""
     with pytest.raises(CannotReplay, match=r"20 jobs were delivered .* needs 30"):

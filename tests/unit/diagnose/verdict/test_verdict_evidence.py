@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headrace.diagnose.gil_holders import GilHolders
-from headrace.diagnose.verdict import agreement, device, python
+from headrace.diagnose.verdict import agreement, device, python, ranking
 
 
 def test_a_queue_that_was_not_measured_is_not_empty(facts_of: Any, pipe: Any, made: Any) -> None:
@@ -74,6 +74,24 @@ def test_of_stages_that_hold_the_gil_about_as_often_one_that_keeps_it_is_named(
     found = next(one for one in python.rules(facts) if one.verdict == "GIL")
     assert found.stage == "match"
     assert "copy held it about as often" in found.says
+
+
+def test_who_waits_for_the_gil_and_holds_it_as_often_is_not_what_another_gains(
+    facts_of: Any, pipe: Any, made: Any
+) -> None:
+    """`look` limits, by work of its own beside its waiting: what it gains is its own, and comes before the GIL of `find`."""
+    stages = [
+        made(name="look", work="preprocess", cpu=0.009, wait=0.006, state="gil", workers=2),
+        made(name="find", work="postprocess", cpu=0.003, releases_gil=False, workers=2),
+    ]
+    facts = facts_of(pipe(stages=stages, cores=2))
+    facts.__dict__["gil_holders"] = GilHolders(61, {"look": 0.37, "find": 0.34})
+    gil = next(one for one in python.rules(facts) if one.verdict == "GIL")
+    assert gil.stage == "find"
+    assert "stage:look" not in gil.resources
+    assert facts.gain("stage:look") > 1.1
+    first = ranking.rank(facts).first
+    assert (first.verdict, first.stage) == ("PREPROCESS", "look")
 
 
 def test_a_stage_made_faster_frees_the_gil_that_it_was_seen_to_hold(facts_of: Any, pipe: Any, made: Any) -> None:
