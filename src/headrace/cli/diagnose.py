@@ -6,6 +6,7 @@
     headrace diagnose runs/first --decide                        perturb its pipeline, which decides
     headrace diagnose runs/first --json
     headrace diagnose runs/training                              of `headrace train`: what a step waits for
+    headrace diagnose runs/many                                  of `--supervise`, `--shard` or `--on ray`: all processes
 
 The verdict comes first, in words; then the evidence for and against it, the remedies and their predicted gain, the runner-up,
 the next bottleneck once the first is fixed, and upper bounds that can be checked by hand. Every class of verdict has a page in
@@ -14,7 +15,9 @@ the documentation. If the run does not answer a question, it says why, and names
 --decide runs the recorded pipeline once more, as the run's own command says, perturbs it for short stretches, and writes what
 that cost into RUN. What was measured outranks what was inferred. It takes further jobs of a queue, and goes around a folder.
 
-Of an incident (`headrace snapshot`) it says first what had changed.
+Of an incident (`headrace snapshot`) it says first what had changed. Of a run of several processes it shows each, and what
+differs between them; a simulation is of one, so the rest is about the one in the middle: `headrace diagnose RUN/worker-1-1` is
+about another.
 
 Exit status: 0 done; 1 a given goal is missed; 2 misuse; 4 inconclusive.
 """
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from headrace.diagnose.diagnosis import Goal
     from headrace.runs.formats.diagnosis import DiagnosisDocument
     from headrace.runs.reader import Run
+    from headrace.runs.whole_run import WholeRun
 
 EXIT_INCONCLUSIVE = 4
 #: `run.json`'s unit where a model was trained.
@@ -73,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.diagnose.diagnosis import diagnosis_document
     from headrace.runs.incident_file import read_incident
     from headrace.runs.reader import read_run
+    from headrace.runs.whole_run import WholeRun, read_whole
 
     goals = find_goals(args)
     if args.run_folder.endswith((".json", ".json.gz")) and Path(args.run_folder).is_file():
@@ -81,7 +86,9 @@ def run(args: argparse.Namespace) -> int:
             "training in a "
             "trace of torch.profiler, and makes a run folder of it"
         )
-    found = read_run(args.run_folder)
+    found = read_whole(args.run_folder)
+    if isinstance(found, WholeRun):
+        return _diagnose_whole(args, found)
     if found.info.unit == STEP:
         return _diagnose_training(args, found)
     if args.decide:
@@ -106,15 +113,9 @@ def _diagnose_training(args: argparse.Namespace, found: Run) -> int:
     from headrace.cli.training_text import analysis_text
     from headrace.diagnose.training.verdicts import TrainingAnalysis, diagnose_training
 
-    of_pipelines = {
-        "--slo": args.slo,
-        "--rate": args.rate,
-        "--decide": args.decide,
-        "--budget-seconds": args.budget_seconds,
-    }
-    if refused := [option for option, value in of_pipelines.items() if value]:
+    if refused := _given(args, "slo", "rate", "decide", "budget_seconds"):
         raise SettingsError(
-            f"{args.run_folder} is the run of a training, and {', '.join(refused)} is about pipelines; leave it out. "
+            f"{args.run_folder} is the run of a training, and {refused} is about pipelines; leave it out. "
             "`headrace whatif RUN --set loader.workers=4` predicts changes of a training"
         )
     analysis = TrainingAnalysis(found)
@@ -124,6 +125,32 @@ def _diagnose_training(args: argparse.Namespace, found: Run) -> int:
     else:
         write(analysis_text(analysis, document), end="")
     return status_of(document)
+
+
+def _diagnose_whole(args: argparse.Namespace, found: WholeRun) -> int:
+    """Diagnose a run of several processes."""
+    from headrace.base.errors import SettingsError
+    from headrace.cli.patience import patience
+    from headrace.cli.whole_text import as_text
+    from headrace.diagnose.whole import whole_document
+
+    if refused := _given(args, "slo", "rate", "decide"):
+        raise SettingsError(
+            f"{args.run_folder} is a run of {len(found.members)} processes, and {refused} is about one; name its folder: "
+            f"{found.members[0].path}"
+        )
+    with patience("diagnose", f"simulating some of {len(found.members)} processes"):
+        document = whole_document(found, args.budget_seconds)
+    if args.json:
+        write_json(document)
+    else:
+        write(as_text(document), end="")
+    return status_of(document.diagnosis)
+
+
+def _given(args: argparse.Namespace, *names: str) -> str:
+    """Return those of these options that were given."""
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names if getattr(args, name))
 
 
 def status_of(document: DiagnosisDocument) -> int:

@@ -25,6 +25,7 @@ _SIGNS = {True: "for", False: "against", None: "-"}
 _MOST_CANDIDATES, _MOST_BOUNDS, _MOST_PARTS = 6, 5, 8
 _IN_THE_TRAINING = "If they cannot be stopped, about the runner-up:"
 _OWN_HANDS = "If they cannot be stopped, in the pipeline itself:"
+_OF_SIBLINGS = "In the pipeline itself:"
 #: Gains below this are no advice.
 _WORTH_A_LINE = 1.03
 
@@ -97,15 +98,16 @@ def _in_own_hands(document: DiagnosisDocument) -> list[str]:
     remedies = document.runner_up.remedies if document.runner_up else ()
     if document.details.get("unit") == "step":  # nothing of a training is simulated here
         return _remedies(remedies, _IN_THE_TRAINING)
+    own_hands = _OF_SIBLINGS if document.first.cause else _OWN_HANDS
     known = [one for one in remedies if one.ratio is not None and not _is_of_the_machine(one)]
     best = max(known, key=lambda one: one.ratio.mid if one.ratio else 0.0, default=None)
     if best is not None:
-        return _remedies([best], _OWN_HANDS)
+        return _remedies([best], own_hands)
     own = [one for one in document.candidates if one.kind == "stage"]
     top = max(own, key=lambda one: one.gain, default=None)
     if top is None or top.gain < _WORTH_A_LINE:
         return []
-    return [_OWN_HANDS, f"  - {top.says}: x{top.gain:.2f} of the throughput, by simulation"]
+    return [own_hands, f"  - {top.says}: x{top.gain:.2f} of the throughput, by simulation"]
 
 
 def _is_of_the_machine(remedy: Remedy) -> bool:

@@ -147,16 +147,17 @@ def _compare(args: argparse.Namespace, question: Question) -> ComparisonDocument
     from headrace.compare.contenders import Blocks
     from headrace.compare.elsewhere import ItemsElsewhere
     from headrace.runs.file_names import RUN_JSON
-    from headrace.runs.reader import read_run
+    from headrace.runs.member_folders import find_members
+    from headrace.runs.whole_run import read_whole
 
     are_folders = [Path(text).is_dir() for text in (args.base, args.new)]
     for text in (text for text, is_folder in zip((args.base, args.new), are_folders, strict=True) if is_folder):
-        if not (Path(text) / RUN_JSON).exists():
+        if not (Path(text) / RUN_JSON).exists() and not find_members(Path(text)):
             raise SettingsError(
                 f"{text} has no run.json: it is no run folder. Of a checkout, name the pipeline too: {text}::MODULE:ATTRIBUTE"
             )
     if all(are_folders):
-        return compare_runs(read_run(args.base), read_run(args.new), question=question)
+        return compare_runs(read_whole(args.base), read_whole(args.new), question=question)
     if any(are_folders):
         raise SettingsError("one of BASE and NEW is a run folder; expected two run folders or two pipelines")
     blocks = Blocks(pairs=args.blocks, seconds=args.seconds, until_sure=True, time_limit_seconds=args.time_limit)

@@ -123,6 +123,11 @@ def _check(args: argparse.Namespace) -> tuple[Any, Any]:
     scheme, is_address, host = args.on.partition("://")
     if (is_address or ":" not in args.on) and (scheme != "ray" or bool(is_address) != bool(host)):
         raise SettingsError(f"--on is ray, ray://HOST:PORT or HOST:PORT, got {args.on!r}")
+    _, has_port, port = (host if is_address else args.on).rpartition(":")
+    if has_port and not (port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise SettingsError(
+            f"--on {args.on}: the port is {port!r}; expected a number from 1 to 65535, as in ray://HOST:10001"
+        )
     for option in _ALONE:
         if getattr(args, option, None):
             raise SettingsError(f"--{option.replace('_', '-')} is for one worker; leave it or --on out")

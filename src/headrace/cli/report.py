@@ -5,6 +5,7 @@
     headrace report runs/first --compare compare.json     with bars of before and after
     headrace report runs/first --trace trace.json.gz      a timeline for ui.perfetto.dev
     headrace report runs/training --tensorboard logs      scalars of a training's steps
+    headrace report runs/many                             of `--supervise`, `--shard` or `--on ray`: all processes
 
 The page begins with whether the numbers can be trusted, and what limits the run, as `headrace diagnose` says it, with the
 evidence and the remedies. Then it shows for each stage how long items wait and are served, and the use of CPU, memory, disk
@@ -63,12 +64,13 @@ def run(args: argparse.Namespace) -> int:
     from headrace.cli import EXIT_DONE
     from headrace.cli.patience import patience
     from headrace.diagnose.analysis import Analysis
+    from headrace.diagnose.whole import whole_document
     from headrace.report.page import render_report
     from headrace.runs.formats.failures import failures_of
     from headrace.runs.incident_file import read_incident
-    from headrace.runs.reader import read_run
+    from headrace.runs.whole_run import WholeRun, read_whole
 
-    found = read_run(args.run_folder)
+    found = read_whole(args.run_folder)
     page = Path(args.output) if args.output else found.path / REPORT_FILE
     traces = {kind: Path(file) for kind in ("trace", "perfetto") if (file := getattr(args, kind))}
     _check_outputs([page, *traces.values()], force=args.force)
@@ -79,13 +81,21 @@ def run(args: argparse.Namespace) -> int:
     if found.info.unit == "step":
         return _report_training(args, found, page, traces)
     comparison = _read_comparison(Path(args.compare)) if args.compare else None
+    whole = None
+    if isinstance(found, WholeRun):
+        with patience("report", f"simulating some of {len(found.members)} processes"):
+            whole = whole_document(found)
+        found = next(member for member in found.members if member.path.name == whole.middle)
     analysis = Analysis(found)
     document = analysis.profile
     folder = os.path.relpath(found.path, page.parent)
     failed = failures_of(found.info.summary)
     with patience("report", "diagnosing the run"):
-        diagnosed, incident = diagnose_run(analysis), read_incident(found.path)
-    html = render_report(document, comparison, diagnosed=diagnosed, failed=failed, incident=incident, folder=folder)
+        diagnosed = diagnose_run(analysis) if whole is None else whole.diagnosis
+    incident = read_incident(found.path)
+    html = render_report(
+        document, comparison, diagnosed=diagnosed, failed=failed, incident=incident, whole=whole, folder=folder
+    )
     _write(page, html)
     written = {kind: _write_trace(kind, found, file) for kind, file in traces.items()}
     _tell(args, page, len(html.encode()), document, written)

@@ -61,6 +61,7 @@ from headrace.cli.pipeline_arguments import (
     stdout_kept,
 )
 from headrace.cli.portions import add_shard_argument, checkpoint_of_portion, give_portion_its_own, portion_of
+from headrace.cli.profiled import add_profile_argument, check_profile, profile_options
 from headrace.cli.refused_text import say_never_let_in, where_refused
 from headrace.cli.terminal import open_console, speaker, write_json
 
@@ -78,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pipeline_arguments(parser)
     add_shard_argument(parser)
     parser.add_argument("-o", "--output", metavar="RUN", help="write a run folder: spans, errors, plan, environment")
+    add_profile_argument(parser)
     parser.add_argument(
         "--resume", action="store_true", help="continue an unfinished run over a folder or list of URLs"
     )
@@ -118,6 +120,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the pipeline and print its table of stages."""
     from headrace.cli.supervising import supervise
 
+    check_profile(args)
     if args.on is not None:
         return run_on_ray(args)
     check_no_cluster(args)
@@ -187,6 +190,12 @@ def _execute(
     following = make_following(args, followed, _say)
     candidate = open_candidate(args, plan)
     canary = make_canary_place(args, _say, has_budget=plan.budget is not None)
+    options = profile_options(args, pipeline, plan, watch)
+    options.update(
+        companion_options(
+            *(args, pipeline, plan), slot=slot, watch=options["watch"], instruments=options.get("instruments", ())
+        )
+    )
     result = execute(
         pipeline,
         plan,
@@ -198,7 +207,7 @@ def _execute(
         resume=args.resume,
         checkpoint=checkpoint_of_portion(args, pipeline.delivery, portion_of(args)) or True,
         max_failed=args.max_failed,
-        **companion_options(args, pipeline, plan, slot=slot, watch=watch),
+        **options,
     )
     record_budget_steps(args, result, _say)
     args.queue = pipeline.source.shown_address

@@ -59,6 +59,7 @@ from headrace.cli.pipeline_arguments import (
     stdout_kept,
 )
 from headrace.cli.probes import read_probes
+from headrace.cli.profiled import add_profile_argument, check_profile, profile_options
 from headrace.cli.refused_text import say_never_let_in
 from headrace.cli.terminal import speaker, write
 
@@ -122,9 +123,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --canary: the ledger that keeps what becomes of canaries (default: $HEADRACE_LEDGER, else none)",
     )  # fmt: skip
     parser.add_argument("-o", "--output", metavar="RUN", help="write a run folder: spans, errors, plan, environment")
-    parser.add_argument(
-        "--profile", action="store_true", help="measure what stages cost, as headrace profile does; with -o"
-    )
+    add_profile_argument(parser)
     parser.add_argument("--force", action="store_true", help="replace what an earlier run left in that folder")
     add_companion_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.run/1)")
@@ -136,8 +135,7 @@ def run(args: argparse.Namespace) -> int:
 
     if (args.pipeline is None) == (args.queue is None):
         raise SettingsError("name a pipeline, such as jobs.py:pipeline, or a queue with --queue: one of the two")
-    if args.profile and (args.output is None or args.supervise):
-        raise SettingsError("--profile needs a run folder, -o RUN, and one process: leave --supervise out")
+    check_profile(args)
     _warn_of_strangers(args)
     if args.queue is not None:
         return _serve_queue(args)
@@ -178,11 +176,7 @@ def _execute(args: argparse.Namespace, *, watch: Watch | None = None, slot: Work
     settings = _settings(args, read_probes(args.probe, pipeline))
     if slot is None or (slot.number, slot.generation) == (0, 1):
         _warn_of_untried(settings, pipeline)
-    options: dict[str, Any] = {"watch": watch}
-    if args.profile:
-        from headrace.profiler.profile import profiling_options
-
-        options = profiling_options(pipeline, plan, watch=watch)
+    options = profile_options(args, pipeline, plan, watch)
     options.update(
         companion_options(
             *(args, pipeline, plan), slot=slot, watch=options["watch"], instruments=options.get("instruments", ())

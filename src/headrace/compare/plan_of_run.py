@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from headrace.base.errors import RunFolderError
 from headrace.base.records import Counters
 from headrace.pipeline.definition import DELIVER
-from headrace.runs.reader import Run, read_run
+from headrace.runs.reader import Run
+from headrace.runs.whole_run import read_whole
 
 
 class PlanOfRun(Run):
@@ -73,10 +74,10 @@ def read_side(text: str) -> Run | None:
         RunFolderError: If it cannot be read, or has no such Plan.
     """
     if Path(text).is_dir():
-        return read_run(text)
+        return read_whole(text)
     folder, at, beginning = text.rpartition("@")
     is_plan_file = beginning.endswith(".toml")
-    return PlanOfRun(read_run(folder), beginning) if at and not is_plan_file and Path(folder).is_dir() else None
+    return PlanOfRun(read_whole(folder), beginning) if at and not is_plan_file and Path(folder).is_dir() else None
 
 
 def _sum(table: Any) -> int:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import msgspec
+
 from headrace.base.errors import RunFolderError
 from headrace.diagnose.document import document_of
 from headrace.diagnose.evidence import Evidence, collect
@@ -23,6 +25,7 @@ class Analysis:
 
     Attributes:
         run: As `headrace.runs.reader.read_run` returns it.
+        sibling_cores: Cores that other processes of the same run used meanwhile; None: it is not known that there are any.
     """
 
     def __init__(self, run: Run) -> None:
@@ -37,6 +40,7 @@ class Analysis:
                 f"headrace report or headrace whatif with {run.path}"
             )
         self.run = run
+        self.sibling_cores: float | None = None
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -46,7 +50,11 @@ class Analysis:
     @cached_property
     def profile(self) -> ProfileDocument:
         """Where the time went; see `profile_document`."""
-        return document_of(self.evidence)
+        document = document_of(self.evidence)
+        if self.sibling_cores is None:
+            return document
+        environment = msgspec.structs.replace(document.environment, sibling_cpu_cores=self.sibling_cores)
+        return msgspec.structs.replace(document, environment=environment)
 
     @cached_property
     def replay(self) -> Replay:

@@ -87,7 +87,16 @@ class PipelineStep:
         self._thread.start()
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the batch with a result or a reason for each row."""
+        """Return the batch with a result or a reason for each row.
+
+        Raises:
+            SettingsError: If it is no dictionary of columns, or has none to work on.
+        """
+        if not isinstance(batch, Mapping):
+            raise SettingsError(
+                f"a batch is a {type(batch).__module__.partition('.')[0]} {type(batch).__name__}; expected a dictionary of "
+                'NumPy arrays, as `batch_format="numpy"` of Dataset.map_batches gives, which is the default'
+            )
         column = self._find_column(batch)
         kept = {name: values for name, values in batch.items() if name != column}
         for parameter, name in (("result", self._result), ("error", self._error)):

@@ -24,6 +24,7 @@ from headrace.report.sections.incident import incident as show_incident
 from headrace.report.sections.isolation import isolation
 from headrace.report.sections.latency import latency
 from headrace.report.sections.layers import layers
+from headrace.report.sections.members import members
 from headrace.report.sections.over_time import resources, work_over_time
 from headrace.report.sections.overview import overview
 from headrace.report.sections.plans import plans
@@ -34,6 +35,7 @@ from headrace.runs.formats.diagnosis import DiagnosisDocument
 from headrace.runs.formats.failures import FailureReason
 from headrace.runs.formats.incident import IncidentDocument
 from headrace.runs.formats.profile import ProfileDocument
+from headrace.runs.formats.whole import WholeDocument
 
 
 def render_report(
@@ -43,6 +45,7 @@ def render_report(
     diagnosed: DiagnosisDocument | str | None = None,
     failed: Sequence[FailureReason] = (),
     incident: IncidentDocument | None = None,
+    whole: WholeDocument | None = None,
     folder: str = ".",
 ) -> str:
     """Return the report of one run as an HTML document.
@@ -53,6 +56,7 @@ def render_report(
         diagnosed: Adds what limits the run; a text says why that could not be told.
         failed: What failed in the run; stands first where it matters.
         incident: Why it was slow, where a flight recorder wrote the folder; stands first.
+        whole: All processes of the run, of which this is one; stands first.
         folder: The way from the page to the run folder, for links to files in it.
     """
     sections = make_sections(document, comparison, diagnosed, folder)
@@ -61,11 +65,16 @@ def render_report(
         sections.insert(0 if matters(failed, document) else 1, what_failed)
     if (why := show_incident(incident)) is not None:
         sections.insert(0, why)
+    if whole is not None:
+        sections.insert(0, members(whole))
     footer = (
         f"Made by headrace {document.headrace_version} from the run folder {document.run}. "
         f"A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."
     )
-    header = overview(document, "profile" if incident is None else "incident")
+    kind = "profile" if incident is None else "incident"
+    header = overview(
+        document, kind if whole is None else f"one of {len(whole.members)} processes of {whole.run}: profile"
+    )
     return make_page(document.run, header, sections, footer)
 
 

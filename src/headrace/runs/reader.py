@@ -12,10 +12,12 @@ import pyarrow.parquet as pq
 
 from headrace.base.documents import decode_document
 from headrace.base.errors import RunFolderError
+from headrace.base.formatting import quote_arg
 from headrace.base.records import SCHEMA_VERSION
 from headrace.runs.contained_files import MOST_ROWS, own_file
 from headrace.runs.errors_log import ErrorLine
-from headrace.runs.file_names import ERRORS_FILE, RUN_JSON, SPANS_FOLDER, SUPERVISED_FILE
+from headrace.runs.file_names import ERRORS_FILE, RUN_JSON, SPANS_FOLDER
+from headrace.runs.member_folders import find_members
 from headrace.runs.resource_files import read_resources, read_states
 from headrace.runs.run_folder import RunInfo
 from headrace.runs.span_files import SPAN_SCHEMA
@@ -136,14 +138,11 @@ def read_info(path: Path) -> RunInfo:
     try:
         content = own_file(path, file).read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
-        if (path / SUPERVISED_FILE).is_file():
-            workers = ", ".join(sorted(folder.name for folder in path.glob("worker-*-*"))[:3])
+        if members := find_members(path):
             raise RunFolderError(
-                f"{path} holds the runs of several worker processes; name one of them: {workers}, ..."
-            ) from error
-        if portions := sorted(folder.name for folder in path.glob("shard-*-of-*"))[:3]:
-            raise RunFolderError(
-                f"{path} holds the runs of portions; name one of them: {', '.join(portions)}"
+                f"{path} holds a run of several processes ({len(members)}), and this reads that of one; name it: "
+                f"{', '.join(map(str, members[:2]))}, ... `headrace diagnose {quote_arg(path)}` shows all, "
+                "and `headrace compare` and `headrace report` take all of them, too"
             ) from error
         what = f"has no {RUN_JSON}" if path.is_dir() else "does not exist" if not path.exists() else "is not a folder"
         raise RunFolderError(

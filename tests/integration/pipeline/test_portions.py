@@ -63,7 +63,7 @@ def test_all_portions_together_do_every_item_once() -> None:
     for index in range(3):
         assert run(f"{index}/3", "--results", "out/results.jsonl", "-o", "runs/all") == 0
     assert sorted(path.name for path in Path("runs/all").iterdir()) == [f"shard-{index}-of-3" for index in range(3)]
-    with pytest.raises(RunFolderError, match="name one of them: shard-0-of-3, shard-1-of-3"):
+    with pytest.raises(RunFolderError, match="name it: runs/all/shard-0-of-3, runs/all/shard-1-of-3"):
         read_run("runs/all")
     found = [ids(f"out/results-{index}-of-3.jsonl") for index in range(3)]
     assert sorted(item for portion in found for item in portion) == NAMES

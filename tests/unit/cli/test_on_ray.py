@@ -40,6 +40,8 @@ RESULTS = ["--results", "r3.jsonl"]
         (["pipeline", "--on", "rays", *RESULTS], "--on is ray"),
         (["pipeline", "--on", "http://here:1", *RESULTS], "--on is ray"),
         (["pipeline", "--on", "ray://", *RESULTS], "--on is ray"),
+        (["pipeline", "--on", "ray://host:abc", *RESULTS], "the port is 'abc'; expected a number"),
+        (["pipeline", "--on", "host:70000", *RESULTS], "the port is '70000'; expected a number"),
         (["pipeline", "--on", "ray"], "one place for the results of all workers (JsonLines)"),
         (["called", "--on", "ray"], "--checkpoint DIR"),
         (["pipeline", "--on", "ray", "--shard", "0/2", *RESULTS], "--shard is for one worker"),

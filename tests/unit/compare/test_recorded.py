@@ -19,6 +19,7 @@ from headrace.runs.formats import profiling
 from headrace.runs.reader import Run, read_run
 from headrace.runs.run_folder import RunFolder
 from headrace.runs.span_files import SpanWriter
+from headrace.runs.whole_run import read_whole
 
 MakeRun = Callable[..., Run]
 
@@ -227,3 +228,18 @@ def test_the_page_cache_of_recorded_runs_is_named(make_run: MakeRun) -> None:
     unlike = compare_runs(cold, mixed)
     assert any("page cache was cold when A began and mixed when B did" in warning for warning in unlike.warnings)
     assert compare_runs(cold, unknown).b.page_cache is None
+
+
+def test_runs_of_several_processes_are_compared_as_wholes(make_run: MakeRun, tmp_path: Path) -> None:
+    """Two workers of 50/s each against three: the whole has the rate of all, and the latency of any."""
+    for name, count in (("a", 2), ("b", 3)):
+        for number in range(count):
+            make_run(f"{name}/worker-{number}-1", np.full(1200, 0.02))
+    before, after = read_whole(tmp_path / "a"), read_whole(tmp_path / "b")
+    document = compare_runs(before, after)
+    assert document.a.median == pytest.approx(100, rel=0.05)
+    assert document.ratio == pytest.approx(1.5, rel=0.05)
+    assert document.verdict == "better"
+    assert compare_runs(before, after, question=Question(metric=METRICS["latency"])).ratio == pytest.approx(
+        1.0, rel=0.02
+    )

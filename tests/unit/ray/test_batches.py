@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import headrace as hr
@@ -129,6 +130,12 @@ def test_the_column_can_be_named(step: Callable[..., Any]) -> None:
     assert found["result"][0] == {"size": 1}
     with pytest.raises(hr.SettingsError, match="the columns 'a', 'b'"):
         step(pipeline)({"a": objects(b"1"), "b": objects(b"2")})
+
+
+def test_other_formats_of_batches_are_named(step: Callable[..., Any]) -> None:
+    """A table of pyarrow is no dictionary of arrays; the message says which format is."""
+    with pytest.raises(hr.SettingsError, match=r'a batch is a pyarrow Table; .* `batch_format="numpy"`'):
+        step(pipeline)(pa.table({"bytes": [b"1"]}))
 
 
 def test_what_keeps_the_whole_pipeline_from_running_is_raised(step: Callable[..., Any]) -> None:

@@ -273,17 +273,35 @@ def _writing(facts: Facts) -> Iterator[Proposal]:
         )
 
 
+_FOR_NEIGHBOURS = (
+    Advice(
+        says="stop the other programs, or give this run cores of its own (taskset, a cgroup, another machine)",
+        change=Change(quiet=True),
+    ),
+    Advice(says="measure again on a quiet machine before changing anything in the pipeline"),
+)
+_FOR_SIBLINGS = (
+    Advice(
+        says="no more processes here: together they have all cores; what makes an item cheaper makes all of them faster"
+    ),
+    Advice(says="another machine, or more cores"),
+)
+
+
 def _neighbour(facts: Facts) -> Iterator[Proposal]:
     others, own = facts.other_cores, facts.own_cores
     delay = facts.document.environment.run_delay_share
     if others is None or own is None or others < _OTHERS * facts.cores:
         return
     busy = facts.core_utilization or 0.0
+    are_siblings = (facts.document.environment.sibling_cpu_cores or 0.0) >= others / 2
+    who, me = ("other processes of this run", "this one") if are_siblings else ("other programs", "this run")
     yield Proposal(
         verdict=VerdictClass.NEIGHBOUR,
         stage=None,
+        cause="siblings" if are_siblings else "",
         says=(
-            f"other programs used {others:.2f} of {facts.cores:g} cores while this run used {own:.2f}"
+            f"{who} used {others:.2f} of {facts.cores:g} cores while {me} used {own:.2f}"
             + (
                 f", and its threads waited for a core {delay:.0%} of the time they had work"
                 if delay is not None
@@ -299,13 +317,7 @@ def _neighbour(facts: Facts) -> Iterator[Proposal]:
             at_least("run_delay", "share of its computing time that the run waited for a core", delay, WORTH_NAMING),
             cores_line(facts),
         ),
-        advice=(
-            Advice(
-                says="stop the other programs, or give this run cores of its own (taskset, a cgroup, another machine)",
-                change=Change(quiet=True),
-            ),
-            Advice(says="measure again on a quiet machine before changing anything in the pipeline"),
-        ),
+        advice=_FOR_SIBLINGS if are_siblings else _FOR_NEIGHBOURS,
         removal=Change(quiet=True),
         is_seen=True,
     )

@@ -17,6 +17,7 @@ from headrace.monitor.history.windows import WINDOW_SECONDS, cut_run
 from headrace.runs.file_names import RUN_JSON, SUPERVISED_FILE
 from headrace.runs.formats.history import HistoryLine, HistoryWindow, StageWindow
 from headrace.runs.hardware import Hardware, machine_in_words
+from headrace.runs.member_folders import find_members
 from headrace.runs.reader import Run, read_run
 from headrace.runs.run_folder import RunInfo
 
@@ -54,12 +55,10 @@ def add_run(history: History, folder: Path, *, seconds: float = WINDOW_SECONDS, 
 
 
 def _find_runs(folder: Path) -> list[Path]:
-    if (folder / RUN_JSON).is_file() or not (folder / SUPERVISED_FILE).is_file():
-        return [folder]
-    workers = sorted(path.parent for path in folder.glob(f"worker-*-*/{RUN_JSON}"))
-    if not workers:
+    members = [member for member in find_members(folder) if (member / RUN_JSON).is_file()]
+    if not members and (folder / SUPERVISED_FILE).is_file() and not (folder / RUN_JSON).is_file():
         raise RunFolderError(f"{folder} was made by a supervised run and holds no worker's run folder worker-K-L")
-    return workers
+    return members or [folder]
 
 
 def make_line(

@@ -359,6 +359,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """Run-queue delay over service, of CPU work."""
     other_cpu_cores: float | None
     """Mean cores used by others."""
+    sibling_cpu_cores: float | None = None
+    """Those of them that other processes of the same run used; None: it is not known that there are any."""
     cpu_pressure: float | None
     """PSI: share of time in which something runnable waited."""
     steal_share: float | None

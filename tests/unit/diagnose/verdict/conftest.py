@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,16 @@ def make_run(builder: Any) -> Callable[[Pipe], Run]:
 
     def write(pipe: Pipe) -> Run:
         return _Writer(builder, pipe).write()
+
+    return write
+
+
+@pytest.fixture
+def make_member(builder: Any, tmp_path: Path) -> Callable[[str, Pipe], Run]:
+    """Writes the folder of a member of a whole run below the folder `whole`, and reads it back."""
+
+    def write(name: str, pipe: Pipe) -> Run:
+        return _Writer(type(builder)(tmp_path / "whole" / name), pipe).write()
 
     return write
 

@@ -1,0 +1,27 @@
+"""The folders of a run of several processes, each of which is a run folder.
+
+RUN/worker-K-L         of `--supervise` and `--on ray`: worker or portion K, begun for the L-th time
+RUN/shard-I-of-N       of `--shard I/N`
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from headrace.runs.contained_files import is_own_folder
+from headrace.runs.file_names import RUN_JSON
+
+_MEMBER = re.compile(r"worker-\d+-\d+|shard-\d+-of-\d+")
+
+
+def find_members(folder: Path) -> list[Path]:
+    """Return the folders of a run's members, by their numbers; none where the folder holds a run itself, or is not there."""
+    if (folder / RUN_JSON).exists() or not folder.is_dir():
+        return []
+    found = [path for path in folder.iterdir() if _MEMBER.fullmatch(path.name) and is_own_folder(folder, path)]
+    return sorted((path for path in found if path.is_dir()), key=lambda path: _numbers(path.name))
+
+
+def _numbers(name: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", name)]
