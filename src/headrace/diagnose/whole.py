@@ -36,6 +36,9 @@ _EMPTY = 0.1
 _MOST_OF, _SOME_FAILED = 0.8, 5
 
 
+_NOT_PROFILED = "none of them was profiled, so what limits them cannot be told: run the same once more with --profile, and with another -o"
+
+
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """One member with what is worked out of it."""
@@ -55,7 +58,8 @@ def whole_document(whole: WholeRun, budget_seconds: float | None = None) -> Whol
     by_rate = sorted(seen, key=lambda one: (one.member.status == "running", -(one.member.throughput or 0.0)))
     known = [one for one in by_rate if one.member.throughput and one.member.status != "running"] or by_rate
     middle = known[len(known) // 2]
-    chosen = _spread(known, middle)
+    is_profiled = any(one.analysis.evidence.profiling is not None for one in seen)
+    chosen = _spread(known, middle) if is_profiled else [middle]
     verdicts = {
         one.member.name: diagnosis_document(one.analysis, (), Budget(budget_seconds or USUAL_SECONDS)) for one in chosen
     }
@@ -74,7 +78,13 @@ def whole_document(whole: WholeRun, budget_seconds: float | None = None) -> Whol
         throughput=delivered / elapsed if elapsed else None,
         most_at_work=most,
         mean_at_work=mean,
-        notes=tuple(_notes(members, len(verdicts), most, mean)),
+        notes=(
+            _limits(members, len(verdicts)) if is_profiled else _NOT_PROFILED,
+            *_slower(members),
+            *_empty_places(members, most, mean),
+            *_failing(members),
+            *_killed(members),
+        ),
         problems=tuple(whole.problems),
         middle=middle.member.name,
         diagnosis=verdicts[middle.member.name],
@@ -155,13 +165,11 @@ def _at_work(members: Iterable[Member]) -> tuple[int, float | None]:
 # --- what only all members together show
 
 
-def _notes(members: Sequence[Member], num_diagnosed: int, most: int, mean: float | None) -> list[str]:
+def _limits(members: Sequence[Member], num_diagnosed: int) -> str:
     told = Counter(member.verdict for member in members if member.verdict).most_common()
     said = ", ".join(f"{title} in {count}" for title, count in told)
-    first = f"what limits them: {said}" if len(told) > 1 else f"all are limited by the same: {told[0][0]}"
-    if num_diagnosed < len(members):
-        first += f" ({num_diagnosed} of {len(members)} were diagnosed)"
-    return [first, *_slower(members), *_empty_places(members, most, mean), *_failing(members), *_killed(members)]
+    says = f"what limits them: {said}" if len(told) > 1 else f"all are limited by the same: {told[0][0]}"
+    return says + (f" ({num_diagnosed} of {len(members)} were diagnosed)" if num_diagnosed < len(members) else "")
 
 
 def _slower(members: Sequence[Member]) -> list[str]:

@@ -33,19 +33,21 @@ class Recorded(Protocol):
 def profile_again(recorded: Recorded, *more: str, longer: bool = False) -> str:
     """Return the `headrace profile` command of a run; of one that served, the command that serves and measures.
 
+    Of a portion it is that of the whole: `headrace profile` divides nothing.
+
     Args:
         recorded: The run.
         *more: Further options; of one that is given twice the later counts.
         longer: Without the `--limit` that made the run too short to say anything.
     """
-    options = _without_limit(recorded.options) if longer else list(recorded.options)
+    options = _without(recorded.options, "--shard", *(["--limit"] if longer else []))
     begin, end = (("serve",), ("--profile",)) if recorded.served else (("profile",), ())
     return shlex.join(["headrace", *begin, pipeline_address(recorded.pipeline), *options, *end, *more])
 
 
 def again(recorded: Recorded) -> list[str]:
     """Return the arguments that choose what a run does, without a limit of its jobs."""
-    return [recorded.pipeline, *_without_limit(recorded.options)]
+    return [recorded.pipeline, *_without(recorded.options, "--limit", "--shard")]
 
 
 def is_address(name: str) -> bool:
@@ -53,11 +55,13 @@ def is_address(name: str) -> bool:
     return _ADDRESS.fullmatch(name) is not None
 
 
-def _without_limit(options: Sequence[str]) -> list[str]:
+def _without(options: Sequence[str], *names: str) -> list[str]:
+    """Return options without those of these names and their values."""
     left = list(options)
-    while "--limit" in left:
-        at = left.index("--limit")
-        del left[at : at + 2]
+    for name in names:
+        while name in left:
+            at = left.index(name)
+            del left[at : at + 2]
     return left
 
 

@@ -33,6 +33,7 @@ class KeptLines:
 
     Attributes:
         is_wanted: Memory grows; set in any thread.
+        is_tracing: What this notes of allocations takes memory itself just now.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -44,7 +45,7 @@ class KeptLines:
         self.is_wanted = False
         self._recorder = recorder
         self._steps = 0
-        self._is_tracing = self._is_over = False
+        self.is_tracing = self._is_over = False
         self._before: Counter[str] = Counter()
         self._found: list[list[str | float]] = []
 
@@ -59,7 +60,7 @@ class KeptLines:
             self.close()
 
     def _step(self) -> None:
-        if not self._is_tracing:
+        if not self.is_tracing:
             self._begin()
             return
         self._recorder.set_kind(Kind.PROFILED)
@@ -72,9 +73,9 @@ class KeptLines:
 
     def close(self) -> None:
         """Trace no more."""
-        if self._is_tracing:
+        if self.is_tracing:
             tracemalloc.stop()
-        self._is_tracing, self._is_over = False, True
+        self.is_tracing, self._is_over = False, True
 
     def describe(self) -> list[list[str | float]]:
         """Return [`FILE:LINE`, objects that each step leaves], most first; empty where none were found, or not looked for."""
@@ -86,7 +87,7 @@ class KeptLines:
             return
         os.register_at_fork(after_in_child=self.close)  # loader workers would be slower for ever
         tracemalloc.start(_MOST_FRAMES)
-        self._is_tracing = True
+        self.is_tracing = True
         self._recorder.set_kind(Kind.PROFILED)
 
     def _count(self) -> Counter[str]:

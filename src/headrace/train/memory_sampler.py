@@ -34,6 +34,7 @@ class MemorySampler:
         progress: Callable[[], tuple[int, Phase]],
         *,
         on_growth: Callable[[], None] = lambda: None,
+        is_disturbed: Callable[[], bool] = lambda: False,
         proc: Path = _PROC,
     ) -> None:
         """Start.
@@ -41,9 +42,10 @@ class MemorySampler:
         Args:
             progress: Returns the steps that have ended, and the phase that the training thread is in.
             on_growth: Called in the sampling thread, once, when memory has grown with the steps.
+            is_disturbed: Returns whether memory is not the training's alone just now; nothing is sampled then.
             proc: Where the kernel tells of processes.
         """
-        self._progress, self._proc, self._on_growth = progress, proc, on_growth
+        self._progress, self._proc, self._on_growth, self._is_disturbed = progress, proc, on_growth, is_disturbed
         self._samples: list[Sample] = []
         #: Samples at which growth is next looked for; None: it was found.
         self._look_at: int | None = FEWEST_WITH_GROWTH
@@ -79,6 +81,8 @@ class MemorySampler:
         is_last = False
         while not is_last:
             is_last = self._ended.wait(self._pause if self._samples else 0.0)
+            if self._is_disturbed() and not is_last:
+                continue
             try:
                 self._samples.append(self._take())
             except (OSError, LookupError, ValueError):

@@ -169,6 +169,7 @@ class Session:
             self._memory = MemorySampler(
                 lambda: (self.recorder.steps, self.recorder.phase),
                 on_growth=lambda: setattr(self._kept, "is_wanted", True),
+                is_disturbed=lambda: self._kept.is_tracing,
             )
         if self._describing is None and self.recorder.steps:
             # Early, for a process that is killed; beside the thread that trains, which must not wait for a disk.

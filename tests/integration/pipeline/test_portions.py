@@ -71,6 +71,25 @@ def test_all_portions_together_do_every_item_once() -> None:
     assert "--shard" in json.loads(Path("runs/all/shard-1-of-3/run.json").read_text())["options"]
 
 
+def test_portions_are_diagnosed_together(capsys: pytest.CaptureFixture[str]) -> None:
+    """Profiled or not: all are shown, and it is said what is missing to tell what limits them; without -o it is refused."""
+    for index in range(2):
+        assert run(f"{index}/2", "--results", "out/a.jsonl", "-o", "runs/a") == 0
+        assert run(f"{index}/2", "--results", "out/b.jsonl", "-o", "runs/b", "--profile") == 0
+    capsys.readouterr()
+    found = {}
+    for name in "ab":
+        assert main(["diagnose", f"runs/{name}", "--json"]) in (0, 4)  # short runs decide nothing
+        found[name] = json.loads(capsys.readouterr().out)
+        assert [one["name"] for one in found[name]["members"]] == ["shard-0-of-2", "shard-1-of-2"]
+        assert found[name]["delivered"] == len(NAMES)
+    assert found["a"]["notes"][0].startswith("none of them was profiled")
+    assert not any("was profiled" in note for note in found["b"]["notes"])
+    assert all(one["verdict"] for one in found["b"]["members"])
+    assert run("0/2", "--results", "out/c.jsonl", "--profile") == 2
+    assert "--profile needs a run folder" in capsys.readouterr().err
+
+
 def test_a_portion_is_resumed_as_a_whole_is(capsys: pytest.CaptureFixture[str]) -> None:
     """The others are none of its business."""
     assert run("0/2", "--results", "r.jsonl", "--limit", "10") == 0

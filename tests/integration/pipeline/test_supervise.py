@@ -17,7 +17,9 @@ import pytest
 
 from headrace.base.errors import RunFolderError
 from headrace.base.records import DeadLetter
+from headrace.diagnose.whole import whole_document
 from headrace.runs.reader import read_run
+from headrace.runs.whole_run import WholeRun, read_whole
 from headrace.sources.jobs import encode_job
 from headrace.sources.sqlite_queue import SqliteQueue
 
@@ -394,6 +396,22 @@ def test_each_life_has_its_run_folder(tmp_path: Path) -> None:
             read_run(tmp_path / "RUN")
         assert read_run(tmp_path / "RUN" / "worker-0-3").info.status == "finished"
         assert [death["cause"] for death in document["last_deaths"]] == ["SIGSEGV", "SIGSEGV"]
+
+
+def test_workers_that_are_profiled_are_diagnosed_together(tmp_path: Path) -> None:
+    """One that dies meanwhile has what it wrote by then; the whole counts what all did."""
+    with service(tmp_path) as made:
+        made.send([{"do": "segfault"} if number == 5 else {} for number in range(200)])
+        made.run("-o", "RUN", "--profile", workers=2)
+    whole = read_whole(tmp_path / "RUN")
+    assert isinstance(whole, WholeRun)
+    found = whole_document(whole, budget_seconds=1.0)
+    ended = [member for member in found.members if member.status == "finished"]
+    assert len(ended) == 2
+    assert len(found.members) == 4  # the job that kills is tried twice
+    assert not any("was profiled" in note for note in found.notes)
+    assert any("still at work, or killed" in note for note in found.notes)
+    assert sum(member.delivered for member in ended) <= found.delivered <= 200
 
 
 @pytest.mark.slow

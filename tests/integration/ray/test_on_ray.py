@@ -16,7 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from headrace.runs.reader import read_run
+from headrace.diagnose.whole import whole_document
+from headrace.runs.whole_run import WholeRun, read_whole
 
 ray = pytest.importorskip("ray")
 
@@ -162,16 +163,21 @@ def actors() -> list[psutil.Process]:
 
 
 def test_every_item_once_and_one_file_of_results(cluster: Any, folder: Path) -> None:
-    """Rejected items are told with their reason; each portion has a run folder that every command reads."""
+    """Rejected items are told with their reason; each portion has a run folder, profiled, and all are read as one run."""
     (folder / "photos" / "bad.jpg").write_bytes(b"x")
-    out, err = end(begin(cluster, folder, "jobs.py:pipeline", "--results", "r.jsonl", "-o", "runs/a"))
+    out, err = end(begin(cluster, folder, "jobs.py:pipeline", "--results", "r.jsonl", "-o", "runs/a", "--profile"))
     assert ids(folder) == NAMES
     assert "2 workers: 120 delivered, 1 rejected; 0 deaths" in out
     assert "bad.photo" in out
     assert "3 portions" in err
-    runs = [read_run(path) for path in sorted((folder / "runs" / "a").glob("worker-*-1"))]
-    assert len(runs) == 3
-    assert sum(run.info.counters.delivered for run in runs) == 120
+    whole = read_whole(folder / "runs" / "a")
+    assert isinstance(whole, WholeRun)
+    assert [run.path.name for run in whole.members] == ["worker-0-1", "worker-1-1", "worker-2-1"]
+    assert all((run.path / "profiling.json").is_file() for run in whole.members)
+    assert whole.info.counters.delivered == 120
+    found = whole_document(whole, budget_seconds=1.0)
+    assert (found.delivered, found.failed) == (120, 1)
+    assert len(set(whole.spans().column("unit_id").to_pylist())) == 121
     assert json.loads((folder / "runs" / "a" / "supervised.json").read_text())["outcomes"]["delivered"] == 120
     refused = end(begin(cluster, folder, "jobs.py:pipeline", "--results", "r.jsonl"), status=2)[1]
     assert "go on with --resume" in refused

@@ -22,7 +22,9 @@ from headrace.cli.loading import load_pipeline
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.budget import Budget
 from headrace.diagnose.diagnosis import diagnosis_document
+from headrace.diagnose.whole import whole_document
 from headrace.runs.reader import read_run
+from headrace.runs.whole_run import WholeRun, read_whole
 from headrace.samples.catalogue import PHOTOGRAPHS, SCENES_MODEL_PATH
 from tests.integration.serve.service import Service
 
@@ -183,6 +185,20 @@ def test_a_profiled_service_is_diagnosed(folder: Path) -> None:
     assert analysis.replay.demands.num_jobs >= 12
     parts = diagnosis_document(analysis, budget=Budget(1.0)).latency_parts
     assert ("decode", "work") in {(one.stage, one.kind) for one in parts}
+
+
+def test_processes_of_a_service_are_profiled_together(folder: Path) -> None:
+    """Each writes a run folder; those of all are one run."""
+    service = Service(folder, "jobs.py:pipeline", "--profile", "-o", "served", "--supervise", "2")
+    service.wait_until_ready()
+    with ThreadPoolExecutor(8) as clients:
+        asked = clients.map(lambda one: service.ask("/v1/jobs", PHOTOGRAPHS[one % 4].path.read_bytes())[0], range(40))
+        assert list(asked) == [200] * 40
+    service.end()
+    whole = read_whole(folder / "served")
+    assert isinstance(whole, WholeRun)
+    assert all((run.path / "profiling.json").is_file() for run in whole.members)
+    assert whole_document(whole, budget_seconds=1.0).delivered == 40
 
 
 def test_the_folder_of_a_running_service_is_not_taken(service: Service, folder: Path) -> None:

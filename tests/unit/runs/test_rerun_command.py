@@ -50,6 +50,13 @@ def test_a_command_that_was_suggested_can_be_typed(tmp_path: Path, monkeypatch: 
     assert (typed.settings, typed.source, typed.limit) == (["size.workers=3"], "items", 5)
 
 
+def test_of_a_portion_the_whole_is_profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`headrace profile` knows no portions, and a command that is shown can be typed."""
+    monkeypatch.chdir(tmp_path)
+    recorded = argparse.Namespace(pipeline="jobs.py:p", options=["--source", "a", "--shard", "1/2"], served=False)
+    assert profile_again(recorded) == "headrace profile jobs.py:p --source a"
+
+
 @pytest.mark.parametrize("password", ["secret", "se@cret", "%2Fsecret"])
 def test_a_password_is_not_kept(password: str) -> None:
     """User and password of a queue's address are left out, up to its last @, as a URL is read."""

@@ -67,6 +67,25 @@ def test_a_long_training_has_as_many_samples_as_a_short_one(tmp_path: Path, monk
     assert record.steps == tuple(sorted(record.steps))
 
 
+def test_memory_that_is_not_the_trainings_is_not_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While allocations are noted there are no samples, so that their slow steps do not outnumber the others; the last is."""
+    monkeypatch.setattr(memory_sampler, "PAUSE_SECONDS", 0.0001)
+    asked: list[None] = []
+
+    def is_disturbed() -> bool:
+        asked.append(None)
+        return len(asked) > 5
+
+    sampler = MemorySampler(lambda: (len(asked), Phase.WAIT), proc=made_proc(tmp_path), is_disturbed=is_disturbed)
+    _wait_until(lambda: len(asked) > 50)
+    sampler.close()
+    record = sampler.describe()
+    assert record is not None
+    assert record.steps[:5] == (1, 2, 3, 4, 5)
+    assert len(record.steps) == 6
+    assert record.steps[5] == len(asked)
+
+
 def _wait_until(holds: Callable[[], bool]) -> None:
     give_up_at = time.monotonic() + 60
     while not holds():
