@@ -50,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder, numbered as the steps there, and these steps are in no figure. stack=1 and shapes=1 record more",
     )
     parser.add_argument(
+        "--layers",
+        action="store_true",
+        help="time the parts of the model, forward and backward, in eight steps after the tenth; these are in no figure",
+    )
+    parser.add_argument(
         "--ranges",
         choices=("nvtx", "itt"),
         help="make each phase a range that Nsight Systems (nvtx) or VTune (itt) draws",
@@ -69,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the program, finish its run folder and say what was recorded."""
+    from headrace.base.errors import SettingsError
     from headrace.cli import EXIT_NEGATIVE
     from headrace.cli.train_words import is_word, run_word
     from headrace.train.profiler_schedule import parse_schedule
@@ -79,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
     argv, name = find_program(args.program if args.module is None else ["-m", *args.module, *args.program])
     if args.torch_profiler is not None:
         parse_schedule(args.torch_profiler)  # refused before anything runs
+        if args.layers:
+            raise SettingsError("--layers and --torch-profiler would slow the same steps: name one of them")
     output = Path(args.output) if args.output else new_folder(name)
     recording = record_program(
         argv, name, output, force=args.force, stdout=2 if args.json else 1, variables=_variables(args)
@@ -99,7 +107,11 @@ def _variables(args: argparse.Namespace) -> dict[str, str]:
     """Return the variables of the program that ask for more than recording."""
     from headrace.train import profiler_schedule
 
-    asked = {profiler_schedule.VARIABLE: args.torch_profiler, "HEADRACE_TRAIN_RANGES": args.ranges}
+    asked = {
+        profiler_schedule.VARIABLE: args.torch_profiler,
+        profiler_schedule.LAYERS_VARIABLE: "1" if args.layers else None,
+        "HEADRACE_TRAIN_RANGES": args.ranges,
+    }
     return {name: value for name, value in asked.items() if value is not None}
 
 

@@ -17,7 +17,13 @@ from headrace.cli.training_trace_text import trace_text
 if TYPE_CHECKING:
     from headrace.diagnose.training.verdicts import TrainingAnalysis
     from headrace.runs.formats.diagnosis import DiagnosisDocument
-    from headrace.runs.formats.training_profile import LoadingProfile, PhaseTime, RankProfile, TrainingDocument
+    from headrace.runs.formats.training_profile import (
+        LayerTime,
+        LoadingProfile,
+        PhaseTime,
+        RankProfile,
+        TrainingDocument,
+    )
 
 #: Columns of the step's bar.
 _BAR = 72
@@ -31,6 +37,8 @@ _APART = {
     "checkpoint", "cut": "end not seen", "failed": "ended by an error",
     "validation": "validation", "between": "between steps",
 }  # fmt: skip
+#: Parts of the model that are shown.
+_MOST_LAYERS = 12
 #: From these shares of the step, waiting for data is a red flag to people of the field.
 _RED_FLAGS = (0.3, 0.2)
 
@@ -80,6 +88,7 @@ def _rank(document: TrainingDocument, rank: RankProfile) -> list[list[str]]:
         _bar(rank.phases),
         _phases(rank.phases),
         wrap_lines(_waiting(rank)),
+        _layers(rank.layers),
         _loading(rank.loading),
         memory_text(rank.memory),
         *([] if rank.trace is None else trace_text(rank.trace)),
@@ -156,6 +165,23 @@ def _phases(phases: Sequence[PhaseTime]) -> list[str]:
         *(["in the host"] if has_device else []),
     )
     return align_columns([head, *rows]) if rows else []
+
+
+def _layers(layers: Sequence[LayerTime]) -> list[str]:
+    """Return the parts of the model that take most of its time."""
+    total = sum(one.seconds for one in layers)
+    rows = [
+        (
+            one.name, one.module, format_duration(one.forward_seconds), format_duration(one.backward_seconds),
+            f"{one.seconds / total:.0%}", f"{one.parameters:,}",
+        )
+        for one in sorted(layers, key=lambda one: -one.seconds)[:_MOST_LAYERS]
+    ]  # fmt: skip
+    if not rows or not total:
+        return []
+    more = [f"and {len(layers) - len(rows)} more; --json has all"] if len(layers) > len(rows) else []
+    head = ("part of the model", "class", "forward", "backward", "share", "parameters")
+    return [*align_columns([head, *rows], num_left=2), *more]
 
 
 def _waiting(rank: RankProfile) -> list[str]:

@@ -36,7 +36,10 @@ _EMPTY = 0.1
 _MOST_OF, _SOME_FAILED = 0.8, 5
 
 
-_NOT_PROFILED = "none of them was profiled, so what limits them cannot be told: run the same once more with --profile, and another -o"
+_NOT_PROFILED = (
+    "none of them was profiled, so what limits them cannot be told: run the same once more with --profile and "
+    "another -o"
+)
 
 
 @dataclass(frozen=True, slots=True)

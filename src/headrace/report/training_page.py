@@ -15,7 +15,7 @@ from headrace.report.sections.overview import tile
 from headrace.report.training_memory import memory_section
 from headrace.report.training_trace import trace_section
 from headrace.runs.formats.diagnosis import DiagnosisDocument
-from headrace.runs.formats.training_profile import LoadingProfile, RankProfile, TrainingDocument
+from headrace.runs.formats.training_profile import LayerTime, LoadingProfile, RankProfile, TrainingDocument
 
 _PHASES = {
     "wait": "var(--c6)", "prepare": "var(--c1)", "forward": "var(--c3)", "loss": "var(--c4)", "backward": "var(--c5)",
@@ -40,6 +40,7 @@ def render_training(document: TrainingDocument, diagnosed: DiagnosisDocument) ->
         made += [
             _step(document),
             trace_section(first.trace),
+            _layers(first.layers),
             _course(first),
             _loading(first),
             memory_section(first.memory),
@@ -97,6 +98,33 @@ def _tiles(rank: RankProfile) -> list[Html]:
         tile("in steps", ratio(rank.steps_share), "of the whole time"),
         tile("duration", seconds(rank.total_seconds), "of the training"),
     ]
+
+
+def _layers(layers: Sequence[LayerTime]) -> Section | None:
+    """Return the parts of the model."""
+    if not layers:
+        return None
+    factor, unit = time_scale([one.seconds for one in layers])
+    series = {
+        "forward": (_PHASES["forward"], [one.forward_seconds * factor for one in layers]),
+        "backward": (_PHASES["backward"], [one.backward_seconds * factor for one in layers]),
+    }
+    chart = horizontal_bars(
+        "layers", "Parts of the model", "forward and backward of each part, one after the other",
+        [one.name for one in layers], series, unit, axis_name=f"of a step, {unit}", stacked=True,
+    )  # fmt: skip
+    head = ["part", "class", "forward", "backward", "parameters"]
+    rows = [
+        [one.name, one.module, seconds(one.forward_seconds), seconds(one.backward_seconds), count(one.parameters)]
+        for one in layers
+    ]
+    says = note(
+        "The middle of eight steps. Parts without parameters, and what a module does itself, are in none of them."
+    )
+    return Section(
+        anchor="layers", title="Parts of the model", charts=[chart],
+        parts=[says, chart.element(), table(head, rows, text_columns=2)],
+    )  # fmt: skip
 
 
 def _step(document: TrainingDocument) -> Section | None:

@@ -8,6 +8,8 @@ from headrace.base.errors import SettingsError
 
 #: Set by `headrace train --torch-profiler`; inherited by every process of the program.
 VARIABLE = "HEADRACE_TORCH_PROFILER"
+#: The same of `--layers`.
+LAYERS_VARIABLE = "HEADRACE_TRAIN_LAYERS"
 _MOST = 1_000_000
 #: A trace of more steps is too large to be looked at.
 _MOST_ACTIVE = 1_000

@@ -34,13 +34,14 @@ from headrace.train.device_clock import DeviceClock
 from headrace.train.exchange import describe_gradients
 from headrace.train.fingerprints import LoaderPrints, PrintedLoader
 from headrace.train.kept_lines import KeptLines
+from headrace.train.layer_times import LayerTimes
 from headrace.train.line_sampler import LineSampler
 from headrace.train.loader_source import LoaderSources
 from headrace.train.loader_watch import Tally, WatchedLoader
 from headrace.train.machine_use import MachineUse
 from headrace.train.memory_owned import describe_memory
 from headrace.train.memory_sampler import MemorySampler
-from headrace.train.profiler_schedule import VARIABLE, parse_schedule
+from headrace.train.profiler_schedule import LAYERS_VARIABLE, VARIABLE, parse_schedule
 from headrace.train.ranges import make_recorder
 from headrace.train.shared_folder import SharedFolder
 from headrace.train.torch_hooks import TorchHooks
@@ -94,12 +95,22 @@ class Session:
         self._lines: LineSampler | None = None
         self._memory: MemorySampler | None = None
         self._kept = KeptLines(self.recorder)
-        self.recorder.step_ended = self._kept.step
+        self._layers = (
+            LayerTimes(self.recorder, lambda: self.hooks.modules) if os.environ.get(LAYERS_VARIABLE) else None
+        )
+        self.recorder.step_ended = self._step_ended
         self._profiler = self._make_profiler(os.environ.get(VARIABLE, ""))
         if gc.isenabled():
             # A full collection is due after so many imports, of some 0.3 s in each process. What recording keeps would bring it
             # about within a step, and workers that are forked later would have one each.
             gc.collect()
+
+    def _step_ended(self) -> None:
+        """Go on with what looks into some steps, one after the other: each makes steps slower."""
+        if self._layers is not None and not self._layers.is_over:
+            self._layers.step()
+        else:
+            self._kept.step()
 
     def _make_profiler(self, schedule: str) -> ScheduledProfiler | None:
         """Return what runs torch.profiler on a schedule; None where nobody asked for it."""
@@ -141,6 +152,8 @@ class Session:
         if self._memory is not None:
             self._memory.close()
         self._kept.close()
+        if self._layers is not None:
+            self._layers.close()
         self.hooks.detach()
         self._sources.close()
         self.recorder.close(failed=failed)
@@ -185,6 +198,9 @@ class Session:
         why = "" if self.recorder.clock is None else self.recorder.clock.not_measured
         return {"time on the device": why} if why else {}
 
+    def _why_no_layers(self) -> dict[str, str]:
+        return {"time of the parts": self._layers.why_not} if self._layers is not None and self._layers.why_not else {}
+
     def _why_no_trace(self) -> dict[str, str]:
         why = "" if self._profiler is None else self._profiler.why_not
         return {"trace of torch.profiler": why} if why else {}
@@ -224,12 +240,14 @@ class Session:
                 **self._sources.why_not,
                 **self._why_no_trace(),
                 **self._why_no_device(),
+                **self._why_no_layers(),
                 **({"ranges of phases": self._why_no_ranges} if self._why_no_ranges else {}),
             },
             details={
                 "batches": [prints.describe() for prints in self._prints],
                 "slow_items": self._sources.slow.describe(),
                 "kept_lines": self._kept.describe(),
+                "layers": [] if self._layers is None else self._layers.describe(),
                 "lines": {} if self._lines is None else self._lines.describe(),
                 "torch_profiler": None if self._profiler is None else self._profiler.describe(),
                 "gradients": describe_gradients(self.hooks.modules),

@@ -30,7 +30,7 @@ from headrace.train.recorder import Recorder
 _is_compiling = torch.compiler.is_compiling
 
 
-class _Hook(functools.partial):  # type: ignore[type-arg]
+class OwnHook(functools.partial):  # type: ignore[type-arg]
     """A hook of one module that is left behind where the module is copied or saved: only the program's own module is recorded.
 
     A copy gets a function of the standard library that does nothing, so that a file with it can be read where headrace is not.
@@ -66,7 +66,7 @@ class TorchHooks:
         self._is_model: weakref.WeakKeyDictionary[torch.nn.Module, bool] = weakref.WeakKeyDictionary()
         self._last_optimizer: torch.optim.Optimizer | None = None
         self._num_watched = 0
-        self._num_graphs = _count_graphs()
+        self._num_graphs = count_graphs()
         self._search: list[Any] = []
         self._has_seen = False
         self._removable: list[Any] = [
@@ -183,7 +183,7 @@ class TorchHooks:
 
     def _update_ended(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._recorder.update_ended()
-        if _count_graphs() != self._num_graphs:
+        if count_graphs() != self._num_graphs:
             self._note_compilation()
         if optimizer is not self._last_optimizer:
             self._last_optimizer = optimizer
@@ -193,7 +193,7 @@ class TorchHooks:
             self._watch_found()
 
     def _note_compilation(self) -> None:
-        self._num_graphs = _count_graphs()
+        self._num_graphs = count_graphs()
         self._recorder.set_kind(Kind.RECOMPILED)
 
     # The outermost modules. What `torch.compile` traces is left alone: a clock cannot be part of a graph.
@@ -240,8 +240,8 @@ class TorchHooks:
         self._unhook_all()
         for module in self.modules[self._num_watched :]:
             # First, so that what others do at the start of the call is inside of it.
-            self._removable.append(module.register_forward_pre_hook(_Hook(self._forward_begins), prepend=True))
-            self._removable.append(module.register_forward_hook(_Hook(self._forward_ended), always_call=True))
+            self._removable.append(module.register_forward_pre_hook(OwnHook(self._forward_begins), prepend=True))
+            self._removable.append(module.register_forward_hook(OwnHook(self._forward_ended), always_call=True))
         self._num_watched = len(self.modules)
 
     def _without_hooks(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -251,7 +251,7 @@ class TorchHooks:
         kept = [(hooks, hooks.copy()) for one in watched for hooks in (getattr(one, name) for name in names)]
         for hooks, _ in kept:
             for number, hook in list(hooks.items()):
-                if isinstance(hook, _Hook):
+                if isinstance(hook, OwnHook):
                     del hooks[number]
         try:
             return original(*args, **kwargs)
@@ -278,11 +278,11 @@ class TorchHooks:
         if level == 0:
             # A hook is called with None where the module raised.
             self._recorder.forward_ended(failed=output is None and sys.exc_info()[1] is not None)
-            if _count_graphs() != self._num_graphs:
+            if count_graphs() != self._num_graphs:
                 self._note_compilation()
 
 
-def _count_graphs() -> int:
+def count_graphs() -> int:
     """Return how many graphs `torch.compile` has compiled in this process; 0 where nothing asked for it."""
     module = sys.modules.get("torch._dynamo.utils")
     return 0 if module is None else int(module.counters["stats"].get("unique_graphs", 0))

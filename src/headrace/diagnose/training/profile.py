@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headrace.base.documents import decode_document
+from headrace.base.documents import convert_document, decode_document
 from headrace.base.formatting import pluralize
 from headrace.diagnose.training.course import course_of, epochs_of
 from headrace.diagnose.training.loading import loading_profile
@@ -21,7 +21,7 @@ from headrace.diagnose.training.together import describe_together
 from headrace.diagnose.training.trust import check_training
 from headrace.runs.contained_files import own_file
 from headrace.runs.formats.training import TrainingProcess, process_file
-from headrace.runs.formats.training_profile import Apart, PhaseTime, RankProfile, Spread, TrainingDocument
+from headrace.runs.formats.training_profile import Apart, LayerTime, PhaseTime, RankProfile, Spread, TrainingDocument
 from headrace.runs.formats.training_trace import trace_record
 from headrace.runs.reader import Run
 from headrace.runs.run_folder import headrace_version
@@ -140,11 +140,22 @@ def _describe(
         epochs=epochs_of(rank),
         course=course_of(steps),
         about=about,
+        layers=_layers(about),
         memory=memory_profile(about, memory_bytes),
         metered_steps=steps.num_metered,
         clock=steps.clock,
         trace=None if about is None else trace_record(about.details),
     )
+
+
+def _layers(about: TrainingProcess | None) -> tuple[LayerTime, ...]:
+    rows = [] if about is None else about.details.get("layers", [])
+    try:
+        return tuple(
+            convert_document(dict(zip(LayerTime.__struct_fields__, row, strict=True)), LayerTime) for row in rows
+        )
+    except (msgspec.ValidationError, TypeError, ValueError):  # a file that another program wrote
+        return ()
 
 
 def spread_of(seconds: Array) -> Spread:

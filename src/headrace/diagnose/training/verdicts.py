@@ -40,6 +40,8 @@ FEWEST_TRACED = 2
 _MANY_STEPS = 50
 #: A second cost of at least this part of the first is about as large.
 _ALIKE = 0.85
+#: A part of the model that takes this share of it stands out.
+_STANDS_OUT = 0.3
 #: Validation that takes this share of the time is mentioned.
 _MUCH_VALIDATION = 0.25
 _VALIDATE_LESS = "validate less often, or on fewer samples"
@@ -273,6 +275,7 @@ def _notes(analysis: TrainingAnalysis, view: View) -> tuple[str, ...]:
         note_of_queue(view),
         None if view.device is not None else note_of_hand_over(view),
         view.recording.note(view.step_seconds),
+        _note_of_layers(view),
     )
     found += [text for text in notes if text is not None]
     if analysis.document.window and view.num_plain < FEWEST_STEPS:
@@ -284,6 +287,19 @@ def _notes(analysis: TrainingAnalysis, view: View) -> tuple[str, ...]:
         seconds = format_duration(sum(one.seconds for one in warm_up))
         found.append(f"{seconds} of warm-up and compiling are in no figure; they happen once in a long training")
     return tuple(found)
+
+
+def _note_of_layers(view: View) -> str | None:
+    """Return which part of the model takes most of its time; None where that is not known, or none stands out."""
+    layers = view.profile.layers
+    total = sum(one.seconds for one in layers)
+    first = max(layers, key=lambda one: one.seconds, default=None)
+    if first is None or len(layers) < 2 or first.seconds < _STANDS_OUT * total:
+        return None
+    return (
+        f"of what the model takes, {first.seconds / total:.0%} is {first.name} ({first.module}), one of {len(layers)} parts: "
+        f"{format_duration(first.forward_seconds)} forward, {format_duration(first.backward_seconds)} backward"
+    )
 
 
 def _document(

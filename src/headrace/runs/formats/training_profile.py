@@ -100,6 +100,25 @@ class CoursePoint(msgspec.Struct, frozen=True, kw_only=True):
     """{phase: mean seconds}."""
 
 
+class LayerTime(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the model; `headrace train --layers`."""
+
+    name: str
+    """Within the outermost module, such as `layer4` or `layer4.0`; of that one itself, its class."""
+    module: str
+    """Its class."""
+    parameters: int
+    forward_seconds: float
+    """Of its calls in a step, the middle one of a few steps."""
+    backward_seconds: float
+    """From the gradient of its output to the last one of its parameters."""
+
+    @property
+    def seconds(self) -> float:
+        """Both, of a step."""
+        return self.forward_seconds + self.backward_seconds
+
+
 class EpochTime(msgspec.Struct, frozen=True, kw_only=True):
     """One pass over the data."""
 
@@ -147,6 +166,8 @@ class RankProfile(msgspec.Struct, frozen=True, kw_only=True):
     """At most 400, over all steps."""
     about: TrainingProcess | None
     """What the process said of itself; None: it did not live to, or the file cannot be read."""
+    layers: tuple[LayerTime, ...] = ()
+    """Parts of the model, in the model's order; empty: not timed."""
     memory: MemoryProfile | None = None
     """None: not sampled."""
     metered_steps: int | None = None
