@@ -236,7 +236,9 @@ class TorchHooks:
         return found
 
     def _watch_found(self) -> None:
-        """Go over from the hooks of all modules to hooks of the outermost ones."""
+        """Go over from the hooks of all modules to hooks of the outermost ones, unless one of them takes none."""
+        if any(isinstance(module, torch.jit.ScriptModule) for module in self.modules):
+            return
         self._unhook_all()
         for module in self.modules[self._num_watched :]:
             # First, so that what others do at the start of the call is inside of it.

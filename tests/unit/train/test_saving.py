@@ -15,6 +15,8 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.full
 
 from headrace import train  # noqa: E402
+from headrace.diagnose.training.profile import training_document  # noqa: E402
+from headrace.runs.reader import read_run  # noqa: E402
 
 
 @pytest.fixture
@@ -72,3 +74,18 @@ def test_nothing_stays_wrapped(tmp_path: Path) -> None:
     with train.profile([torch.ones(1)], output=tmp_path / "run"):
         assert torch.save is torch.serialization.save is not before[0]
     assert (torch.save, torch.serialization.save, torch.jit.script, torch.autograd.backward) == before
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_a_scripted_model_is_trained_and_recorded(tmp_path: Path) -> None:
+    """It takes no hooks of its own; its steps have their phases all the same."""
+    model = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 1)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with train.profile([torch.ones(2, 4)] * 12, output=tmp_path / "run") as batches:
+        for batch in batches:
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+    (rank,) = training_document(read_run(tmp_path / "run")).ranks
+    assert rank.steps == 12
+    assert {"forward", "backward", "optimizer"} <= {phase.phase for phase in rank.phases}
