@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.formatting import align_columns, wrap_lines
 from headrace.base.units import format_duration
+from headrace.runs.formats.diagnosis import SIBLINGS
 from headrace.runs.formats.profile import EMULATED
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _in_own_hands(document: DiagnosisDocument) -> list[str]:
     remedies = document.runner_up.remedies if document.runner_up else ()
     if document.details.get("unit") == "step":  # nothing of a training is simulated here
         return _remedies(remedies, _IN_THE_TRAINING)
-    own_hands = _OF_SIBLINGS if document.first.cause else _OWN_HANDS
+    own_hands = _OF_SIBLINGS if document.first.cause == SIBLINGS else _OWN_HANDS
     known = [one for one in remedies if one.ratio is not None and not _is_of_the_machine(one)]
     best = max(known, key=lambda one: one.ratio.mid if one.ratio else 0.0, default=None)
     if best is not None:

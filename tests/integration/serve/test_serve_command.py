@@ -198,7 +198,8 @@ def test_processes_of_a_service_are_profiled_together(folder: Path) -> None:
     whole = read_whole(folder / "served")
     assert isinstance(whole, WholeRun)
     assert all((run.path / "profiling.json").is_file() for run in whole.members)
-    assert whole_document(whole, budget_seconds=1.0).delivered == 40
+    probed = 2  # each process tries its model once, if it has come that far
+    assert 40 <= whole_document(whole, budget_seconds=1.0).delivered <= 40 + probed
 
 
 def test_the_folder_of_a_running_service_is_not_taken(service: Service, folder: Path) -> None:

@@ -11,7 +11,7 @@ from headrace.diagnose.verdict import trends
 from headrace.diagnose.verdict.facts import MUCH_NATIVE, TOO_MANY_NATIVE, Facts, StageView
 from headrace.diagnose.verdict.network import describe_waiting, is_idle, is_waiting, more_workers
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
-from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
+from headrace.runs.formats.diagnosis import SIBLINGS, EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
 from headrace.runs.rerun_command import profile_again
 
@@ -299,7 +299,7 @@ def _neighbour(facts: Facts) -> Iterator[Proposal]:
     yield Proposal(
         verdict=VerdictClass.NEIGHBOUR,
         stage=None,
-        cause="siblings" if are_siblings else "",
+        cause=SIBLINGS if are_siblings else "",
         says=(
             f"{who} used {others:.2f} of {facts.cores:g} cores while {me} used {own:.2f}"
             + (

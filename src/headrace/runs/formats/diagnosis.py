@@ -14,6 +14,9 @@ from headrace.runs.formats.profile import Estimate
 
 SCHEMA = "headrace.diagnosis/1"
 
+#: Cause of NEIGHBOUR where the others are processes of the same run.
+SIBLINGS = "siblings"
+
 Confidence = Literal["high", "medium", "low"]
 CandidateKind = Literal[
     "stage", "workers", "queue", "batch", "device", "cores", "gil", "neighbours", "arrivals", "receiving", "in_flight",
