@@ -67,7 +67,7 @@ def as_text(document: SkippingDocument) -> str:
         if one.events is not None:
             found = f"{one.events.found} of {one.events.total} found, {one.events.false} made up"
             lines.append(f"{one.events.label}, every {one.every}, smoothed {_smoothed(one)}: {found}")
-    return "\n".join([*lines, *wrap_lines([document.says])]) + "\n"
+    return "\n".join([*lines, *wrap_lines([document.says, *(f"warning: {text}" for text in document.warnings)])]) + "\n"
 
 
 def _row(one: SkippingResult) -> tuple[str, ...]:

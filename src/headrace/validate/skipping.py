@@ -24,6 +24,7 @@ import numpy as np
 from headrace import __version__
 from headrace.base.documents import decode_document
 from headrace.base.errors import ItemRejected, SettingsError
+from headrace.base.formatting import pluralize
 from headrace.base.given_files import read_given_file
 from headrace.base.settings import check
 from headrace.runs.formats.outcomes import Decided
@@ -32,6 +33,8 @@ from headrace.stages.temporal import Smooth
 from headrace.validate.set_noninferiority import judge_set
 
 _MOST_BYTES = 2**31
+#: Names that a warning shows.
+_MOST_SHOWN = 5
 _STRETCH_SECONDS = 10.0
 #: Of the frames between the first and the last of a clip: some may have been rejected.
 _LEAST_SHARE = 0.9
@@ -101,7 +104,8 @@ def compare_ways(
     ways = [way for way in dict.fromkeys(ways) if way != Way()]
     check(bool(ways), "--every", [], "at least one way to look at fewer frames or to smooth, such as 3")
     text = _read(labels, "--labels")
-    clips = _read_clips(results, _read_labels(text, labels))
+    truth = _read_labels(text, labels)
+    clips = _read_clips(results, truth)
     num_labelled = sum(label is not None for clip in clips for label in clip.labels)
     if not num_labelled:
         raise SettingsError(f"no frame of {results} has a label in {labels}: compare its streams and seconds")
@@ -128,6 +132,7 @@ def compare_ways(
         tried=tried,
         best=best,
         says=_say(ways, tried, best, max_drop),
+        warnings=_warn_of_unknown(truth, clips, results, labels),
     )
 
 
@@ -205,6 +210,17 @@ def _read_clips(path: str, truth: Mapping[str, tuple[Stretch, ...]]) -> list[Cli
         )
     names = _pair_names(answer for clip in frames.values() for _, answer in clip.values())
     return [_make_clip(path, stream, frames[stream], truth[stream], names) for stream in sorted(frames)]
+
+
+def _warn_of_unknown(truth: Iterable[str], clips: Sequence[Clip], results: str, labels: str) -> tuple[str, ...]:
+    """Return which labelled streams judged nothing: a name that is wrong in one of the files would be missed by nobody."""
+    unknown = sorted(set(truth) - {clip.stream for clip in clips})
+    if not unknown:
+        return ()
+    shown = ", ".join(map(repr, unknown[:_MOST_SHOWN])) + (", ..." if len(unknown) > _MOST_SHOWN else "")
+    num = pluralize(len(unknown), "stream")
+    says = f"{labels} has labels of {num} of which {results} has no frame ({shown}): they judge nothing"
+    return (f"{says}; where a name is wrong, correct it",)
 
 
 def _pair_names(answers: Iterable[Any]) -> dict[int, Any]:

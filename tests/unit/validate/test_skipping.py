@@ -10,6 +10,7 @@ import pytest
 
 from headrace.base.errors import SettingsError
 from headrace.cli import main
+from headrace.cli.validate_frames import as_text
 from headrace.ledger.ledger import Ledger
 from headrace.runs.formats.skipping import SkippingDocument
 from headrace.validate.skipping import Way, compare_ways, parse_ways, verdict_of
@@ -139,6 +140,18 @@ def test_files_that_are_refused(tmp_path: Path, results: str | None, labels: str
         Path(found).write_text(results)
     with pytest.raises(SettingsError, match=says):
         compare_ways(found, truth, [Way(3)], max_drop=0.1)
+
+
+def test_labels_that_judge_nothing_are_told(tmp_path: Path) -> None:
+    """A stream that no result is of may be a wrong name, or of another run: the others are judged, and it is named."""
+    found, truth = by_hand(tmp_path)
+    assert compare_ways(found, truth, [Way(3)], max_drop=0.1).warnings == ()
+    with Path(truth).open("a") as file:
+        file.write("t,0,4,a\n")
+    document = compare_ways(found, truth, [Way(3)], max_drop=0.1)
+    assert document.streams == 1
+    assert "1 stream of which" in document.warnings[0]
+    assert "('t')" in as_text(document)
 
 
 def test_a_file_of_two_runs_is_refused(tmp_path: Path) -> None:

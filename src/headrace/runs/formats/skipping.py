@@ -76,3 +76,4 @@ class SkippingDocument(msgspec.Struct, frozen=True, kw_only=True):
     best: int | None = None
     """Place in `tried` of the one with least work whose drop is acceptable; None: none is."""
     says: str
+    warnings: tuple[str, ...] = ()
