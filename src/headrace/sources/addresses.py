@@ -48,6 +48,11 @@ QUEUES = Registry(
 )
 _LIST = "headrace.sources.urls:UrlList"
 _LISTS = (".txt", ".lst", ".urls")
+#: Of video files, which `video://` finds in folders.
+VIDEO_SUFFIXES = (
+    ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".flv", ".wmv", ".asf", ".ogv",
+    ".3gp", ".mxf", ".h264", ".264", ".h265", ".hevc", ".ivf", ".mjpeg", ".mjpg", ".y4m",
+)  # fmt: skip
 #: What `--source` opens beside queues and folders. {scheme: called with the address and `drain`}, {".suffix": with the file}.
 _OBJECTS = "headrace.sources.objects:Objects"
 _RECORDS = "headrace.sources.records"
@@ -58,7 +63,7 @@ SOURCES = Registry(
     {
         **dict.fromkeys(_LISTS, _LIST),
         **dict.fromkeys(("s3", "gs", "az"), _OBJECTS),
-        **dict.fromkeys((".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi"), f"{_VIDEO}:Video"),
+        **dict.fromkeys(VIDEO_SUFFIXES, f"{_VIDEO}:Video"),
         **dict.fromkeys((".parquet", ".arrow", ".feather", ".tfrecord", ".tfrecords"), f"{_RECORDS}:Records"),
         **dict.fromkeys((".lmdb", ".mdb", ".sqlite", ".sqlite3", ".h5", ".hdf5"), f"{_RECORDS}:Records"),
         "records": f"{_RECORDS}:open_address",

@@ -38,7 +38,11 @@ logger = logging.getLogger("headrace")
 #: Containers of video; those that name other files (hls, dash, concat, image2) are none of them.
 _CONTAINERS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,m4v,flv,asf,ogg,h264,hevc,av1,obu,ivf,gif,mjpeg,"
-    "dv,mxf,wav,mp3,flac"  # sound, to say that there is no picture
+    "apng,yuv4mpegpipe,dv,mxf,wav,mp3,flac"  # sound, to say that there is no picture
+)
+_OTHER_CONTAINER = (
+    "it is in none of the containers of video that are opened: not a picture or an animated WebP, a playlist, or sound in a "
+    "form of its own"
 )
 #: Reads in a row that fail before the rest of a file is given up.
 _MOST_FAILURES = 20
@@ -112,6 +116,9 @@ class Clip:
                 metadata_errors="replace",
                 hwaccel=accelerator(self._device),
             )
+        except av.error.ArgumentError:  # what FFmpeg says where it knows the container and may not open it
+            yield self._refuse("open", _OTHER_CONTAINER)
+            return
         except (av.FFmpegError, OSError, ValueError) as error:
             yield self._refuse("open", f"it cannot be read as video: {error_text(error)}")
             return

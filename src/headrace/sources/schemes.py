@@ -56,7 +56,10 @@ def _check_sqs(parts: SplitResult) -> None:
 def _check_sqs_url(parts: SplitResult) -> None:
     _check_no_keys(parts)
     if len(parts.path.strip("/").split("/")) != 2:
-        raise SettingsError("the https URL of an SQS queue ends in /ACCOUNT/QUEUE_NAME")
+        raise SettingsError(
+            f"the {parts.scheme} URL of an SQS queue ends in /ACCOUNT/QUEUE_NAME. Download a file behind a URL first, or write "
+            f"its URL into a list, such as images.txt; a live stream is live+{parts.scheme}://"
+        )
 
 
 def _open_sqs(address: Address) -> Queue:

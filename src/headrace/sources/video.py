@@ -22,17 +22,15 @@ from headrace.base.named_paths import Named, list_paths
 from headrace.base.plan import SourcePlan
 from headrace.base.records import SourceWork
 from headrace.base.settings import check, unknown_key
+from headrace.sources.addresses import VIDEO_SUFFIXES
 from headrace.sources.clips import Clip, Frame
 from headrace.sources.finite import Entry, FiniteSource, WorkList
 from headrace.sources.folder import find_all_files
 from headrace.sources.frames import check_device, choose, parse_region, parse_size, parse_yes, require_device
 from headrace.sources.read_ahead import ReadAhead
 
-#: Names of video files; case does not matter.
-VIDEO_PATTERNS = (
-    "*.mp4", "*.m4v", "*.mov", "*.mkv", "*.webm", "*.avi", "*.ts", "*.mts", "*.m2ts", "*.mpg", "*.mpeg", "*.flv", "*.wmv",
-    "*.asf", "*.ogv", "*.3gp", "*.mxf", "*.h264", "*.264", "*.h265", "*.hevc", "*.ivf", "*.mjpeg", "*.mjpg",
-)  # fmt: skip
+#: Names of video files; case does not matter. What moves and is called like a picture is one here.
+VIDEO_PATTERNS = tuple(f"*{suffix}" for suffix in (*VIDEO_SUFFIXES, ".gif", ".apng"))
 #: Frames that are decoded ahead.
 _DEPTH = 4
 #: FFmpeg takes no more for most codecs.
@@ -65,6 +63,8 @@ class Video(FiniteSource):
         device: "cuda": an NVIDIA GPU decodes what it can. Not tried on one yet.
         max_receives: Tries of one job.
     """
+
+    unit = "frame"
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import headrace as hr
 from headrace.base.errors import CheckpointError, SettingsError, SourceError
@@ -313,6 +314,20 @@ def test_files_that_give_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     result, answers = run(hr.video(folder))
     assert sorted(answers.values()) == [0, 1, 2]
     assert (result.counters.rejected, notes(result)["refused_open"]) == (6, 4)
+
+
+def test_what_moves_and_is_called_like_a_picture(tmp_path: Path) -> None:
+    """GIF, APNG and raw frames are found in a folder; an animated WebP, which nobody reads, is refused as that."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    frames = [Image.fromarray(np.full((48, 64, 3), 30 * number, np.uint8)) for number in range(4)]
+    for name, form in (("a.gif", "GIF"), ("b.apng", "PNG"), ("d.webp", "WEBP")):
+        frames[0].save(folder / name, form, save_all=True, append_images=frames[1:], duration=100)
+    raw = b"".join(b"FRAME\n" + bytes([number]) * (64 * 48 * 3 // 2) for number in range(4))
+    (folder / "c.y4m").write_bytes(b"YUV4MPEG2 W64 H48 F10:1 Ip A1:1 C420jpeg\n" + raw)
+    _, answers = run(hr.video(folder))
+    assert sorted(answers) == [f"{name}#{number}" for name in ("a.gif", "b.apng", "c.y4m") for number in range(4)]
+    assert "animated WebP" in reasons(hr.video(folder / "d.webp"))["d.webp#"]
 
 
 def test_a_clip_that_is_cut_short(tmp_path: Path) -> None:

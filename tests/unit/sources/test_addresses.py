@@ -60,6 +60,7 @@ def test_what_the_caller_says_wins(tmp_path: Path) -> None:
         ("sqs://name?queue=a", "unknown key 'queue'"),
         ("sqs://name.fifo", "FIFO"),
         ("https://e.com/a/b/c", "/ACCOUNT/QUEUE_NAME"),
+        ("https://e.com/clip.mp4", "Download a file"),
         ("http://[::1", "not a URL"),
     ],
 )
