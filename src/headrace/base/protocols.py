@@ -20,6 +20,7 @@ from headrace.base.current_job import Returned, Worked
 from headrace.base.plan import SourcePlan
 from headrace.base.policies.retry import PostponePolicy
 from headrace.base.records import Burial, DeadLetter, Job, Kept, Message, Postponed, QueueStatistics, SourceWork
+from headrace.base.stream_tally import StreamTally
 
 #: Why a batch call did not succeed for one receipt: the delivery is no longer ours.
 STALE = "stale"
@@ -262,11 +263,21 @@ class Thins(Protocol):
 
 
 @runtime_checkable
-class TellsStreams(Protocol):
-    """A source of several streams that counts what became of each one's frames."""
+class NamesUnit(Protocol):
+    """A source whose jobs have a name that people use."""
 
-    def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Return {stream: {`decoded`, `given`, `skipped_*`, `dropped_*`: frames}} up to now; from any thread."""
+    @property
+    def unit(self) -> str:
+        """What one job is, as spans and reports call it: `frame`."""
+        ...
+
+
+@runtime_checkable
+class TellsStreams(Protocol):
+    """A source of several streams that counts what becomes of each one's frames."""
+
+    def tallies(self) -> Sequence[StreamTally]:
+        """Return what is counted of each stream; from any thread, and after the run too."""
         ...
 
 

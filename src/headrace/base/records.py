@@ -195,7 +195,7 @@ class Span(msgspec.Struct, gc=False):
     """
 
     unit: str
-    """item | batch | frame | step."""
+    """item | frame | step, and what a training has beside steps."""
     unit_id: str
     parent_id: str | None
     """The item from which this one was cut (fan-out)."""
@@ -434,6 +434,34 @@ class Receiving(msgspec.Struct, frozen=True, kw_only=True):
     gap_correlation: float | None = None
     """Correlation of each of these times with the one before; -0.5 where a clock sets the ends: one that is late shortens the
     next. About 0 where each call takes its own time."""
+
+
+class StreamRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the frames of one live stream."""
+
+    name: str
+    is_urgent: bool = False
+    """It goes before the others."""
+    seconds: float
+    """From its first frame, or from the beginning where none came, until no more was read."""
+    counts: dict[str, int]
+    """Frames `decoded`, `given`, `skipped_*` (not wanted) and `dropped_*` (wanted, and too much or too late)."""
+    ended: dict[str, int]
+    """Those that were given, by how they ended: `delivered`, or the code of the reason why not."""
+    connections: int
+    """Those that brought frames: each but the first followed one that broke off."""
+    age_p50_seconds: float | None
+    """From a frame's last packet to its delivery; None: too few were delivered to say. From a sample of 2,000."""
+    age_p99_seconds: float | None
+    jitter_p50_seconds: float | None
+    """By how much the time between two frames differed from the time that the stream's own clock says lies between them; None:
+    it says none, or too few came."""
+    jitter_p99_seconds: float | None
+    stalls: int
+    """Pauses of 1 s and more, and of five times what usually lies between two of its frames."""
+    stalled_seconds: float
+    """All of them together; of a stream that never came the whole run."""
+    longest_stall_seconds: float
 
 
 class Tending(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,6 +60,7 @@ COMMANDS = {
     "deploy": "write what runs a pipeline elsewhere: systemd unit, Kubernetes manifests, Containerfile",
     "submit": "put jobs into a queue",
     "queue": "look into a queue and its dead letters",
+    "clip": "keep a stretch of live streams as clips, to tune and compare on",
     "pack": "pack many small files into few large ones that are read faster",
     "samples": "make labelled sample images",
     "completion": "print what completes commands and options in bash or zsh",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.formatting import align_columns, wrap_lines
 from headrace.base.units import format_duration
+from headrace.cli.streams_text import streams_text
 from headrace.runs.formats.diagnosis import SIBLINGS
 from headrace.runs.formats.profile import EMULATED
 
@@ -41,6 +42,7 @@ def as_text(document: DiagnosisDocument) -> str:
         _in_own_hands(document),
         _others(document),
         _latency(document.latency_parts),
+        streams_text(document.streams),
         _candidates(document.candidates),
         _bounds(document),
         _left_out(document),

@@ -186,7 +186,8 @@ def items_source(given: str | None, pipeline: Pipeline) -> FiniteSource:
     if isinstance(source, FiniteSource):
         return source
     raise SettingsError(
-        f"--source {hide_secrets(given)} cannot be read twice; name a folder or a .txt of URLs or paths"
+        f"--source {hide_secrets(given)} cannot be read twice; name a folder or a .txt of URLs or paths (of live "
+        "streams, headrace clip keeps a stretch)"
     )
 
 

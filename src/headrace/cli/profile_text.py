@@ -11,6 +11,7 @@ import msgspec
 from headrace.base.documents import decode_document
 from headrace.base.formatting import align_columns, pluralize, wrap_lines
 from headrace.base.units import format_duration, format_size
+from headrace.cli.streams_text import streams_text
 from headrace.runs.formats.profile import EMULATED
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ def as_text(document: ProfileDocument) -> str:
     """Return the document as plain text."""
     parts = [wrap_lines(_head(document))]
     if document.stages:
-        parts += [_times(document.stages), _work(document.stages)]
+        parts += [_times(document.stages, document.unit), _work(document.stages)]
+    if document.streams:
+        parts.append(streams_text(document.streams))
     below = (
         document.fused,
         _caches(document),
@@ -133,10 +136,10 @@ def _jobs(document: ProfileDocument) -> str:
     counts = {name: number for name, number in document.counters.items() if isinstance(number, int)}
     always = ("received", "delivered")
     shown = [f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items() if number or name in always]
-    return f"jobs: {', '.join(shown)}" if shown else ""
+    return f"{'frames' if document.unit == 'frame' else 'jobs'}: {', '.join(shown)}" if shown else ""
 
 
-def _times(stages: Sequence[StageAccount]) -> list[str]:
+def _times(stages: Sequence[StageAccount], unit: str) -> list[str]:
     rows = [
         (
             stage.name,
@@ -151,7 +154,7 @@ def _times(stages: Sequence[StageAccount]) -> list[str]:
         for stage in stages
     ]
     return [
-        "Where an item's time goes (means; a batch's service counts for each item):",
+        f"Where {'an' if unit == 'item' else 'a'} {unit}'s time goes (means; a batch's service counts for each {unit}):",
         *align_columns([_TIMES, *rows]),
     ]
 

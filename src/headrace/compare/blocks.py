@@ -155,7 +155,8 @@ def read_items(pipeline: Pipeline) -> FiniteSource:
     if not isinstance(source, FiniteSource):
         raise SettingsError(
             f"{pipeline.name} takes its jobs from a {type(source).__name__}, which cannot be read twice, and every block needs "
-            "the same items; name a folder, or a .txt of URLs or paths, with --source"
+            "the same items; name a folder, or a .txt of URLs or paths, with --source (of live streams, headrace clip keeps a "
+            "stretch)"
         )
     return source
 

@@ -124,6 +124,7 @@ def _document(
         bounds=bounds,
         simulated_throughput=simulated,
         latency_parts=parts,
+        streams=profile.streams,
         goals=checks,
         good_enough=good_enough(checks),
         experiment=ranking.experiment,

@@ -21,6 +21,7 @@ from headrace.diagnose.runtime_cost import runtime_cost
 from headrace.diagnose.series import all_series
 from headrace.diagnose.slow_item import slow_item
 from headrace.diagnose.steady_state import Completions, completions, find_window
+from headrace.diagnose.streams import stream_accounts
 from headrace.diagnose.trust import all_checks, distrust, list_unchecked
 from headrace.runs.emulation import emulated_engines
 from headrace.runs.formats.profile import Distribution, ProfileDocument, Quantile, StageAccount, Window
@@ -100,6 +101,8 @@ def document_of(evidence: Evidence) -> ProfileDocument:
         isolation=evidence.isolation,
         experiment=evidence.experiment,
         keepable=find_keepable(evidence, stages),
+        unit=info.unit,
+        streams=stream_accounts(info),
         hot_spots=hot_spots(run.path),
         versions=info.versions,
         hardware=decode_document(encode_document(info.hardware), dict[str, Any]),

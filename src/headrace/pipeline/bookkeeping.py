@@ -82,6 +82,6 @@ class Bookkeeper:
         context.read_notes(notes)
         if observers.wants["stage_finished"]:
             only = not observers.wants_unrecorded
-            spans = [span for note in notes for span in note.spans(context.plan_id, recorded_only=only)]
+            spans = [span for note in notes for span in note.spans(context.plan_id, context.unit, recorded_only=only)]
             if spans:
                 observers.notify("stage_finished", spans)

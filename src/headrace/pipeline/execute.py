@@ -20,7 +20,7 @@ from headrace.base.budget import BudgetPlan
 from headrace.base.errors import RunFolderError, SettingsError
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, resolve
-from headrace.base.protocols import Instrument, TellsBacklog, Thins, WorksForJobs
+from headrace.base.protocols import Instrument, NamesUnit, TellsBacklog, Thins, WorksForJobs
 from headrace.base.records import Counters
 from headrace.base.request_tally import TalliesRequests
 from headrace.base.settings import check
@@ -260,6 +260,7 @@ class _Record:
             output,
             pipeline=pipeline.name,
             options=pipeline.options,
+            unit=runtime.context.unit,
             served=isinstance(pipeline.source, TalliesRequests),
             plans=plans,
             force=force,
@@ -517,10 +518,9 @@ class _Budget:
             runtime.before_receiving.append(forecast.check_opened)
         models = RungModels(slots, runtime.context.plan) if slots is not None and self.has_models else None
 
-        def hold_to(plan: Plan) -> None:
+        def hold_to(plan: Plan) -> Plan:
             runtime.hold_to(plan)
-            if models is not None:
-                models.hold_to(plan)
+            return plan if models is None else models.hold_to(plan)
 
         return Governor(sensors, self.plans, hold_to=hold_to, counts=runtime.context.counts)
 
@@ -563,7 +563,9 @@ def _context(pipeline: Pipeline, plan: Plan | str | Path | None, share: int) -> 
     threads = budget(resolved, stages, cores)
     for warning in threads.warnings:
         logger.warning("%s", warning)
-    return RunContext(resolved, fused=fused_because(plan, resolved, stages)), threads
+    source = pipeline.source
+    unit = source.unit if isinstance(source, NamesUnit) else "item"
+    return RunContext(resolved, fused=fused_because(plan, resolved, stages), unit=unit), threads
 
 
 def _bound_bytes(plan: Plan, share: int) -> Plan:
@@ -664,6 +666,7 @@ def _finish(
             cost_curves={curve.stage: curve.seconds for curve in runtime.context.cost_curves},
             cost_curve_cpu={curve.stage: curve.call_cpu_seconds for curve in runtime.context.cost_curves},
             lost_spans=lost_spans,
+            streams=runtime.streams(),
             receiving=runtime.receiving(),
             tending=runtime.tending(),
             summary=result.summary.as_dict(),

@@ -72,7 +72,7 @@ class Governor:
     Args:
         sensors: What is measured; those that cannot be are named and left out.
         plans: The run's Plan, and that of each rung.
-        hold_to: Caps the run as a Plan says.
+        hold_to: Caps the run as a Plan says, and returns the Plan that is then in force: a model may have to stay.
         counts: Of the run: steps are added to it.
         give_back: Gives back what is held for nothing.
         now: Seconds of a steady clock.
@@ -87,7 +87,7 @@ class Governor:
         sensors: Sequence[Sensor],
         plans: Sequence[Plan],
         *,
-        hold_to: Callable[[Plan], object],
+        hold_to: Callable[[Plan], Plan],
         counts: dict[str, int] | None = None,
         give_back: Callable[[], object] | None = None,
         now: Callable[[], float] = time.monotonic,
@@ -167,8 +167,7 @@ class Governor:
         return self._given_back_at is None or now - self._given_back_at >= _GIVE_BACK_SECONDS
 
     def _step(self, rung: int, why: str, *, is_down: bool) -> None:
-        plan, report = self._plans[rung], self.report
-        self._hold_to(plan)
+        plan, report = self._hold_to(self._plans[rung]), self.report
         self.switched(plan)
         if is_down:
             give_back_buffers()  # those of the larger batches

@@ -50,6 +50,8 @@ class RunContext:
     """What parts beside the items counted, for the run's notes."""
     forecast: MemoryForecast | None = None
     """Whether batches fit into the Plan's budget; None: it has none for memory."""
+    unit: str = "item"
+    """What spans call a job; what is cut from one is an item."""
     random: Callable[[], float] = random.random
     """Returns uniform random numbers, 0 <= number < 1."""
 

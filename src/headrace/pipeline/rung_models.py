@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,8 +30,11 @@ class RungModels:
         self._slots = slots
         self._in_force = plan
 
-    def hold_to(self, plan: Plan) -> None:
-        """Switch to the models of a Plan, all or none; one that cannot be opened or called is told, and nothing changes."""
+    def hold_to(self, plan: Plan) -> Plan:
+        """Switch to the models of a Plan, all or none, and return the Plan that is in force then.
+
+        One that cannot be opened or called is told, and the models stay.
+        """
         opened: dict[str, Model] = {}
         ready: list[tuple[ModelSlot, Model]] = []
         try:
@@ -43,11 +47,12 @@ class RungModels:
                     ready.append((slot, model))
         except Exception as error:  # engines raise their own types
             logger.warning("[budget] the model stays, because that of the rung cannot be used: %s", error)
-            return
+            ready = []
+        else:
+            self._in_force = plan if self._slots.all() else self._in_force
         for slot, model in ready:
             slot.switch(model)
-        if self._slots.all():
-            self._in_force = plan
+        return dataclasses.replace(plan, model=self._in_force.model, models=self._in_force.models)
 
 
 def changes_models(plans: Sequence[Plan]) -> bool:

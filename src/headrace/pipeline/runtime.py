@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,8 +28,8 @@ from typing import Any
 
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import Plan
-from headrace.base.protocols import HearsOfEnd, KeepsResults, PushesJobs, TakesNotes, Thins
-from headrace.base.records import Outcome, OutcomeKind, Receiving, StageStatistics, Tending
+from headrace.base.protocols import HearsOfEnd, KeepsResults, PushesJobs, TakesNotes, TellsStreams, Thins
+from headrace.base.records import Outcome, OutcomeKind, Receiving, StageStatistics, StreamRecord, Tending
 from headrace.pipeline.admission import Admission
 from headrace.pipeline.bookkeeping import Bookkeeper
 from headrace.pipeline.building import Equipment, Routes, build_stations
@@ -345,6 +346,12 @@ class Runtime:
                 for name, number in list(counts.items()):
                     total[name] = total.get(name, 0) + number
         return total
+
+    def streams(self) -> list[StreamRecord]:
+        """Return what became of the frames of each live stream; empty where the source has none."""
+        source = self._pipeline.source
+        now = time.monotonic()
+        return [tally.record(now) for tally in source.tallies()] if isinstance(source, TellsStreams) else []
 
     def state(self) -> RunState:
         """Return what is so now; any thread."""

@@ -52,10 +52,11 @@ from headrace.base.clock import Clock, SystemClock
 from headrace.base.formatting import align_columns
 from headrace.base.observer import Observer
 from headrace.base.records import BatchFormed, Counters, Job, Outcome, OutcomeKind, QueueStatistics
+from headrace.base.reservoir import Reservoir
 from headrace.base.statistics import percentile, samples_needed, utilization
 from headrace.base.units import format_duration, format_rate
 from headrace.pipeline.reasons import Failure, Reasons, failure_of, show_reasons
-from headrace.pipeline.stage_totals import Reservoir, StageTotals, Window
+from headrace.pipeline.stage_totals import StageTotals, Window
 from headrace.pipeline.told import Ended, Listener
 from headrace.pipeline.work_notes import WorkNote
 

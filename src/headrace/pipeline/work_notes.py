@@ -31,8 +31,8 @@ class WorkNote:
     left: Sequence[int]
     """For each item when the next queue took it, or when it was settled, ns."""
 
-    def spans(self, plan_id: str, *, recorded_only: bool = False) -> list[Span]:
-        """Return one span for each stage and item, or for each recorded item."""
+    def spans(self, plan_id: str, unit: str, *, recorded_only: bool = False) -> list[Span]:
+        """Return one span for each stage and item, or for each recorded item; `unit` is what a whole job is called."""
         spans: list[Span] = []
         for (item, arrived, queue_depth), timings, left in zip(self.arrivals, self.timings, self.left, strict=True):
             if recorded_only and not item.weight:
@@ -46,7 +46,7 @@ class WorkNote:
                 # An inline stage has no queue: its item arrives, is taken and begins when the stage before it ends.
                 spans.append(
                     Span(
-                        "item",
+                        unit if parent_id is None else "item",
                         item.id,
                         parent_id,
                         stage,

@@ -30,6 +30,7 @@ from headrace.report.sections.overview import overview
 from headrace.report.sections.plans import plans
 from headrace.report.sections.slow_item import slow_item
 from headrace.report.sections.stages import stages
+from headrace.report.sections.streams import streams
 from headrace.runs.formats.comparison import ComparisonDocument
 from headrace.runs.formats.diagnosis import DiagnosisDocument
 from headrace.runs.formats.failures import FailureReason
@@ -91,6 +92,7 @@ def make_sections(
         comparing(comparison, document),
         plans(document),
         stages(document),
+        streams(document),
         latency(document),
         work_over_time(document),
         resources(document),

@@ -26,7 +26,7 @@ from headrace.base.clock import Clock, SystemClock
 from headrace.base.documents import decode_document, encode_document
 from headrace.base.formatting import encodable
 from headrace.base.handoff import HandoffCost, handoff_cost
-from headrace.base.records import SCHEMA_VERSION, Counters, Receiving, SourceWork, Tending
+from headrace.base.records import SCHEMA_VERSION, Counters, Receiving, SourceWork, StreamRecord, Tending
 from headrace.runs.earlier_run import discard, explain_unwritable, take_folder
 from headrace.runs.file_names import RUN_JSON, SPANS_FOLDER
 from headrace.runs.hardware import Hardware, find_hardware, find_versions
@@ -81,7 +81,7 @@ class RunInfo(msgspec.Struct, kw_only=True):
     options: list[str] = []
     """Options of the command line that chose Plan, settings and source, without secrets."""
     unit: str = "item"
-    """What it counts: `item`; `step`, where a model was trained."""
+    """What it counts: `item`; `frame` of video; `step`, where a model was trained."""
     served: bool = False
     """Its jobs were requests to `headrace serve`."""
     host: str
@@ -120,6 +120,9 @@ class RunInfo(msgspec.Struct, kw_only=True):
     source_work: SourceWork | None = None
     """What the source does for each of its jobs, which are all there; None where it says nothing, and in runs of before
     2026-11-29."""
+    streams: list[StreamRecord] = []
+    """What became of the frames of each live stream; empty where there is none, in runs of before 2026-11-30, and in those that
+    did not live to write it."""
     receiving: Receiving | None = None
     """None in runs of before 2026-11-21, or that did not live to write it."""
     tending: Tending | None = None
@@ -172,7 +175,7 @@ class RunFolder:
             path: New or empty folder; parents are made.
             pipeline: Name of the pipeline.
             options: Of the command line, which chose Plan, settings and source.
-            unit: What it counts, `item` or `step`.
+            unit: What it counts, `item`, `frame` or `step`.
             served: Whether its jobs are requests.
             plans: {plan_id: Plan as a table}; more may come with `update`.
             data_fingerprint: What the source tells about the items.

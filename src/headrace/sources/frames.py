@@ -93,6 +93,17 @@ class Choice:
         chosen += [f"at {self.size[0]} x {self.size[1]}"] if self.size else []
         return "".join(f", {one}" for one in chosen)
 
+    def parameters(self) -> str:
+        """Return it as the parameters of an address of `video://`; empty where all is taken."""
+        chosen = [f"every={self.every}"] if self.every > 1 else []
+        chosen += [f"fps={float(self.fps):g}"] if self.fps else []
+        chosen += ["keyframes=yes"] if self.keyframes else []
+        chosen += ["references=yes"] if self.references else []
+        chosen += [f"size={self.size[0]}x{self.size[1]}"] if self.size else []
+        chosen += [f"region={','.join(f'{side:g}' for side in self.region)}"] if self.region else []
+        chosen += [f"motion={self.motion:g}"] if self.motion else []
+        return f"?{'&'.join(chosen)}" if chosen else ""
+
     def cheaper(self) -> tuple[str, ...]:
         """Return what would cost less than this choice, for people: the pixels first, then the frames."""
         ways = []

@@ -15,6 +15,7 @@ anywhere, jump and run backwards.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import math
 import random
@@ -204,32 +205,20 @@ class LiveStream:
                 "port, which are refused"
             )
         except (av.FFmpegError, OSError, ValueError) as error:
-            return 0.0, error_text(error)
+            return 0.0, "" if self._is_end(error) else error_text(error)
         except Exception as error:  # a stream that ends for good because of one packet would be missed by nobody
             logger.exception("video: %s: an error that was not foreseen", self._name)
             return 0.0, text_of(error)
 
+    def _is_end(self, error: BaseException) -> bool:
+        """Return whether a stream that may end has ended: where HTTP gives no length, closing is all that tells it.
+
+        To open it again would be to begin a clip again, also where it was in truth cut off.
+        """
+        return not self._stays and self._address.startswith("http") and getattr(error, "errno", None) == errno.EIO
+
     def _read_connection(self, av: Any) -> str:
-        scheme, _, device = self._address.partition("://")
-        protocols, containers = PROTOCOLS[scheme]
-        place, form = (device, DEVICE) if scheme == DEVICE else (self._address, None)
-        options = {
-            "protocol_whitelist": protocols,
-            "format_whitelist": containers,
-            "fpsprobesize": "0",  # the rate is of no use, and to find it FFmpeg keeps 20 frames back
-            **pixel_limit(),
-            **({"rtsp_transport": "tcp"} if "rtsp" in protocols else {}),
-            **self._options,
-        }
-        limits = (max(_OPEN_SECONDS, self._patience), self._patience)
-        with av.open(
-            place,
-            format=form,
-            options=options,
-            timeout=limits,
-            metadata_errors="replace",
-            hwaccel=accelerator(self._device),
-        ) as container:
+        with open_stream(av, self._address, self._options, self._patience, self._device) as container:
             stream = find_pictures(container)
             if stream is None or stream.codec_context is None:
                 return f"it holds no video that PyAV can decode, but {list_kinds(container)}"
@@ -345,6 +334,32 @@ class LiveStream:
         if now >= self._told_at + _TELL_SECONDS:
             self._told_at, self._is_told = now, True
             logger.warning("video: %s does not come: %s; it is tried again", self._name, why)
+
+
+def open_stream(av: Any, address: str, options: Mapping[str, str], patience: float, device: str | None = None) -> Any:
+    """Return the open container at an address, to be closed by the caller; arguments as of `LiveStream`.
+
+    Raises:
+        av.FFmpegError: If it cannot be had.
+    """
+    scheme, _, path = address.partition("://")
+    protocols, containers = PROTOCOLS[scheme]
+    place, form = (path, DEVICE) if scheme == DEVICE else (address, None)
+    return av.open(
+        place,
+        format=form,
+        options={
+            "protocol_whitelist": protocols,
+            "format_whitelist": containers,
+            "fpsprobesize": "0",  # the rate is of no use, and to find it FFmpeg keeps 20 frames back
+            **pixel_limit(),
+            **({"rtsp_transport": "tcp"} if "rtsp" in protocols else {}),
+            **options,
+        },
+        timeout=(max(_OPEN_SECONDS, patience), patience),
+        metadata_errors="replace",
+        hwaccel=accelerator(device),
+    )
 
 
 class TurnPatience:

@@ -17,6 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import SettingsError, SourceError
@@ -25,6 +26,7 @@ from headrace.base.plan import SourcePlan
 from headrace.base.protocols import Source
 from headrace.base.records import Job, Outcome, OutcomeKind, Payload
 from headrace.base.settings import check, unknown_key
+from headrace.base.stream_tally import StreamTally
 from headrace.base.units import parse_seconds
 from headrace.runs.hardware import usable_cores
 from headrace.sources.frames import (
@@ -39,6 +41,7 @@ from headrace.sources.frames import (
 )
 from headrace.sources.live_addresses import read_streams, show_address
 from headrace.sources.live_stream import LiveFrame, LiveStream
+from headrace.sources.stream_clips import StreamClip, keep_clips
 
 #: How long `close` waits for the threads of all streams; one that hangs is a daemon.
 _PATIENCE_SECONDS = 1.5
@@ -80,6 +83,7 @@ class LiveVideo(Source):
     """
 
     is_remote = False
+    unit = "frame"
 
     def __init__(
         self,
@@ -163,8 +167,7 @@ class LiveVideo(Source):
         turns = threading.Semaphore(max(1, usable_cores() // 2))
         freed = SometimesTrim(_TRIM_SECONDS)
         for name, address in self._addresses.items():
-            camera = _Camera(name, Converter(self._choice))
-            camera.is_urgent = name in self._urgent
+            camera = _Camera(name, Converter(self._choice), is_urgent=name in self._urgent)
             camera.stream = LiveStream(
                 name,
                 address,
@@ -220,14 +223,22 @@ class LiveVideo(Source):
         totals: Counter[str] = Counter()
         with self._changed:
             for camera in self._cameras:
-                totals.update(camera.counts)
+                totals.update(camera.tally.counts())
                 totals.update(dict(camera.stream.counts))  # copied at once: its thread adds to it
         return {"video.streams": len(self._addresses), **{f"video.{name}": num for name, num in totals.items() if num}}
 
-    def counts(self) -> dict[str, dict[str, int]]:
-        """Return {stream: {what: frames}}: `decoded`, `given`, `skipped_*`, `dropped_*`."""
-        with self._changed:
-            return {camera.name: dict(camera.counts) for camera in self._cameras}
+    def tallies(self) -> list[StreamTally]:
+        """Return what is counted of each stream."""
+        return [camera.tally for camera in self._cameras]
+
+    def keep_clips(self, folder: Path, seconds: float, stop: threading.Event) -> list[StreamClip]:
+        """Write a clip of each stream into a folder; see `stream_clips.keep_clips`. The source is not open meanwhile."""
+        return keep_clips(self._addresses, folder, seconds, options=self._options, patience=self._patience, stop=stop)
+
+    @property
+    def clip_parameters(self) -> str:
+        """What lets `video://` choose the same frames of clips, such as `?fps=5&size=320x180`; empty: all."""
+        return self._choice.parameters()
 
     def may_stop(self) -> bool:
         """Return True: what is on its way here waits for nobody."""
@@ -240,6 +251,7 @@ class LiveVideo(Source):
             for camera in self._cameras:
                 camera.stream.stop()
                 self._drop(camera, "end")
+                camera.tally.close(time.monotonic())
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -273,13 +285,16 @@ class LiveVideo(Source):
 
     def _offer(self, camera: _Camera, frame: LiveFrame, reason: str) -> None:
         with self._changed:
-            camera.counts["decoded"] += 1
+            tally = camera.tally
+            tally.count("decoded")
+            if reason != "opening":
+                tally.arrived(frame.arrived_ns / 1e9, frame.seconds, camera.stream.counts["opened"])
             if reason:
-                camera.counts[f"skipped_{reason}"] += 1
+                tally.count(f"skipped_{reason}")
                 return
             camera.num_wanted += 1
             if (camera.num_wanted - 1) % self._every:
-                camera.counts["skipped_plan"] += 1
+                tally.count("skipped_plan")
                 return
             self._drop(camera, "newer")
             camera.slot = frame
@@ -295,7 +310,7 @@ class LiveVideo(Source):
     # --- with the lock held
 
     def _refuse_nothing(self) -> None:
-        if not self._is_stopped and not any(camera.counts["decoded"] for camera in self._cameras):
+        if not self._is_stopped and not any("decoded" in camera.tally.counts() for camera in self._cameras):
             why = "; ".join(f"{camera.name}: {camera.stream.last_error}" for camera in self._cameras)
             raise SourceError(f"no stream brought a frame: {why}")
 
@@ -305,7 +320,7 @@ class LiveVideo(Source):
     def _drop(self, camera: _Camera, reason: str) -> None:
         if camera.slot is not None:
             camera.slot = None
-            camera.counts[f"dropped_{reason}"] += 1
+            camera.tally.count(f"dropped_{reason}")
 
     def _take(self, limit: int) -> list[tuple[_Camera, LiveFrame]]:
         """Return frames, one of a stream, of those streams first of which the least is in flight, and then the longest ago."""
@@ -322,7 +337,7 @@ class LiveVideo(Source):
             camera.slot = None
             camera.num_inside += 1
             camera.given_ns = time.monotonic_ns()
-            camera.counts["given"] += 1
+            camera.tally.count("given")
         return taken
 
     def _in_turn(self, ready: Sequence[_Camera], most: int) -> list[_Camera]:
@@ -349,6 +364,8 @@ class LiveVideo(Source):
 
     def _job(self, camera: _Camera, frame: LiveFrame) -> Job:
         def settle(job: Job, outcome: Outcome) -> None:
+            now_ns = time.monotonic_ns()
+            camera.tally.ended(now_ns / 1e9, (now_ns - frame.arrived_ns) / 1e9, outcome)
             with self._changed:
                 camera.num_inside -= 1
                 self._changed.notify_all()
@@ -400,13 +417,13 @@ class _Camera:
 
     stream: LiveStream
 
-    def __init__(self, name: str, convert: Converter) -> None:
+    def __init__(self, name: str, convert: Converter, *, is_urgent: bool = False) -> None:
         self.name = name
         self.convert = convert
         self.converting = threading.Lock()
-        self.counts: Counter[str] = Counter()
+        self.tally = StreamTally(name, time.monotonic(), is_urgent=is_urgent)
         self.slot: LiveFrame | None = None
-        self.is_urgent = False
+        self.is_urgent = is_urgent
         self.num_wanted = 0
         """Frames that were chosen."""
         self.num_inside = 0

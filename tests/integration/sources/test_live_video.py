@@ -23,6 +23,8 @@ from headrace.base.errors import SettingsError, SourceError
 from headrace.base.plan import Plan, SourcePlan
 from headrace.base.records import DELIVERED, Job
 from headrace.cli.loading import parse_source
+from headrace.diagnose import profile_document
+from headrace.runs.reader import read_run
 from headrace.sources.frames import Choice
 from headrace.sources.live_stream import LiveFrame, LiveStream, TurnPatience
 from headrace.sources.live_video import LiveVideo
@@ -93,10 +95,15 @@ def sender() -> Iterator[Callable[..., Sender]]:
         one.close()
 
 
+def counts_of(source: LiveVideo) -> dict[str, dict[str, int]]:
+    """Return {stream: {what: frames}}."""
+    return {tally.name: tally.counts() for tally in source.tallies()}
+
+
 def balance(source: LiveVideo) -> Counter[str]:
     """Return the counts of all streams together; what was decoded is what was given, skipped, dropped or waits in a slot."""
     total: Counter[str] = Counter()
-    for counts in source.counts().values():
+    for counts in counts_of(source).values():
         left = counts.get("decoded", 0) - sum(num for name, num in counts.items() if name != "decoded")
         assert 0 <= left <= 1, counts
         total.update(counts)
@@ -228,7 +235,7 @@ def test_a_slow_pipeline_gets_the_newest_frames(tmp_path: Path, sender: Callable
     camera = sender(clip(tmp_path / "a.ts", 60), pieces=60, pause=0.02)
     source = hr.live_video({"gate": camera.address}, ends=True)
     source.open(SourcePlan())
-    while source.counts()["gate"].get("decoded", 0) < 60:
+    while counts_of(source)["gate"].get("decoded", 0) < 60:
         time.sleep(0.01)
     (job,) = source.receive(10, 1.0) or []
     assert (job.sequence, job.stream, job.attributes["frame"]) == (59, "gate", 59)
@@ -260,12 +267,42 @@ def test_streams_share_what_the_pipeline_does(tmp_path: Path, sender: Callable[.
     assert given["fast"] <= 2 * given["slow"] + 6  # five times as many, else; and some before the slow one was there
 
 
+def test_a_run_folder_keeps_what_became_of_each_stream(tmp_path: Path, sender: Callable[..., Sender]) -> None:
+    """Frames by what became of them, ages of answers, jitter and stalls: as the page shows them while it runs."""
+    data = clip(tmp_path / "a.ts", 100)
+    even, gone = sender(data, pieces=100, pause=0.02), sender(data, then="hang")
+    source = hr.live_video({"even": even.address, "gone": gone.address}, every=2)
+    result, _ = run(source, output=tmp_path / "run", limit=30)
+    folder = read_run(tmp_path / "run")
+    kept = {record.name: record for record in folder.info.streams}
+    assert kept == {tally.name: tally.record(0.0) for tally in source.tallies()}
+    record = kept["even"]
+    skipped = record.counts["skipped_every"] + record.counts.get("skipped_opening", 0)
+    dropped = sum(number for what, number in record.counts.items() if what.startswith("dropped"))
+    assert record.counts["decoded"] == skipped + dropped + record.counts["given"]
+    assert sum(one.ended.get("delivered", 0) for one in kept.values()) == result.counters.delivered
+    assert record.age_p50_seconds is None or 0 < record.age_p50_seconds < 60
+    assert record.jitter_p50_seconds is not None
+    (account, _) = profile_document(folder).streams
+    assert (account.came, account.wanted) == (record.counts["decoded"], record.counts["decoded"] - skipped)
+    of_clip = read_run(clips_run(tmp_path))
+    assert of_clip.info.streams == []
+    for one in (folder, of_clip):
+        assert (one.info.unit, set(one.spans()["unit"].to_pylist())) == ("frame", {"frame"})
+
+
+def clips_run(tmp_path: Path) -> Path:
+    """Return the folder of a run over a clip, which is no live stream."""
+    run(hr.video(tmp_path / "a.ts"), output=tmp_path / "clip")
+    return tmp_path / "clip"
+
+
 def test_a_frame_that_is_too_old_reaches_nothing(tmp_path: Path, sender: Callable[..., Sender]) -> None:
     """In the slot it is dropped; behind that, the job's deadline ends it before the next stage."""
     camera = sender(clip(tmp_path / "a.ts", 10), "hang")
     source = hr.live_video({"gate": camera.address}, max_age=0.2, patience=1)
     source.open(SourcePlan())
-    while source.counts()["gate"].get("decoded", 0) < 9:  # the decoder may hold the last one
+    while counts_of(source)["gate"].get("decoded", 0) < 9:  # the decoder may hold the last one
         time.sleep(0.01)
     time.sleep(0.25)
     assert source.receive(10, 0.0) == []
@@ -308,7 +345,7 @@ def test_a_stream_that_hangs_does_not_hold_up_the_others(
     streams = {"frozen": frozen.address, "well": well.address, "off": f"http://me:hidden@127.0.0.1:{port}/v"}
     source = hr.live_video(streams, patience=0.3)
     source.open(SourcePlan())
-    jobs = take(source, lambda: frozen.num_connections >= 2 and source.counts()["well"].get("given", 0) >= 10)
+    jobs = take(source, lambda: frozen.num_connections >= 2 and counts_of(source)["well"].get("given", 0) >= 10)
     source.close()
     assert Counter(job.stream for job in jobs)["well"] >= 10
     told = [record.getMessage() for record in caplog.records if "does not come" in record.getMessage()]
@@ -607,6 +644,7 @@ class Site(http.server.ThreadingHTTPServer):
 
     def __init__(self) -> None:
         self.pages: dict[str, bytes] = {}
+        self.says_length = True
         self.asked: list[str] = []
         super().__init__(("127.0.0.1", 0), _Answer)
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
@@ -622,7 +660,8 @@ class _Answer(http.server.BaseHTTPRequestHandler):
         server.asked.append(self.path)
         body = server.pages.get(self.path)
         self.send_response(404 if body is None else 200)
-        self.send_header("Content-Length", str(len(body or b"")))
+        if server.says_length:
+            self.send_header("Content-Length", str(len(body or b"")))
         self.end_headers()
         self.wfile.write(body or b"")
 
@@ -676,3 +715,13 @@ def test_the_same_server_is_read_where_it_sends_a_container(site: Callable[[], S
     front.pages["/a.ts"] = clip(tmp_path / "clip.ts")
     result, _ = run(hr.live_video({"gate": front.at("/a.ts")}, ends=True))
     assert result.counters.delivered
+
+
+def test_where_http_says_no_length_closing_is_the_end(site: Callable[[], Site], tmp_path: Path) -> None:
+    """FFmpeg reports it as an error; with `ends` the stream is over then, and not read once more from its beginning."""
+    server = site()
+    server.pages["/a.ts"] = clip(tmp_path / "a.ts")
+    server.says_length = False
+    result, _ = run(hr.live_video(server.at("/a.ts"), ends=True), limit=100)
+    assert result.counters.notes["video.decoded"] in (19, 20)  # the demuxer may hold the last one
+    assert server.asked == ["/a.ts"]

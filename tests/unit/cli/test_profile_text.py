@@ -55,6 +55,15 @@ def test_large_rates_are_written_out(tmp_path: Path) -> None:
     assert "throughput 558.3/s" in as_text(document(tmp_path, throughput=558.31))
 
 
+def test_frames_are_called_so(tmp_path: Path) -> None:
+    """Of a run over video, and items of any other."""
+    shown = {"counters": {"received": 3}, "stages": (account(),)}
+    text = as_text(document(tmp_path, unit="frame", **shown))
+    assert "frames: 3 received" in text
+    assert "Where a frame's time goes (means; a batch's service counts for each frame):" in text
+    assert "jobs: 3 received" in as_text(document(tmp_path, **shown))
+
+
 def test_what_was_found_and_has_no_name_is_not_unknown(tmp_path: Path) -> None:
     """Time in other system calls was sampled; only what was not is unknown."""
     other = account(blocked=0.01, blocked_split=BlockedSplit(other=0.01, num_samples=50))

@@ -349,8 +349,13 @@ def test_what_is_held_for_nothing_goes_first() -> None:
     plans, gauge, now, given = [plan, *rungs_of(plan)], Gauge(), [0.0], []
     held: list[Plan] = []
     counts: dict[str, int] = {}
+
+    def hold_to(plan: Plan) -> Plan:
+        held.append(plan)
+        return plan
+
     governor = Governor(
-        [gauge], plans, hold_to=held.append, counts=counts, give_back=lambda: given.append(now[0]), now=lambda: now[0]
+        [gauge], plans, hold_to=hold_to, counts=counts, give_back=lambda: given.append(now[0]), now=lambda: now[0]
     )
     governor.switched = held.append
 
@@ -394,7 +399,7 @@ def test_a_sensor_that_fails_is_told_once_and_asked_again(caplog: pytest.LogCapt
             return super().read(now)
 
     plan = resolved()
-    with caplog.at_level("ERROR"), Governor([Broken()], [plan, *rungs_of(plan)], hold_to=lambda plan: None):
+    with caplog.at_level("ERROR"), Governor([Broken()], [plan, *rungs_of(plan)], hold_to=lambda plan: plan):
         assert again.wait(60)
     assert caplog.text.count("cannot be watched") == 1
 

@@ -116,14 +116,32 @@ def test_a_model_that_cannot_be_used_changes_nothing(tmp_path: Path, caplog: pyt
     slot = slots.around(open_model(plan.model, old, 1), task="", default=old, threads=1, calls=1)
     models = RungModels(slots, plan)
     (tmp_path / "bad.onnx").write_bytes(b"no model")
+    bad = plan.with_settings([f"model.artifact={tmp_path / 'bad.onnx'}", "process.batch=2"])
     with caplog.at_level(logging.WARNING):
-        models.hold_to(plan.with_settings([f"model.artifact={tmp_path / 'bad.onnx'}"]))
+        in_force = models.hold_to(bad)
+    assert in_force == plan.with_settings(["process.batch=2"])  # what spans and steps say ran
     assert "the model stays" in caplog.text
     assert slot.variant["artifact"] == "old.onnx"
-    models.hold_to(plan.with_settings([f"model.artifact={new}"]))
+    good = plan.with_settings([f"model.artifact={new}"])
+    assert models.hold_to(good) == good
     assert slot.variant["artifact"] == "new.onnx"
     models.hold_to(plan)
     assert slot.variant["artifact"] == "old.onnx"
+
+
+def test_a_rung_whose_model_cannot_be_opened_is_not_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run goes down with the model that it has, and neither steps nor spans say that the rung's answered."""
+    monkeypatch.setattr(MemorySensor, "read", lambda self, now: Reading("over", "it is over"))
+    old, bad = save(tmp_path / "old.onnx", "Neg"), save(tmp_path / "bad.onnx", "NoSuchOperator")
+    source = Numbers(100)
+    module = Net(old)
+    stages = [hr.stage("wait", lambda value: time.sleep(0.02) or value, kind="io"), *module.stages()]
+    plan = Plan.from_table(budget(f"model.artifact={bad}"))
+    result = execute(hr.Pipeline(source, stages=stages, delivery=hr.collect()), plan)
+    assert result.budget is not None
+    assert [step.rung for step in result.budget.steps] == [1]
+    assert all(one.model.artifact != bad for one in result.plans.values())
+    assert result.budget.steps[0].plan_id in result.plans
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from rich.console import Console
 
 import headrace as hr
 from headrace.base.records import DELIVERED, BatchFormed, Counters, Job, Outcome, OutcomeKind
+from headrace.base.reservoir import Reservoir
 from headrace.pipeline.item import Item, StageTiming
-from headrace.pipeline.stage_totals import Reservoir
 from headrace.pipeline.summary import MOST_NOTES, RESERVOIR_SIZE, SCHEMA, SLICE_SIZE, Summary
 from headrace.pipeline.work_notes import WorkNote
 from headrace.testing.clock import FakeClock

@@ -11,8 +11,8 @@ Read in this order:
 3. `trends`      how a stage's cost changes with time, size and company
 4. `proposal`    what a rule hands over
 5. `pace`        whether a service answers at its own pace
-6. `cores`, `python`, `network`, `rate_limit`, `storage`, `device`, `model_cost`, `flow`, `intake`, `inputs`, ...   one family
-   of rules each
+6. `cores`, `python`, `network`, `rate_limit`, `storage`, `device`, `model_cost`, `flow`, `intake`, `inputs`, `streams`, ...
+   one family of rules each
 7. `agreement`   three kinds of evidence that a resource really is the bottleneck
 8. `ranking`     which proposal is the verdict, which the runner-up
 9. `remedies`    what a change would buy, by simulation

@@ -47,7 +47,7 @@ def rules(facts: Facts) -> Iterator[Proposal]:
     work = facts.info.source_work
     if work is not None and not facts.do_jobs_come_again:
         yield _working(facts, receiving, in_calls, work)
-    elif backlog is False or (backlog is None and receiving.empty_call_seconds >= 0.2 * receiving.call_seconds):
+    elif backlog is False or (backlog is None and _do_calls_wait(facts, receiving)):
         if _is_idle(facts):
             yield arrivals(facts, receiving)
     elif backlog and _jobs_share(receiving) <= _FEW_JOBS:
@@ -56,6 +56,11 @@ def rules(facts: Facts) -> Iterator[Proposal]:
         yield _source(facts, receiving, in_calls)
     elif not facts.do_jobs_come_again:  # calls that wait for jobs to come again starve nobody
         yield from (_capped if hands_out_few(receiving) else _starved)(facts, receiving, in_calls)
+
+
+def _do_calls_wait(facts: Facts, receiving: Receiving) -> bool:
+    """Return whether calls wait for senders: live streams keep nothing, and other sources come back without a job then."""
+    return bool(facts.info.streams) or receiving.empty_call_seconds >= 0.2 * receiving.call_seconds
 
 
 def call_share(receiving: Receiving) -> float | None:

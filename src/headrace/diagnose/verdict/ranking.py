@@ -39,6 +39,7 @@ from headrace.diagnose.verdict import (
     rate_limit,
     runtime,
     storage,
+    streams,
     trust,
 )
 from headrace.diagnose.verdict.facts import Facts, StageView
@@ -76,7 +77,7 @@ _MOST_LATENCY = 0.5
 #: Share of the run for which a stage's first item waits, from which on the run is mostly its beginning.
 _LATE = 0.25
 
-_FAMILIES = (cores, runtime, python, network, rate_limit, storage, device, model_cost, inputs, flow, intake)
+_FAMILIES = (cores, runtime, python, network, rate_limit, storage, device, model_cost, inputs, flow, streams, intake)
 _NO_STAGE = (VerdictClass.ARRIVAL_LIMITED, VerdictClass.BROKER, VerdictClass.SOURCE, VerdictClass.STARVED)
 
 

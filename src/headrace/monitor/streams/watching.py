@@ -9,20 +9,20 @@ from __future__ import annotations
 import base64
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from headrace.base.observer import Observer
 from headrace.base.protocols import TellsStreams
-from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.base.records import Job, Outcome
+from headrace.base.stream_tally import StreamTally
 from headrace.pipeline.definition import Pipeline
 
-#: Streams that are shown; answers of each from which ages and rates are taken.
-_MOST_STREAMS, _MOST_ANSWERS = 200, 500
+#: Streams that are shown.
+_MOST_STREAMS = 200
 _RATE_SECONDS = 10.0
 #: A picture of a stream is made no more often than this, and while somebody looked so long ago at most.
 _PICTURE_SECONDS, _LOOKED_SECONDS = 1.0, 5.0
@@ -34,13 +34,12 @@ _JPEG_QUALITY = 70
 class _Stream:
     """Of one stream."""
 
+    tally: StreamTally
+    """The source's, or one that is kept here where it has none."""
     received: int = 0
-    ended: Counter[str] = field(default_factory=Counter)
     newest: float | None = None
     """When its last frame arrived, Unix seconds."""
     frame: int | None = None
-    answers: deque[tuple[float, float | None]] = field(default_factory=lambda: deque(maxlen=_MOST_ANSWERS))
-    """When each came, monotonic, and how old its frame was then."""
     picture: np.ndarray | None = None
     pictured_at: float = 0.0
 
@@ -55,6 +54,7 @@ class StreamsWatch(Observer):
     def __init__(self, pipeline: Pipeline) -> None:
         self.name = pipeline.name
         self._source = pipeline.source
+        self._is_told = isinstance(pipeline.source, TellsStreams)  # asked once: it takes longer than all the rest
         self._lock = threading.Lock()
         self._streams: dict[str, _Stream] = {}
         self._looked_at = 0.0
@@ -79,52 +79,49 @@ class StreamsWatch(Observer):
                     stream.picture = picture
 
     def job_settled(self, job: Job, outcome: Outcome) -> None:
-        """Note how a frame ended."""
-        if not job.stream:
+        """Note how a frame ended, where the source does not."""
+        if not job.stream or self._is_told:
             return
         with self._lock:
             stream = self._find(job.stream)
-            if stream is None:
-                return
-            if outcome.kind is OutcomeKind.DELIVERED:
-                age = None if job.sent_at is None else max(0.0, time.time() - job.sent_at)
-                stream.answers.append((time.monotonic(), age))
-                stream.ended["delivered"] += 1
-            else:
-                stream.ended[str(outcome.reason).partition(":")[0][:60] or outcome.kind.name.lower()] += 1
+        if stream is not None:
+            age = None if job.sent_at is None else max(0.0, time.time() - job.sent_at)
+            stream.tally.ended(time.monotonic(), age, outcome)
 
     def _find(self, name: str) -> _Stream | None:
         stream = self._streams.get(name)
         if stream is None and len(self._streams) < _MOST_STREAMS:
-            stream = self._streams[name] = _Stream()
+            tally = self._tallies().get(name) or StreamTally(name, time.monotonic())
+            stream = self._streams[name] = _Stream(tally)
         return stream
 
     def state(self) -> dict[str, Any]:
         """Return what is so now, as the page asks for it; from then on pictures are made for a while."""
-        now, counts = time.monotonic(), self._counts()
+        now, tallies = time.monotonic(), self._tallies()
         with self._lock:
             self._looked_at = now
-            for name in counts:  # one that brings nothing is there as well
+            for name in tallies:  # one that brings nothing is there as well
                 self._find(name)
-            streams = [_describe(name, one, counts.get(name, {}), now) for name, one in self._streams.items()]
+            streams = [_describe(name, one, now) for name, one in self._streams.items()]
         return {"pipeline": self.name, "streams": sorted(streams, key=lambda one: str(one["name"]))}
 
-    def _counts(self) -> Mapping[str, Mapping[str, int]]:
-        return self._source.counts() if isinstance(self._source, TellsStreams) else {}
+    def _tallies(self) -> dict[str, StreamTally]:
+        tallies = self._source.tallies() if isinstance(self._source, TellsStreams) else ()
+        return {tally.name: tally for tally in tallies}
 
 
-def _describe(name: str, stream: _Stream, counts: Mapping[str, int], now: float) -> dict[str, Any]:
-    ages = sorted(age for _, age in stream.answers if age is not None)
-    recent = [at for at, _ in stream.answers if at >= now - _RATE_SECONDS]
+def _describe(name: str, stream: _Stream, now: float) -> dict[str, Any]:
+    counts = stream.tally.counts()
+    rate, ages = stream.tally.recent(now, _RATE_SECONDS)
     return {
         "name": name,
         "frame": stream.frame,
         "silent_seconds": None if stream.newest is None else max(0.0, time.time() - stream.newest),
-        "rate": len(recent) / _RATE_SECONDS,
+        "rate": rate,
         "age_p50": ages[len(ages) // 2] if ages else None,
         "age_p99": ages[min(len(ages) - 1, int(0.99 * len(ages)))] if ages else None,
         "received": stream.received,
-        "ended": dict(stream.ended),
+        "ended": stream.tally.ends(),
         "decoded": counts.get("decoded", 0),
         "dropped": {key.removeprefix("dropped_"): num for key, num in counts.items() if key.startswith("dropped_")},
         "skipped": {key.removeprefix("skipped_"): num for key, num in counts.items() if key.startswith("skipped_")},

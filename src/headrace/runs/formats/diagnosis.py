@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from headrace.runs.formats.profile import Estimate
+from headrace.runs.formats.profile import Estimate, StreamAccount
 
 SCHEMA = "headrace.diagnosis/1"
 
@@ -243,6 +243,8 @@ class DiagnosisDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Of the run as recorded, by the simulator, before calibration: far off means that the run is not understood."""
     latency_parts: tuple[LatencyPart, ...] = ()
     """Where the time of a job goes, the largest part first."""
+    streams: tuple[StreamAccount, ...] = ()
+    """Live ones; empty where the source has none."""
     goals: tuple[GoalCheck, ...] = ()
     good_enough: bool | None = None
     """All goals given are met; None without goals, or if one could not be told."""

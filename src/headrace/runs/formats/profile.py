@@ -225,6 +225,48 @@ class StageAccount(msgspec.Struct, frozen=True, kw_only=True):
     """None: the Plan keeps none of its results."""
 
 
+class StreamAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """One live stream, exact and of the whole run: what came, what was to be answered of it, and what was."""
+
+    name: str
+    is_urgent: bool
+    seconds: float
+    """From its first frame, or from the beginning where none came, until no more was read."""
+    came: int
+    """Frames that were decoded."""
+    wanted: int
+    """Those that were to be answered: all but `skipped`."""
+    answered: int
+    came_per_second: float | None
+    wanted_per_second: float | None
+    answered_per_second: float | None
+    skipped: dict[str, int]
+    """Frames that were left out as the source was told, by reason: `every`, `fps`, `still`, `plan`, `opening`."""
+    dropped: dict[str, int]
+    """Wanted and not worked on: `newer` came, `late`, at the `end` of the run."""
+    failed: dict[str, int]
+    """Given to the pipeline and not answered, by the code of the reason."""
+    connections: int
+    """That brought frames: each but the first followed one that broke off."""
+    age_p50_seconds: float | None
+    """From a frame's last packet to its delivery; None: too few were delivered to say."""
+    age_p99_seconds: float | None
+    jitter_p50_seconds: float | None
+    """By how much the time between two frames differed from what the stream's own clock says lies between them; None: it says
+    nothing, or too few came. What this machine was late to read is in it."""
+    jitter_p99_seconds: float | None
+    stalls: int
+    """Pauses of 1 s and more, and of five times what usually lies between two of its frames."""
+    stalled_seconds: float
+    """All of them together; of a stream that never came the whole run."""
+    longest_stall_seconds: float
+
+    @property
+    def stalled_share(self) -> float:
+        """Of its time, 0 to 1."""
+        return min(1.0, self.stalled_seconds / self.seconds) if self.seconds > 0 else 0.0
+
+
 class CpuLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the account of the process's CPU time."""
 
@@ -457,6 +499,10 @@ class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
     experiment: ExperimentDocument | None = None
     keepable: tuple[Keepable, ...] = ()
     """Stages whose results are worth keeping, the most seconds a gigabyte first; empty in a run with a cache."""
+    unit: str = "item"
+    """What a job is: `item`, or `frame` of video."""
+    streams: tuple[StreamAccount, ...] = ()
+    """Live ones; empty where the source has none."""
     hot_spots: dict[str, str] = {}
     """{stage: file in the run folder}."""
     versions: dict[str, str] = {}

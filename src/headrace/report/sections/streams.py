@@ -1,0 +1,47 @@
+"""Live streams: what came of each, what was answered, and how old it was then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.report.markup import note, table
+from headrace.report.numbers import count, rate, seconds
+from headrace.report.section import Section
+from headrace.runs.formats.profile import ProfileDocument
+
+_HEAD = [
+    "stream", "came", "wanted", "answered", "dropped", "failed", "age p50", "age p99", "jitter p50", "jitter p99", "stalls",
+    "stalled", "longest stall", "connections",
+]  # fmt: skip
+
+
+def streams(document: ProfileDocument) -> Section | None:
+    """Return the table of live streams; None where there are none."""
+    if not document.streams:
+        return None
+    rows = [
+        [
+            f"{one.name} (urgent)" if one.is_urgent else one.name,
+            *map(rate, (one.came_per_second, one.wanted_per_second, one.answered_per_second)),
+            _reasons(one.dropped),
+            _reasons(one.failed),
+            *map(seconds, (one.age_p50_seconds, one.age_p99_seconds, one.jitter_p50_seconds, one.jitter_p99_seconds)),
+            count(one.stalls),
+            *map(seconds, (one.stalled_seconds, one.longest_stall_seconds)),
+            count(one.connections),
+        ]
+        for one in document.streams
+    ]
+    words = (
+        "Frames of the whole run. Wanted: what the source was told to give. Age: from a frame's last packet to its answer. "
+        "Jitter: by how much the time between two frames differed from what the stream's own clock says. Stall: a pause of 1 s "
+        "and more, and of five times what usually lies between two frames."
+    )
+    return Section(
+        anchor="streams", title="Live streams", parts=[note(words), table(_HEAD, rows, caption="Live streams")]
+    )
+
+
+def _reasons(counts: Mapping[str, int]) -> str:
+    """Return counts in words, the reason first: "220 fps" would be read as a rate."""
+    return ", ".join(f"{reason} {number:,}" for reason, number in counts.items()) or "none"

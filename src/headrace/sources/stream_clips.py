@@ -1,0 +1,134 @@
+"""Keeps a stretch of live streams as clips, packet by packet: nothing is decoded or encoded again, so no pixel changes."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.base.errors import SourceError
+from headrace.sources.frames import error_text, find_pictures, list_kinds, load_av
+from headrace.sources.live_stream import open_stream
+
+#: How long a stream may take to be had and to send its first keyframe, beside the stretch.
+_FIRST_SECONDS = 20.0
+_LONGEST_NAME = 100
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamClip:
+    """What was kept of one stream."""
+
+    stream: str
+    file: Path
+    packets: int = 0
+    num_bytes: int = 0
+    """Of the packets."""
+    seconds: float = 0.0
+    """That its frames cover, by the stream's own clock."""
+    why: str = ""
+    """Why it is shorter than was asked, or nothing came; empty: it is not."""
+
+
+def keep_clips(
+    addresses: Mapping[str, str],
+    folder: Path,
+    seconds: float,
+    *,
+    options: Mapping[str, str],
+    patience: float,
+    stop: threading.Event,
+) -> list[StreamClip]:
+    """Write a clip of each stream into a folder, all at the same time; a stream that brings nothing leaves no file.
+
+    Args:
+        addresses: {name: what FFmpeg opens}.
+        folder: It exists; a clip is called after its stream.
+        seconds: How much of each stream, from its first keyframe on.
+        options: For FFmpeg.
+        patience: Seconds without a packet after which a stream is given up.
+        stop: Once it is set, clips end where they are.
+
+    Raises:
+        MissingExtra: If PyAV is not installed.
+        SourceError: If the file of a clip is there.
+    """
+    av = load_av()
+    clips = [StreamClip(stream=name, file=folder / f"{_file_name(name)}.mkv") for name in addresses]
+    taken = [clip.file for clip in clips if clip.file.exists()]
+    if taken or len({clip.file for clip in clips}) < len(clips):
+        raise SourceError(f"clips would overwrite {taken[0] if taken else 'one another'}; name an empty folder")
+    threads = [
+        threading.Thread(
+            target=_keep, args=(av, clip, addresses[clip.stream], seconds, options, patience, stop), daemon=True
+        )
+        for clip in clips
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():  # in steps, so that Ctrl-C is heard
+            thread.join(0.2)
+    return clips
+
+
+def _keep(
+    av: Any,
+    clip: StreamClip,
+    address: str,
+    seconds: float,
+    options: Mapping[str, str],
+    patience: float,
+    stop: threading.Event,
+) -> None:
+    try:
+        with open_stream(av, address, options, patience) as container:
+            stream = find_pictures(container)
+            if stream is None:
+                clip.why = f"it holds no video, but {list_kinds(container)}"
+                return
+            with av.open(str(clip.file), "w", format="matroska") as written:
+                _copy(clip, container, stream, written.add_stream_from_template(stream), seconds, stop)
+    except (av.FFmpegError, OSError, ValueError) as error:
+        clip.why = f"it broke off: {error_text(error)}"
+    finally:
+        if not clip.packets:
+            clip.file.unlink(missing_ok=True)
+            clip.why = clip.why or "no keyframe came"
+
+
+def _copy(clip: StreamClip, container: Any, stream: Any, target: Any, seconds: float, stop: threading.Event) -> None:
+    """Copy packets from the first keyframe on, with times from 0, until they cover the stretch."""
+    first: int | None = None
+    last = -1
+    until = time.monotonic() + _FIRST_SECONDS + 2 * seconds  # of a stream whose clock stands still
+    for packet in container.demux(stream):
+        if stop.is_set() or time.monotonic() >= until:
+            clip.why = "it was stopped" if stop.is_set() else "its own clock stands still"
+            return
+        if not packet.size or (first is None and not packet.is_keyframe):
+            continue
+        time_of = packet.dts if packet.dts is not None else packet.pts
+        if time_of is None:
+            continue  # a clip cannot hold what has no place in time
+        first = time_of if first is None else first
+        if time_of - first <= last:
+            clip.why = "its own clock ran back"
+            return
+        clip.seconds = float((time_of - first) * packet.time_base)
+        if clip.seconds >= seconds:
+            return
+        last = packet.dts = time_of - first
+        packet.pts = time_of - first if packet.pts is None else packet.pts - first
+        clip.packets, clip.num_bytes = clip.packets + 1, clip.num_bytes + packet.size
+        packet.stream = target
+        target.container.mux(packet)
+    clip.why = "it ended"
+
+
+def _file_name(stream: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", stream)[:_LONGEST_NAME].strip("._") or "stream"

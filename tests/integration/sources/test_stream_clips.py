@@ -1,0 +1,142 @@
+"""Stretches of live streams kept as clips: the same pixels, and what came in the way of them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.cli import main
+from headrace.sources.frames import choose
+from headrace.sources.video import open_address
+
+av = pytest.importorskip("av")
+
+
+def stream_of(path: Path, count: int = 60, codec: str = "libx264", form: str = "mpegts") -> bytes:
+    """Return a stream of 25 frames a second with B-frames, a keyframe at each tenth, each frame of its own grey."""
+    with av.open(str(path), "w", format=form) as container:
+        stream: Any = container.add_stream(codec, rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        stream.codec_context.gop_size = 10
+        for number in range(count):
+            image = np.full((48, 64, 3), 10 + number * 3, np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode(None))
+    return path.read_bytes()
+
+
+@contextmanager
+def sent(data: bytes, skip: int = 0) -> Iterator[str]:
+    """Give the address of who sends this, from so many bytes on, to each who connects, and keeps the connection open."""
+    over = threading.Event()
+
+    def send(server: socket.socket) -> None:
+        while not over.is_set():
+            try:
+                peer, _ = server.accept()
+            except OSError:
+                return
+            peer.sendall(data[skip:])
+            kept.append(peer)
+
+    kept: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=send, args=(server,), daemon=True).start()
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        over.set()
+    for peer in kept:
+        peer.close()
+
+
+def pictures(path: Path) -> list[np.ndarray]:
+    """Return all frames of a clip."""
+    return [entry.payload for entry in hr.video(path).entries() if isinstance(entry.payload, np.ndarray)]
+
+
+def keep(addresses: dict[str, str], folder: Path, seconds: float = 1.0) -> dict[str, Any]:
+    """Keep clips, and return them by the streams' names."""
+    folder.mkdir()
+    source = hr.live_video(addresses, patience=1.0)
+    return {clip.stream: clip for clip in source.keep_clips(folder, seconds, threading.Event())}
+
+
+@pytest.mark.parametrize(("codec", "form"), [("libx264", "mpegts"), ("mjpeg", "matroska")])
+def test_a_clip_has_the_pixels_of_the_stream(tmp_path: Path, codec: str, form: str) -> None:
+    """A second of it, from its first keyframe on and from time 0: decoded alike, to the last bit."""
+    data = stream_of(tmp_path / "a", codec=codec, form=form)
+    with sent(data) as address:
+        clip = keep({"gate 1": address}, tmp_path / "kept")["gate 1"]
+    assert (clip.file.name, clip.why, clip.packets) == ("gate_1.mkv", "", 25)
+    kept, given = pictures(clip.file), pictures(tmp_path / "a")
+    assert len(kept) == 25
+    assert all(np.array_equal(one, other) for one, other in zip(kept[:20], given, strict=False))
+    assert next(iter(hr.video(clip.file).entries())).attributes["seconds"] == pytest.approx(0.0, abs=0.1)
+
+
+def test_what_comes_before_a_keyframe_is_left_out(tmp_path: Path) -> None:
+    """A clip that began in the middle could not be decoded."""
+    data = stream_of(tmp_path / "a.ts")
+    with sent(data, skip=188 * 20) as address:
+        clip = keep({"a": address}, tmp_path / "kept", seconds=0.4)["a"]
+    assert len(pictures(clip.file)) == clip.packets == 10
+
+
+def test_streams_that_end_bring_nothing_or_are_not_there(tmp_path: Path) -> None:
+    """What is there is kept, with why it is no more; what brought nothing leaves no file; the others are whole."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = f"tcp://127.0.0.1:{closed.getsockname()[1]}"
+    data = stream_of(tmp_path / "a.ts")
+    with sent(data) as whole, sent(data[: len(data) // 4]) as short, sent(b"no video" * 999) as garbage:
+        found = keep({"whole": whole, "short": short, "garbage": garbage, "nobody": nobody}, tmp_path / "kept")
+    assert found["whole"].why == ""
+    assert "broke off" in found["short"].why
+    assert found["short"].packets > 0
+    assert found["garbage"].packets == found["nobody"].packets == 0
+    assert "refused" in found["nobody"].why
+    assert sorted(file.name for file in (tmp_path / "kept").iterdir()) == ["short.mkv", "whole.mkv"]
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It keeps the pipeline's streams, and names the command that tunes on the same frames; nothing is overwritten."""
+    monkeypatch.chdir(tmp_path)
+    code = (
+        "import headrace as hr\n"
+        "pipeline = hr.Pipeline(hr.live_video({{'gate': '{}'}}, fps=5, size=(32, 24)), stages=[hr.stage('see', len)],\n"
+        "    delivery=hr.jsonl('out.jsonl'))\n"
+        "clips = hr.Pipeline(hr.video('a.ts'), stages=[hr.stage('see', len)], delivery=hr.jsonl('out.jsonl'))\n"
+    )
+    with sent(stream_of(tmp_path / "a.ts")) as address:
+        Path("jobs.py").write_text(code.format(address))
+        asked = ["clip", "jobs.py:pipeline", "--seconds", "1", "-o", "clips"]
+        assert main(asked) == 0
+        assert (
+            "next: headrace tune jobs.py:pipeline --source 'video://clips?fps=5&size=32x24'" in capsys.readouterr().out
+        )
+        assert main([*asked, "--json"]) == 3
+        assert "overwrite" in capsys.readouterr().err
+        assert main([*asked[:-1], "more", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["clips"][0]["packets"] == 25
+    assert main(["clip", "jobs.py:clips", "-o", "clips"]) == 2
+    result = hr.run(
+        hr.Pipeline(
+            open_address("video://clips?fps=5&size=32x24"), stages=[hr.stage("see", len)], delivery=hr.collect()
+        )
+    )
+    assert result.counters.delivered == 5
+
+
+def test_parameters_choose_the_same_frames() -> None:
+    """What a source chooses is what the address of clips says."""
+    choice = choose(every=1, fps=2.5, keyframes=True, references=True, size=8, region=(0, 0.5, 1, 1), motion=0.005)
+    again = open_address(f"video://clips{choice.parameters()}")
+    assert again._choice == choice
+    assert choose(every=1, fps=None, keyframes=False, size=None, region=None, motion=None).parameters() == ""
