@@ -231,6 +231,10 @@ class LiveVideo(Source):
         """Return what is counted of each stream."""
         return [camera.tally for camera in self._cameras]
 
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return {stream: {what: frames}}: `decoded`, `given`, `skipped_*`, `dropped_*`."""
+        return {tally.name: tally.counts() for tally in self.tallies()}
+
     def keep_clips(self, folder: Path, seconds: float, stop: threading.Event) -> list[StreamClip]:
         """Write a clip of each stream into a folder; see `stream_clips.keep_clips`. The source is not open meanwhile."""
         return keep_clips(self._addresses, folder, seconds, options=self._options, patience=self._patience, stop=stop)

@@ -95,15 +95,10 @@ def sender() -> Iterator[Callable[..., Sender]]:
         one.close()
 
 
-def counts_of(source: LiveVideo) -> dict[str, dict[str, int]]:
-    """Return {stream: {what: frames}}."""
-    return {tally.name: tally.counts() for tally in source.tallies()}
-
-
 def balance(source: LiveVideo) -> Counter[str]:
     """Return the counts of all streams together; what was decoded is what was given, skipped, dropped or waits in a slot."""
     total: Counter[str] = Counter()
-    for counts in counts_of(source).values():
+    for counts in source.counts().values():
         left = counts.get("decoded", 0) - sum(num for name, num in counts.items() if name != "decoded")
         assert 0 <= left <= 1, counts
         total.update(counts)
@@ -235,7 +230,7 @@ def test_a_slow_pipeline_gets_the_newest_frames(tmp_path: Path, sender: Callable
     camera = sender(clip(tmp_path / "a.ts", 60), pieces=60, pause=0.02)
     source = hr.live_video({"gate": camera.address}, ends=True)
     source.open(SourcePlan())
-    while counts_of(source)["gate"].get("decoded", 0) < 60:
+    while source.counts()["gate"].get("decoded", 0) < 60:
         time.sleep(0.01)
     (job,) = source.receive(10, 1.0) or []
     assert (job.sequence, job.stream, job.attributes["frame"]) == (59, "gate", 59)
@@ -302,7 +297,7 @@ def test_a_frame_that_is_too_old_reaches_nothing(tmp_path: Path, sender: Callabl
     camera = sender(clip(tmp_path / "a.ts", 10), "hang")
     source = hr.live_video({"gate": camera.address}, max_age=0.2, patience=1)
     source.open(SourcePlan())
-    while counts_of(source)["gate"].get("decoded", 0) < 9:  # the decoder may hold the last one
+    while source.counts()["gate"].get("decoded", 0) < 9:  # the decoder may hold the last one
         time.sleep(0.01)
     time.sleep(0.25)
     assert source.receive(10, 0.0) == []
@@ -345,7 +340,7 @@ def test_a_stream_that_hangs_does_not_hold_up_the_others(
     streams = {"frozen": frozen.address, "well": well.address, "off": f"http://me:hidden@127.0.0.1:{port}/v"}
     source = hr.live_video(streams, patience=0.3)
     source.open(SourcePlan())
-    jobs = take(source, lambda: frozen.num_connections >= 2 and counts_of(source)["well"].get("given", 0) >= 10)
+    jobs = take(source, lambda: frozen.num_connections >= 2 and source.counts()["well"].get("given", 0) >= 10)
     source.close()
     assert Counter(job.stream for job in jobs)["well"] >= 10
     told = [record.getMessage() for record in caplog.records if "does not come" in record.getMessage()]
