@@ -24,10 +24,13 @@ from headrace.base.protocols import Addressed, Delivery
 from headrace.base.records import Job
 from headrace.base.settings import check
 from headrace.base.signature import check_takes
+from headrace.delivery.event_clips import SUFFIX, EventClips
 
 #: The end of the names of pictures. Files of other names in the folder are left alone.
 _SUFFIX = ".only.jpg"
 _LONGEST_NAME = 150
+#: Before an event, and after it.
+_LONGEST_CLIP_SECONDS = 60.0
 
 
 class Only:
@@ -44,6 +47,9 @@ class Only:
             the file as `picture`.
         most_pictures: In the folder; the oldest are deleted.
         draw: Called with a copy of the image and the result before the picture is written; draws into the image.
+        clip: Seconds before and after an event of a stream that are kept as a clip beside its picture, of frames that were
+            delivered; None: none. A result that is a mapping gets its name as `clip`; the file is there when its time is over.
+            Takes the extra `video`.
 
     Attributes:
         delivery: As given.
@@ -57,6 +63,7 @@ class Only:
         pictures: str | Path | None = None,
         most_pictures: int = 1000,
         draw: Callable[[np.ndarray, Any], object] | None = None,
+        clip: float | None = None,
     ) -> None:
         expected = "a delivery such as headrace.jsonl('events.jsonl')"
         check(
@@ -73,12 +80,18 @@ class Only:
         check(draw is None or pictures is not None, "draw", draw, "None without pictures")
         if draw is not None:
             check_takes(draw, ("image", "result"), "draw of only")
+        is_time = isinstance(clip, int | float) and not isinstance(clip, bool) and 0 < clip <= _LONGEST_CLIP_SECONDS
+        check(clip is None or is_time, "clip", clip, f"seconds > 0, at most {_LONGEST_CLIP_SECONDS:g}, or None")
+        check(clip is None or pictures is not None, "clip", clip, "None without pictures")
         self.flush_items = delivery.flush_items
         self.flush_seconds = delivery.flush_seconds
         self.default_workers = delivery.default_workers
         self.delivery = delivery
         self._when = when
         self._pictures = None if pictures is None else _Pictures(read_path(pictures, "pictures"), most_pictures, draw)
+        self._clips: EventClips | None = None
+        if clip is not None and pictures is not None:
+            self._clips = EventClips(read_path(pictures, "pictures"), clip, draw)
         self._lock = threading.Lock()
         self._context: Any = None
 
@@ -91,6 +104,8 @@ class Only:
 
     def deliver(self, job: Job, result: Any) -> bool:
         """Deliver a result if the condition holds; see `protocols.Delivery.deliver`."""
+        if self._clips is not None:
+            self._clips.note(job, result)
         if not self._holds(result):
             with self._lock:
                 if self._context is not None:
@@ -98,7 +113,10 @@ class Only:
             return True
         if self._pictures is not None:
             name = self._pictures.write(job, result)
-            result = {**result, "picture": name} if isinstance(result, Mapping) else result
+            more = {"picture": name}
+            if self._clips is not None:
+                more["clip"] = self._clips.begin(job, _clip_of(name))
+            result = {**result, **more} if isinstance(result, Mapping) else result
         return self.delivery.deliver(job, result)
 
     def flush(self) -> None:
@@ -106,7 +124,9 @@ class Only:
         self.delivery.flush()
 
     def close(self) -> None:
-        """Close it."""
+        """Close it, and write the clips that are not over."""
+        if self._clips is not None:
+            self._clips.close()
         self.delivery.close()
 
     def _holds(self, result: Any) -> bool:
@@ -132,10 +152,11 @@ def only(
     pictures: str | Path | None = None,
     most_pictures: int = 1000,
     draw: Callable[[np.ndarray, Any], object] | None = None,
+    clip: float | None = None,
 ) -> Only:
     """Return a delivery of some results alone; see `Only`."""
     kind = _OnlyAddressed if isinstance(delivery, Addressed) else Only
-    return kind(delivery, when, pictures=pictures, most_pictures=most_pictures, draw=draw)
+    return kind(delivery, when, pictures=pictures, most_pictures=most_pictures, draw=draw, clip=clip)
 
 
 class _Pictures:
@@ -194,8 +215,14 @@ class _Pictures:
             while len(self._names) > self._most:
                 oldest = next(iter(self._names))
                 del self._names[oldest]
-                with contextlib.suppress(OSError):
-                    (self._folder / oldest).unlink()
+                for name in (oldest, _clip_of(oldest)):
+                    with contextlib.suppress(OSError):
+                        (self._folder / name).unlink()
+
+
+def _clip_of(picture: str) -> str:
+    """Return the name of the clip that is called after a picture."""
+    return f"{picture.removesuffix(_SUFFIX)}{SUFFIX}"
 
 
 def _name_of(job: Job) -> str:

@@ -1,7 +1,7 @@
 """What video files and live streams share: PyAV, which frames are taken, and how one becomes an array.
 
 PyAV is the extra `video`: its wheel holds x264 and x265, which are GPL; see docs/decisions/0067-video-by-pyav.md. It is
-imported through here alone.
+imported through here alone, and where `delivery.event_clips` writes.
 """
 
 from __future__ import annotations

@@ -149,3 +149,99 @@ def test_a_picture_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeyp
     with pytest.raises(DeliveryFailed, match="No space left"):
         delivery.deliver(frame(1), {})
     assert names(tmp_path / "seen") == []
+
+
+def moments(*seconds: float, stream: str = "gate") -> list[Job]:
+    """Return frames of these moments, each brighter than the one before, of a stream that arrives."""
+    return [
+        Job(f"{stream}#{at}", grey(20 + 10 * number), stream=stream, attributes={"arrived": 1000.0 + at})
+        for number, at in enumerate(seconds)
+    ]
+
+
+def watched(folder: Path, **options: Any) -> tuple[Any, Any]:
+    """Return what events were told, and a delivery that keeps clips of half a second before and after them."""
+    pytest.importorskip("av")
+    kept = hr.collect()
+    delivery = only(kept, lambda result: result["event"], pictures=folder, clip=0.5, **options)
+    delivery.open(None)
+    return kept, delivery
+
+
+def shades(file: Path) -> list[tuple[float, int]]:
+    """Return the time and the grey of each frame of a clip."""
+    import av
+
+    with av.open(str(file)) as container:
+        return [
+            (round(frame.time, 2), round(float(frame.to_ndarray(format="rgb24").mean()) / 10) * 10)
+            for frame in container.decode(video=0)
+        ]
+
+
+@pytest.mark.full
+def test_a_clip_of_what_was_before_and_after(tmp_path: Path) -> None:
+    """Half a second on both sides of the event, in time; what is drawn is in each frame, and no payload is changed."""
+    kept, delivery = watched(tmp_path, draw=lambda image, result: image.__setitem__(slice(None, 4), result["number"]))
+    jobs = moments(0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4)
+    for number, job in enumerate(jobs):
+        delivery.deliver(job, {"event": number == 3, "number": 0})
+        if number == 5:  # its time is over with the frame after
+            assert not list(tmp_path.glob("*.webm"))
+    ((_, result),) = kept.results
+    assert result["clip"].removesuffix("webm") == result["picture"].removesuffix("jpg")
+    found = shades(tmp_path / result["clip"])
+    assert [at for at, _ in found] == [0.0, 0.2, 0.4, 0.6, 0.8]
+    assert [shade for _, shade in found] == sorted(shade for _, shade in found)
+    assert all(np.ptp(np.asarray(job.payload)) == 0 for job in jobs)
+    assert names(tmp_path) == sorted([result["picture"], result["clip"]])
+
+
+@pytest.mark.full
+def test_clips_of_streams_and_of_events_that_follow(tmp_path: Path) -> None:
+    """Streams have clips of their own, events of one moment share one, and the end of a run writes what is open."""
+    kept, delivery = watched(tmp_path)
+    for one, other in zip(moments(0, 0.2, 0.4), moments(0, 0.2, 0.4, stream="yard"), strict=True):
+        delivery.deliver(one, {"event": True})
+        delivery.deliver(one, {"event": True})  # tried again: one frame all the same
+        delivery.deliver(other, {"event": other.id == "yard#0.4"})
+    delivery.close()
+    clips = {result["clip"] for _, result in kept.results}
+    assert {file.name for file in tmp_path.glob("*.webm")} == clips
+    assert sorted(len(shades(tmp_path / name)) for name in clips) == [3, 3]
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.full
+def test_clips_go_with_their_pictures_and_sizes_may_change(tmp_path: Path) -> None:
+    """No more are kept than pictures; a frame of another size is scaled, and one of odd sides is cut by a pixel."""
+    _, delivery = watched(tmp_path, most_pictures=2)
+    for at in range(4):
+        jobs = moments(10 * at, 10 * at + 0.1)
+        jobs[1].payload = np.zeros((41, 61, 3), np.uint8)
+        for job in reversed(jobs) if at % 2 else jobs:
+            delivery.deliver(job, {"event": job is jobs[0]})
+    delivery.close()
+    assert len(list(tmp_path.glob("*.only.jpg"))) == len(list(tmp_path.glob("*.only.webm"))) == 2
+
+
+@pytest.mark.full
+def test_a_clip_that_cannot_be_written_costs_no_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What draws may fail for a frame that nobody asked about: the events are told, and the log says why there is no clip."""
+    kept, delivery = watched(tmp_path, draw=lambda image, result: result["box"])
+    first, second = moments(0, 0.1)
+    delivery.deliver(first, {"event": True, "box": 1})
+    delivery.deliver(second, {"event": False})
+    delivery.close()
+    assert len(kept.results) == 1
+    assert "cannot be written" in caplog.text
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("clip", [0, -1, 61, "2", True])
+def test_clips_that_are_none(tmp_path: Path, clip: Any) -> None:
+    """A time that is none, or too long; and a clip without pictures."""
+    with pytest.raises(SettingsError, match="clip"):
+        only(hr.collect(), bool, pictures=tmp_path, clip=clip)
+    with pytest.raises(SettingsError, match="clip"):
+        only(hr.collect(), bool, clip=1.0)
