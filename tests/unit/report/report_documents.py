@@ -45,6 +45,7 @@ from headrace.runs.formats.profile import (
     RuntimeCost,
     Series,
     StageAccount,
+    StreamAccount,
     Window,
 )
 from headrace.runs.formats.profiling import OverheadEstimate
@@ -76,6 +77,7 @@ def full_document(*, num_cores: int = 4, num_layers: int = 42, num_points: int =
         throughput=28.4,
         latency=latency_sample(),
         stages=stage_accounts(),
+        streams=stream_accounts(),
         cpu=CpuAccount(
             total_seconds=92.4, elapsed_seconds=ELAPSED, num_cores=float(num_cores), explained_share=0.943,
             lines=(
@@ -173,6 +175,26 @@ def latency_sample() -> Distribution:
         num_samples=sum(counts), mean=0.462, minimum=0.183, maximum=1.79, bin_edges=edges, bin_counts=counts,
         percentiles=(Quantile(50, 0.417, 11), Quantile(90, 0.713, 64), Quantile(99, 1.512, 662)),
     )  # fmt: skip
+
+
+def stream_accounts() -> tuple[StreamAccount, ...]:
+    """Return an urgent camera that came all the time, one that stood still, and one that never came."""
+    gate = StreamAccount(
+        name="gate", is_urgent=True, seconds=42.0, came=1050, wanted=210, answered=208, came_per_second=25.0,
+        wanted_per_second=5.0, answered_per_second=4.952, skipped={"fps": 840}, dropped={"newer": 1, "end": 1}, failed={},
+        connections=1, age_p50_seconds=0.0931, age_p99_seconds=0.1537, jitter_p50_seconds=0.0011, jitter_p99_seconds=0.0123,
+        stalls=0, stalled_seconds=0.0, longest_stall_seconds=0.0,
+    )  # fmt: skip
+    yard = msgspec.structs.replace(
+        gate, name="yard", is_urgent=False, answered=121, failed={"deadline.passed": 7}, stalls=2, stalled_seconds=17.3,
+        longest_stall_seconds=11.9, connections=3,
+    )  # fmt: skip
+    roof = msgspec.structs.replace(
+        yard, name="roof", came=0, wanted=0, answered=0, came_per_second=0.0, wanted_per_second=0.0, answered_per_second=0.0,
+        skipped={}, dropped={}, failed={}, connections=0, age_p50_seconds=None, age_p99_seconds=None,
+        jitter_p50_seconds=None, jitter_p99_seconds=None, stalls=1, stalled_seconds=42.7, longest_stall_seconds=42.7,
+    )  # fmt: skip
+    return gate, yard, roof
 
 
 def stage_accounts() -> tuple[StageAccount, ...]:

@@ -22,6 +22,7 @@ HOSTILE = "</script></title></style><img src=x onerror=alert(1)>'\"&\x00\u202e"
 #: Measured figures that a table of the page shows, by what is looked at.
 SHOWN = {
     "stages": ("items", "failed", "cpu", "run_delay", "cpu_demand", "utilization", "bytes_in", "queue_depth_mean"),
+    "streams": ("answered_per_second", "age_p99_seconds", "jitter_p50_seconds", "stalled_seconds", "connections"),
     "layers": ("seconds", "flops", "num_bytes", "intensity", "of_ceiling"),
 }
 
@@ -106,8 +107,8 @@ def test_every_part_is_there_and_its_contents_lead_to_it(
     )
     anchors = [section["id"] for section in page.named("section")]
     assert anchors == [
-        "diagnosis", "comparison", "stages", "latency", "over-time", "resources", "batches", "slow-item", "cpu", "isolation",
-        "layers", "hot-spots", "checks", "environment", "not-measured",
+        "diagnosis", "comparison", "stages", "streams", "latency", "over-time", "resources", "batches", "slow-item", "cpu",
+        "isolation", "layers", "hot-spots", "checks", "environment", "not-measured",
     ]  # fmt: skip
     links = {link["href"] for link in page.named("a")}
     assert {f"#{anchor}" for anchor in anchors} <= links
@@ -135,6 +136,7 @@ def test_tables_hold_the_numbers_of_the_document(documents: ModuleType, read_pag
     expected |= {quantile.value for quantile in document.latency.percentiles} | set(document.latency.bin_edges)
     expected |= {line.seconds for line in document.cpu.lines}
     expected |= {number for series in document.series for number in (series.mean, series.maximum)}
+    expected |= {getattr(stream, field) for stream in document.streams for field in SHOWN["streams"]}
     expected |= {span.ended - span.started for span in document.slow_item.spans}
     expected |= {point.throughput for stage in document.isolation.stages for point in stage.curve}
     expected |= {*comparison.a.values, *comparison.b.values, comparison.ratio, *comparison.a.stages.values()}
