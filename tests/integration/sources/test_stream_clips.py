@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def stream_of(path: Path, count: int = 60, codec: str = "libx264", form: str = "
     return path.read_bytes()
 
 
-@contextmanager
+@contextlib.contextmanager
 def sent(data: bytes, skip: int = 0) -> Iterator[str]:
     """Give the address of who sends this, from so many bytes on, to each who connects, and keeps the connection open."""
     over = threading.Event()
@@ -45,14 +45,19 @@ def sent(data: bytes, skip: int = 0) -> Iterator[str]:
                 peer, _ = server.accept()
             except OSError:
                 return
-            peer.sendall(data[skip:])
             kept.append(peer)
+            with contextlib.suppress(OSError):  # who has enough hangs up
+                peer.sendall(data[skip:])
 
     kept: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=send, args=(server,), daemon=True).start()
+        sender = threading.Thread(target=send, args=(server,), daemon=True)
+        sender.start()
         yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
         over.set()
+        with contextlib.suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)  # wakes who waits for the next one
+        sender.join(10)
     for peer in kept:
         peer.close()
 
