@@ -84,6 +84,7 @@ REQUIRED: dict[str, Required] = {
     "F44": Required(("RATE_LIMIT",), ("fetch",)),
     "F45": Required(("LOGGING",)),
     "F46": Required(("OVERSUBSCRIPTION",)),
+    "F47": Required(("DATABASE",), ("deliver",), ("slow query",)),
 }
 #: F39 is nothing, and what the healthy runs are; F42 is a what-if, scored by `benchmarks.whatif_error`.
 NOT_INJECTED = ("F39", "F42")

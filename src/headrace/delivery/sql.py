@@ -13,15 +13,17 @@ import importlib
 import logging
 import re
 import threading
+import time
 import uuid
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from headrace.base.errors import DeliveryFailed, DeliveryRejected, MissingExtra, ResultsRefused, SettingsError
 from headrace.base.records import Job
-from headrace.base.settings import check
+from headrace.base.settings import build, check
 from headrace.delivery.encoding import attributes_of, encode
 
 logger = logging.getLogger("headrace")
@@ -35,8 +37,25 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 _MOST_ID_BYTES = 2_000
 #: What PostgreSQL says where the row is to blame: its data, a constraint, a view, a trigger, an index that cannot hold it.
 _OF_THE_ROW = ("22", "23", "44", "P0", "54000")
+#: What PostgreSQL says where no connection is to be had: too many, or it starts or stops.
+_NO_CONNECTION = ("53300", "57P03")
+_FULL = re.compile(r"too many (clients|connections)|remaining connection slots", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _EXPECTED = "sqlite:///results.db?table=NAME or postgresql://USER@HOST/DATABASE?table=NAME"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SqlSettings:
+    """When results are written; the Plan's `[stages.deliver.options]`."""
+
+    rows_per_flush: int = 500
+    """Results after which they are written."""
+    seconds_per_flush: float = 1.0
+    """Time after which they are written anyway."""
+
+    def __post_init__(self) -> None:
+        check(self.rows_per_flush >= 1, "rows_per_flush", self.rows_per_flush, "a whole number >= 1")
+        check(self.seconds_per_flush > 0, "seconds_per_flush", self.seconds_per_flush, "a number of seconds above 0")
 
 
 class SqlTable:
@@ -44,6 +63,10 @@ class SqlTable:
 
     `attributes` (null where a job has none) and `result` are JSON text; `run` tells the runs apart, and what a resumed run
     goes on with is read by it. A result of the same id replaces the row.
+
+    A run's notes tell `deliver.database_writes`, the microseconds that they took (`database_write_microseconds`), that
+    connections were waited for (`database_connect_microseconds`) and for which none was to be had
+    (`database_full_microseconds`).
 
     Args:
         address: `sqlite:///results.db`, `sqlite:////absolute.db` or `postgresql://USER@HOST/DATABASE`, with `?table=NAME`
@@ -72,8 +95,10 @@ class SqlTable:
         self.shown = (
             f"{scheme}://{self._engine.url.host or ''}/{self._engine.url.database or ''}, table {self._table_name}"
         )
-        self.flush_items = rows_per_flush
-        self.flush_seconds = seconds_per_flush
+        self._given = SqlSettings(rows_per_flush=rows_per_flush, seconds_per_flush=seconds_per_flush)
+        self._set(self._given)
+        self._context: Any = None
+        self._full_since: float | None = None  # no connection is to be had; by time.monotonic
         self._lock = threading.Lock()
         self._rows: dict[str, dict[str, Any]] = {}
         self._refused: dict[str, str] = {}
@@ -82,6 +107,9 @@ class SqlTable:
         columns = [self._sql.Column(name, text) for name in ("task", "attributes", "result", "run")]
         key = self._sql.Column("id", text, primary_key=True)
         self._table = self._sql.Table(self._table_name, self._sql.MetaData(), key, *columns)
+
+    def _set(self, settings: SqlSettings) -> None:
+        self.flush_items, self.flush_seconds = settings.rows_per_flush, settings.seconds_per_flush
 
     @property
     def checkpoint(self) -> Path:
@@ -116,7 +144,17 @@ class SqlTable:
             return {str(row[0]) for row in connection.execute(query)}
 
     def open(self, context: Any) -> None:
-        """Make the table if it is missing, and see that rows can be written: one is, and taken back."""
+        """Make the table if it is missing, and see that rows can be written: one is, and taken back.
+
+        Raises:
+            SettingsError: If it cannot be used, or an option of the Plan's `[stages.deliver.options]` is not in `SqlSettings`.
+        """
+        self._set(
+            build(
+                SqlSettings, asdict(self._given) | dict(context.options if context else {}), "[stages.deliver.options]"
+            )
+        )
+        self._context = context
         with self._connected() as connection:
             if connection.dialect.name == "postgresql":
                 encoding = str(connection.exec_driver_sql("SHOW server_encoding").scalar())
@@ -185,8 +223,7 @@ class SqlTable:
     def _write(self, ids: list[str]) -> None:
         """Write rows in one transaction; in halves if one of them is to blame that it fails."""
         try:
-            with self._engine.begin() as connection:
-                connection.execute(self._upsert(), [self._rows[one] for one in ids])
+            self._execute([self._rows[one] for one in ids])
         except self._sql.exc.SQLAlchemyError as error:
             if not self._is_of_the_row(error):
                 raise DeliveryFailed(f"{self.shown} cannot be written: {_say(error)}") from None
@@ -197,6 +234,30 @@ class SqlTable:
             self._refused[ids[0]] = f"result.refused: {self.shown} refuses this row: {_say(error)}"
         for one in ids:
             del self._rows[one]
+
+    def _execute(self, rows: list[dict[str, Any]]) -> None:
+        began = time.monotonic()
+        try:
+            connection = self._engine.connect()
+        except self._sql.exc.SQLAlchemyError as error:
+            if self._full_since is None and _is_full(error):
+                self._full_since = began
+            raise
+        connected = time.monotonic()
+        with connection, connection.begin():
+            connection.execute(self._upsert(), rows)
+        ended = time.monotonic()
+        if self._full_since is not None:
+            self._count("full_microseconds", round(1e6 * (connected - self._full_since)))
+            self._full_since = None
+        else:
+            self._count("connect_microseconds", round(1e6 * (connected - began)))
+        self._count("write_microseconds", round(1e6 * (ended - connected)))
+        self._count("writes", 1)
+
+    def _count(self, name: str, number: int) -> None:
+        if self._context is not None:
+            self._context.count(f"deliver.database_{name}", number)
 
     def _is_of_the_row(self, error: Exception) -> bool:
         """Return whether a statement failed for what a row holds: it always will, and others may not."""
@@ -284,6 +345,12 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _is_full(error: Exception) -> bool:
+    """Return whether the database has no connection left for us."""
+    state = str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
+    return state in _NO_CONNECTION or bool(_FULL.search(_say(error)))
 
 
 def _say(error: Exception) -> str:

@@ -9,15 +9,17 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from headrace.base.errors import DeliveryRejected, ResultsRefused, SettingsError
+from headrace.base.errors import DeliveryFailed, DeliveryRejected, ResultsRefused, SettingsError
 from headrace.base.records import Job
 from headrace.cli.loading import parse_results
 from headrace.testing.delivery_conformance import DeliveryConformance
@@ -156,6 +158,32 @@ class TestPostgres(DeliveryConformance):
         assert set(refused.value.reasons) == {"b", "c"}
         assert "no twos" in refused.value.reasons["b"]
         assert self.read_results() == {"a": 1, "d": 4}
+
+    def test_a_full_database_is_counted_until_there_is_room(self, make_delivery: Any) -> None:
+        """The results are kept meanwhile, and the run's notes say how long no connection was to be had."""
+        with psycopg.connect(host=self.server, user="tester", dbname="postgres", autocommit=True) as connection:
+            connection.execute("create role guest login connection limit 1")
+            connection.execute("grant all on schema public to guest")
+            notes: Counter[str] = Counter()
+            context = SimpleNamespace(
+                options={"rows_per_flush": 7}, count=lambda name, number: notes.update({name: number})
+            )
+            delivery = parse_results(f"postgresql:///postgres?host={self.server}&user=guest&table=scores")
+            delivery.open(context)
+            assert delivery.flush_items == 7
+            connection.execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'guest'")
+            delivery.deliver(Job("a", b""), 1)
+            other = psycopg.connect(host=self.server, user="guest", dbname="postgres")
+            with other, pytest.raises(DeliveryFailed, match="too many connections"):
+                delivery.flush()
+            delivery.close()
+            assert self.read_results() == {"a": 1}
+            assert notes["deliver.database_writes"] == 1
+            assert notes["deliver.database_full_microseconds"] > 0
+            assert notes["deliver.database_connect_microseconds"] == 0
+            connection.execute("drop table scores")
+            connection.execute("drop owned by guest")
+            connection.execute("drop role guest")
 
     def test_a_database_that_cannot_store_every_text_is_refused(self, postgres: str, make_delivery: Any) -> None:
         """One result in another script would hold up all others."""

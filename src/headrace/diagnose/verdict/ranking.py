@@ -29,6 +29,7 @@ from headrace.diagnose.replay.replay import UNDERSTOOD
 from headrace.diagnose.verdict import (
     agreement,
     cores,
+    database,
     device,
     flow,
     inputs,
@@ -77,7 +78,21 @@ _MOST_LATENCY = 0.5
 #: Share of the run for which a stage's first item waits, from which on the run is mostly its beginning.
 _LATE = 0.25
 
-_FAMILIES = (cores, runtime, python, network, rate_limit, storage, device, model_cost, inputs, flow, streams, intake)
+_FAMILIES = (
+    cores,
+    runtime,
+    python,
+    network,
+    rate_limit,
+    database,
+    storage,
+    device,
+    model_cost,
+    inputs,
+    flow,
+    streams,
+    intake,
+)
 _NO_STAGE = (VerdictClass.ARRIVAL_LIMITED, VerdictClass.BROKER, VerdictClass.SOURCE, VerdictClass.STARVED)
 
 

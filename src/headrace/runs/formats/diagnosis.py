@@ -63,6 +63,8 @@ class VerdictClass(StrEnum):
     POSTPROCESS = "POSTPROCESS"
     SERIALIZATION = "SERIALIZATION"
     CALLBACK = "CALLBACK"
+    DATABASE = "DATABASE"
+    """Results wait for the database that they go to."""
     ORDERING = "ORDERING"
     LOCK = "LOCK"
     GC = "GC"
