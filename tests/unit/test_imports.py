@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "headrace"
 
 _FIRST = "base runs"
@@ -179,3 +181,11 @@ def test_import_headrace_loads_nothing_heavy() -> None:
     code = f"import json, sys, headrace; print(json.dumps(sorted({HEAVY!r} & set(sys.modules))))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(answer.stdout) == []
+
+
+@pytest.mark.full
+def test_a_run_does_not_import_pandas() -> None:
+    """Pyarrow does where it makes an array, and then every command waits for it."""
+    code = "import sys, headrace.pipeline.execute; print('pandas' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"

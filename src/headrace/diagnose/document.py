@@ -14,6 +14,7 @@ from headrace.diagnose.cpu_account import cpu_account, why_no_account
 from headrace.diagnose.environment import environment
 from headrace.diagnose.estimates import PERCENTS, distribution
 from headrace.diagnose.evidence import Evidence, collect, hot_spots
+from headrace.diagnose.listing import warn_of_listing
 from headrace.diagnose.memory_growth import memory_growth
 from headrace.diagnose.overhead import overhead_estimate
 from headrace.diagnose.plan_accounts import plan_accounts
@@ -108,7 +109,7 @@ def document_of(evidence: Evidence) -> ProfileDocument:
         hardware=decode_document(encode_document(info.hardware), dict[str, Any]),
         fused=tuple(explain_fused(info, by_plan=False)),
         variants=tuple(info.variants),
-        warnings=tuple(info.warnings),
+        warnings=(*info.warnings, *warn_of_listing(info.counters.notes, evidence.elapsed_seconds)),
         problems=evidence.problems,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import time
 from collections.abc import Iterator, Sequence
 
 from headrace.base.errors import SourceError
@@ -34,6 +35,7 @@ class Objects(FiniteSource):
         super().__init__(max_receives=max_receives)
         self._address = ObjectAddress.parse(url)
         self._patterns = tuple(pattern.lower() for pattern in patterns)
+        self._listed = {"source.listed_objects": 0, "source.list_microseconds": 0, "source.index_microseconds": 0}
 
     @property
     def where(self) -> str:
@@ -48,10 +50,16 @@ class Objects(FiniteSource):
             SourceError: If the bucket cannot be listed, there is nothing, or a shard has no index.
         """
         bucket = Bucket(self._address.store)
+        began = time.monotonic()
         found = bucket.list_objects(self._address.prefix)
+        self._listed["source.list_microseconds"] += round(1e6 * (time.monotonic() - began))
+        self._listed["source.listed_objects"] += len(found)
         shards = [one for one in found if one.path.endswith(".tar")]
         if shards:
-            return number_ids([entry for shard in shards for entry in self._of_shard(bucket, shard, found)])
+            began = time.monotonic()
+            entries = [entry for shard in shards for entry in self._of_shard(bucket, shard, found)]
+            self._listed["source.index_microseconds"] += round(1e6 * (time.monotonic() - began))
+            return number_ids(entries)
         wanted = [one for one in found if self._counts(one.path)]
         if not wanted:
             shown = f"{self._address.store}/{self._address.prefix}"
@@ -60,6 +68,10 @@ class Objects(FiniteSource):
             )
         # Two are listed under one name where one of them begins with a slash.
         return number_ids(Entry(self._name(one.path), self._piece(one, 0, one.size)) for one in wanted)
+
+    def notes(self) -> dict[str, int]:
+        """Return what listing came to, beside what every such source counts: `source.list_microseconds` and the like."""
+        return {**super().notes(), **{name: number for name, number in self._listed.items() if number}}
 
     def _counts(self, path: str) -> bool:
         name = path.rpartition("/")[2].lower()

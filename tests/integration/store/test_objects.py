@@ -45,6 +45,9 @@ def test_every_object_below_a_prefix_is_a_job(s3: Any, bucket: Any) -> None:
     assert notes["fetch.object_requests"] == len(files)
     assert notes["fetch.object_bytes"] == sum(map(len, files.values()))
     assert notes["fetch.object_first_byte_microseconds"] > 0
+    assert notes["source.listed_objects"] == len(files) + 2  # a hidden one and a text are listed, too
+    assert notes["source.list_microseconds"] > 0
+    assert "source.index_microseconds" not in notes
 
 
 def test_one_object_is_a_job_of_its_own(s3: Any, bucket: Any) -> None:
@@ -200,6 +203,7 @@ def test_neighbours_in_a_shard_come_with_one_request(s3: Any, bucket: Any, tmp_p
     s3.seen.clear()
     result, read = run(source)
     assert read == files
+    assert result.counters.notes["source.index_microseconds"] > 0
     ranges = [
         headers
         for method, path, headers in s3.seen
