@@ -61,6 +61,21 @@ class GilHolders:
         held = {name: self.shares[name] / max(seconds, 1e-9) for name, seconds in cpu_seconds.items()}
         return tuple(name for name, share in held.items() if share >= _KEEPS * max(held.values()))
 
+    def find_letting_go(self, cpu_seconds: Mapping[str, float]) -> tuple[str, ...]:
+        """Return which stages surely let go of the GIL: seen with it far less than half as often as one that keeps it would be.
+
+        Args:
+            cpu_seconds: {stage: CPU time of all its items}, of the stages to choose from.
+        """
+        rates = {name: self.shares[name] / seconds for name, seconds in cpu_seconds.items() if seconds > 0}
+        most = max(rates.values(), default=0.0)
+        found = []
+        for name in rates:
+            half = _KEEPS * most * cpu_seconds[name] * self.num_moments
+            if half - self.shares[name] * self.num_moments > 2 * math.sqrt(half):
+                found.append(name)
+        return tuple(found)
+
     def _is_alike(self, largest: float, share: float) -> bool:
         """Return whether two shares of the same moments may well be equal: within two standard errors of their difference."""
         difference = largest - share

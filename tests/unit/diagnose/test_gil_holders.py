@@ -74,6 +74,14 @@ def test_who_uses_much_more_cpu_time_than_it_holds_the_gil_lets_go_of_it() -> No
     assert holders.find_keepers({}) == ()
 
 
+@pytest.mark.parametrize(("moments", "surely"), [(30, ("sort",)), (10, ())])
+def test_who_was_hardly_seen_with_the_gil_surely_lets_go_of_it(moments: int, surely: tuple[str, ...]) -> None:
+    """A stage of as much CPU time as the keeper was seen once; `ask`, of little, may have been missed; in few moments all."""
+    holders = GilHolders(moments, {"sort": 0.04, "ask": 0.0, "split": 0.65})
+    assert holders.find_letting_go({"sort": 2.0, "ask": 0.25, "split": 1.6}) == surely
+    assert holders.find_letting_go({}) == ()
+
+
 def test_few_moments_say_nothing(three: Any) -> None:
     """Twenty moments are too few."""
     at = np.arange(1, 21) * 0.2

@@ -11,6 +11,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 
+from headrace.diagnose.gil_holders import find_gil_holders
 from headrace.diagnose.replay.machine import HOP_SECONDS, PASSAGE_SHARE, find_other_threads
 from headrace.diagnose.replay.simulations import Simulations
 from headrace.diagnose.replay.structure import (
@@ -165,7 +166,7 @@ class _Calibration:
         that does not promise to. And a call of C code that lets go of it has to have it back, each time it returns to Python,
         and may wait for a whole switch interval then.
         """
-        holding = [
+        may_hold = [
             stage.name
             for stage in self.replay.demands.stages
             if stage.holds_gil > 0 and stage.name not in self.replay.measured_gil_shares
@@ -180,10 +181,20 @@ class _Calibration:
         if held * self.replay.throughput < GIL_MATTERS or not self._gil_was_sampled():
             return
         measured = [name for name, share in self.replay.measured_gil_shares.items() if share > 0]
+        letting_go = self._find_letting_go(may_hold)
+        self.replay.holds_gil = self.replay.holds_gil | dict.fromkeys(letting_go, 0.0)
+        holding = [name for name in may_hold if name not in letting_go]
         for _ in range(_GIL_ROUNDS):
             if holding:
                 self._fit_holding(holding)
             self._fit_gil_acquisitions([*holding, *measured])
+
+    def _find_letting_go(self, may_hold: list[str]) -> tuple[str, ...]:
+        """Return which stages that did not promise to let go of the GIL do so, by who was seen with it while others waited."""
+        evidence, stages = self.replay.evidence, self.replay.document.stages
+        holders = find_gil_holders(evidence.spans, evidence.states, self.replay.document.window)
+        cpu_seconds = {one.name: (one.cpu_demand or 0.0) * one.items for one in stages if one.name in may_hold}
+        return () if holders is None else holders.find_letting_go(cpu_seconds)
 
     def _fit_holding(self, holding: list[str]) -> None:
         measured = sum(self._read_gil_wait(name) for name in holding)

@@ -52,6 +52,8 @@ class Proposal:
     """It costs latency, not throughput."""
     sets_pace: bool = False
     """It is waited for again and again, and works at its own pace: until that is faster, more of the cores gain nothing."""
+    is_lesser: bool = False
+    """What it holds up takes longer by work of its own: where that gains as much, that comes first."""
     is_seen: bool = False
     """The cause itself was counted or sampled: refusals, throttled periods, collections. Else it is inferred from times."""
 

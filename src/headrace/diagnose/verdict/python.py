@@ -29,8 +29,8 @@ def rules(facts: Facts) -> Iterator[Proposal]:
 
 def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
     waits = view.waits("gil")
-    if waits is None or view.account.executor == "process":
-        return
+    if waits is None or view.account.executor == "process" or facts.cores <= 1:
+        return  # on one core who waits for the GIL would wait for that core instead
     waits += _behind_gil(facts, view)
     if waits < _GIL_WAIT:
         return
@@ -77,6 +77,7 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
             ),
         ),
         removal=Change(speedups={holder.name: 4.0}),
+        is_lesser=view is not holder and (view.cpu_share or 0.0) >= waits,
     )
 
 

@@ -155,9 +155,13 @@ def _in_order(scored: Sequence[_Scored]) -> list[_Scored]:
     left, ordered = sorted(scored, key=lambda one: -one.score), []
     while left:
         alike = [one for one in left if one.score >= min(left[0].score, _ALIKE * left[0].score)]
-        ordered += sorted(alike, key=lambda one: (not _was_seen(one.proposal), -one.proposal.share))
+        ordered += sorted(alike, key=_order_alike)
         left = left[len(alike) :]
     return ordered
+
+
+def _order_alike(one: _Scored) -> tuple[bool, bool, float]:
+    return not _was_seen(one.proposal), one.proposal.is_lesser, -one.proposal.share
 
 
 def _was_seen(proposal: Proposal) -> bool:

@@ -46,6 +46,8 @@ class Made:
     batch: int | None = None
     reason: str = "full"
     releases_gil: bool = True
+    meanwhile: str = ""
+    """Stage of one worker that was seen at work in the moments in which this one waited."""
     outcome: Sequence[str] | str = "ok"
     attempt: Sequence[int] | int = 1
 
@@ -217,6 +219,8 @@ class _Writer:
             (row["started"][item] + running[item] + wait[item] / 2, threads[item], str(waits_for[item]))
             for item in blocked
         ]
+        if stage.meanwhile:
+            samples += [(at, f"{stage.meanwhile}-0", "running") for at, _, _ in samples]
         if stage.executor in ("thread", "inline"):  # as many as such a share of the time gets
             every = float(wait.sum()) / len(blocked)
             ends = np.cumsum(running)

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from headrace.diagnose.analysis import Analysis
+from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.diagnose.gil_holders import GilHolders
 from headrace.diagnose.verdict import agreement, device, python, ranking
 
@@ -92,6 +94,20 @@ def test_who_waits_for_the_gil_and_holds_it_as_often_is_not_what_another_gains(
     assert facts.gain("stage:look") > 1.1
     first = ranking.rank(facts).first
     assert (first.verdict, first.stage) == ("PREPROCESS", "look")
+
+
+def test_who_computes_for_longer_than_it_waits_for_the_gil_limits_by_its_own_work(
+    make_run: Any, pipe: Any, made: Any
+) -> None:
+    """`sort` computes 3.4 ms and waits 3 ms for `split`, which was seen with the GIL: it did not promise to let go; it does."""
+    sort = made(name="sort", cpu=0.0034, wait=0.003, state="gil", releases_gil=False, meanwhile="split")
+    split = made(name="split", cpu=0.0027, delay=0.003, releases_gil=False)
+    analysis = Analysis(make_run(pipe(stages=[sort, split], cores=2, runtime=2e-4)))
+    replay = analysis.replay
+    assert (replay.holds_gil["sort"], replay.holds_gil["split"]) == (0.0, 1.0)
+    assert abs(replay.misfit) < 0.15
+    found = diagnosis_document(analysis).first
+    assert (found.verdict, found.stage) == ("PREPROCESS", "sort")
 
 
 def test_a_stage_made_faster_frees_the_gil_that_it_was_seen_to_hold(facts_of: Any, pipe: Any, made: Any) -> None:

@@ -132,6 +132,17 @@ def test_threads_that_wait_for_the_gil(diagnose: Diagnose, made: Any) -> None:
     assert any("preprocess.executor=process" in remedy.settings for remedy in found.first.remedies)
 
 
+@pytest.mark.parametrize("cores", [1, 2])
+def test_on_one_core_nobody_waits_for_the_gil_alone(diagnose: Diagnose, made: Any, cores: int) -> None:
+    """Three stages of Python code that are as dear wait for the GIL: on one full core they would wait for that instead."""
+    steps = [
+        made(name=name, cpu=0.003, wait=0.006, state="gil", releases_gil=False) for name in ("parse", "look", "rank")
+    ]
+    found = diagnose(*steps, cores=cores)
+    named = [one.verdict for one in (found.first, found.runner_up, found.next_bottleneck) if one is not None]
+    assert (VerdictClass.GIL in named) == (cores == 2)
+
+
 def test_delivery_cannot_run_in_processes_and_is_not_sent_there(diagnose: Diagnose, made: Any) -> None:
     """Encoding results holds the GIL: the advice is what can be followed, and no executor that the runtime refuses."""
     found = diagnose(
