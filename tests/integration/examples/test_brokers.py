@@ -49,6 +49,8 @@ def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "RABBITMQ_LOG_BASE": str(folder), "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
         "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq"), "ERL_EPMD_PORT": str(names), "ERL_EPMD_ADDRESS": "127.0.0.1",
     }  # fmt: skip
+    # Erlang's list of names, which the server would start as a daemon and leave behind.
+    listing = subprocess.Popen(["epmd"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with (folder / "said").open("wb") as said:
         server = subprocess.Popen([SERVER], env=environment, stdout=said, stderr=said, start_new_session=True)
     try:
@@ -58,7 +60,8 @@ def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(server.pid, signal.SIGKILL)
         server.wait()
-        subprocess.run(["epmd", "-port", str(names), "-kill"], env=environment, capture_output=True)  # it is a daemon
+        listing.kill()
+        listing.wait()
 
 
 def _wait_for(server: subprocess.Popen[bytes], port: int, said: Path) -> None:
