@@ -13,6 +13,7 @@ from headrace.base.units import format_duration, format_rate
 from headrace.cli.training_memory_text import memory_text
 from headrace.cli.training_ranks_text import ranks_text
 from headrace.cli.training_trace_text import trace_text
+from headrace.runs.formats.training_profile import layer_costs
 
 if TYPE_CHECKING:
     from headrace.diagnose.training.verdicts import TrainingAnalysis
@@ -169,18 +170,20 @@ def _phases(phases: Sequence[PhaseTime]) -> list[str]:
 
 def _layers(layers: Sequence[LayerTime]) -> list[str]:
     """Return the parts of the model that take most of its time."""
-    total = sum(one.seconds for one in layers)
+    compared, costs = layer_costs(layers)
+    total = sum(costs)
+    by_cost = sorted(zip(costs, layers, strict=True), key=lambda one: -one[0])[:_MOST_LAYERS]
     rows = [
         (
             one.name, one.module, format_duration(one.forward_seconds), format_duration(one.backward_seconds),
-            f"{one.seconds / total:.0%}", f"{one.parameters:,}",
+            f"{cost / total:.0%}", f"{one.parameters:,}",
         )
-        for one in sorted(layers, key=lambda one: -one.seconds)[:_MOST_LAYERS]
+        for cost, one in (by_cost if total else [])
     ]  # fmt: skip
-    if not rows or not total:
+    if not rows:
         return []
     more = [f"and {len(layers) - len(rows)} more; --json has all"] if len(layers) > len(rows) else []
-    head = ("part of the model", "class", "forward", "backward", "share", "parameters")
+    head = ("part of the model", "class", "forward", "backward", f"of {compared}", "parameters")
     return [*align_columns([head, *rows], num_left=2), *more]
 
 

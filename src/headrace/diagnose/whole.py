@@ -40,6 +40,9 @@ _NOT_PROFILED = (
     "none of them was profiled, so what limits them cannot be told: run the same once more with --profile and "
     "another -o"
 )
+_NOT_YET = (
+    "none of them has ended, and what --profile measures is written at the end: until then what limits them is not told"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,8 @@ def whole_document(whole: WholeRun, budget_seconds: float | None = None) -> Whol
     """
     seen = _on_one_clock(whole)
     by_rate = sorted(seen, key=lambda one: (one.member.status == "running", -(one.member.throughput or 0.0)))
-    known = [one for one in by_rate if one.member.throughput and one.member.status != "running"] or by_rate
+    have_rate = [one for one in by_rate if one.member.throughput]
+    known = [one for one in have_rate if one.member.status != "running"] or have_rate or by_rate
     middle = known[len(known) // 2]
     is_profiled = any(one.analysis.evidence.profiling is not None for one in seen)
     chosen = _spread(known, middle) if is_profiled else [middle]
@@ -82,13 +86,13 @@ def whole_document(whole: WholeRun, budget_seconds: float | None = None) -> Whol
         most_at_work=most,
         mean_at_work=mean,
         notes=(
-            _limits(members, len(verdicts)) if is_profiled else _NOT_PROFILED,
+            _limits(members, len(verdicts)) if is_profiled else _why_not_profiled(members),
             *_slower(members),
             *_empty_places(members, most, mean),
             *_failing(members),
-            *_killed(members),
+            *_killed(members, whole.count_supervised()),
         ),
-        problems=tuple(whole.problems),
+        problems=tuple(_problems(whole, seen)),
         middle=middle.member.name,
         diagnosis=verdicts[middle.member.name],
     )
@@ -168,6 +172,18 @@ def _at_work(members: Iterable[Member]) -> tuple[int, float | None]:
 # --- what only all members together show
 
 
+def _why_not_profiled(members: Sequence[Member]) -> str:
+    return _NOT_YET if all(member.status == "running" for member in members) else _NOT_PROFILED
+
+
+def _problems(whole: WholeRun, seen: Sequence[_Seen]) -> list[str]:
+    """Return what is missing of the whole, and of each member what its analysis missed."""
+    return [
+        *whole.missing,
+        *(f"{one.member.name}: {problem}" for one in seen for problem in one.analysis.evidence.problems),
+    ]
+
+
 def _limits(members: Sequence[Member], num_diagnosed: int) -> str:
     told = Counter(member.verdict for member in members if member.verdict).most_common()
     said = ", ".join(f"{title} in {count}" for title, count in told)
@@ -176,18 +192,17 @@ def _limits(members: Sequence[Member], num_diagnosed: int) -> str:
 
 
 def _slower(members: Sequence[Member]) -> list[str]:
-    """Return who takes longer than the others for the same stage: hosts, where there are several, or else members."""
-    full = [member for member in members if member.delivered >= FEWEST_JOBS and member.service]
-    is_by_host = len({member.host for member in full}) > 1
+    """Return hosts that take longer than the others for the same stage; on one host, members differ by who has the cores."""
     groups: dict[str, list[Member]] = {}
-    for member in full:
-        groups.setdefault(member.host if is_by_host else member.name, []).append(member)
+    for member in members:
+        if member.delivered >= FEWEST_JOBS and member.service:
+            groups.setdefault(member.host, []).append(member)
     found = []
     for name, group in groups.items():
         others = [member for other, rest in groups.items() if other != name for member in rest]
         found += [(mine / theirs, name, stage, mine, theirs) for stage, mine, theirs in _slow_stages(group, others)]
     return [
-        f"{'host ' * is_by_host}{name} takes {ratio:.1f} times as long as the others for an item in {stage}: "
+        f"host {name} takes {ratio:.1f} times as long as the others for an item in {stage}: "
         f"{format_duration(mine)}, and {format_duration(theirs)} in the middle of the others"
         for ratio, name, stage, mine, theirs in sorted(found, reverse=True)[:_MOST_SLOWER]
     ]
@@ -207,15 +222,20 @@ def _slow_stages(group: Sequence[Member], others: Sequence[Member]) -> Iterable[
 
 def _empty_places(members: Sequence[Member], most: int, mean: float | None) -> list[str]:
     """Return how many of those that could have worked did not, and for how long at the end."""
-    if mean is None or most < 2 or mean >= (1 - _EMPTY) * most:
+    if mean is None or len(members) < 2:
+        return []
+    if most < 2:
+        return [
+            "no two of them were at work at the same time, or the clocks of their hosts differ: the rate is of all that time"
+        ]
+    if mean >= (1 - _EMPTY) * most:
         return []
     ends = sorted((member.to_seconds, member.name) for member in members if member.to_seconds is not None)
     (before, _), (end, last) = ends[-2:]
     says = f"in the mean {mean:.1f} of {most} were at work from the first job to the last"
     if end - before >= _EMPTY * end:
-        says += (
-            f"; {last} was alone for the last {format_duration(end - before)}: more and smaller portions end together"
-        )
+        says += f"; {last} was alone for the last {format_duration(end - before)}"
+        says += ": more and smaller portions end together" if last.startswith("shard-") else ""
     return [says]
 
 
@@ -227,9 +247,13 @@ def _failing(members: Sequence[Member]) -> list[str]:
     return [f"{worst.failed:,} of {pluralize(failed, 'failed job')} are those of {worst.name} on {worst.host}"]
 
 
-def _killed(members: Sequence[Member]) -> list[str]:
+def _killed(members: Sequence[Member], counted: int | None) -> list[str]:
     names = [member.name for member in members if member.status == "running"]
     if not names:
         return []
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return [f"{shown}: still at work, or killed; what was rotated by then counts, which may lack the last seconds"]
+    says = f"{shown}: still at work, or killed; what was rotated by then counts, which may lack the last seconds"
+    seen = sum(member.delivered for member in members)
+    if counted is not None and counted > seen:
+        says += f": the supervisor counted {counted:,} delivered, and {seen:,} are seen here"
+    return [says]

@@ -15,7 +15,13 @@ from headrace.report.sections.overview import tile
 from headrace.report.training_memory import memory_section
 from headrace.report.training_trace import trace_section
 from headrace.runs.formats.diagnosis import DiagnosisDocument
-from headrace.runs.formats.training_profile import LayerTime, LoadingProfile, RankProfile, TrainingDocument
+from headrace.runs.formats.training_profile import (
+    LayerTime,
+    LoadingProfile,
+    RankProfile,
+    TrainingDocument,
+    layer_costs,
+)
 
 _PHASES = {
     "wait": "var(--c6)", "prepare": "var(--c1)", "forward": "var(--c3)", "loss": "var(--c4)", "backward": "var(--c5)",
@@ -104,10 +110,11 @@ def _layers(layers: Sequence[LayerTime]) -> Section | None:
     """Return the parts of the model."""
     if not layers:
         return None
-    factor, unit = time_scale([one.seconds for one in layers])
+    factor, unit = time_scale(layer_costs(layers)[1])
+    backward = [None if one.backward_seconds is None else one.backward_seconds * factor for one in layers]
     series = {
         "forward": (_PHASES["forward"], [one.forward_seconds * factor for one in layers]),
-        "backward": (_PHASES["backward"], [one.backward_seconds * factor for one in layers]),
+        "backward": (_PHASES["backward"], backward),
     }
     chart = horizontal_bars(
         "layers", "Parts of the model", "forward and backward of each part, one after the other",

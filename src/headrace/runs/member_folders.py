@@ -23,5 +23,14 @@ def find_members(folder: Path) -> list[Path]:
     return sorted((path for path in found if path.is_dir()), key=lambda path: _numbers(path.name))
 
 
+def find_foreign(folder: Path) -> list[str]:
+    """Return the names of members that are links out of the folder, which are not followed."""
+    if (folder / RUN_JSON).exists() or not folder.is_dir():
+        return []
+    return sorted(
+        path.name for path in folder.iterdir() if _MEMBER.fullmatch(path.name) and not is_own_folder(folder, path)
+    )
+
+
 def _numbers(name: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", name)]

@@ -15,10 +15,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from headrace.base.documents import decode_document
 from headrace.base.errors import RunFolderError
 from headrace.base.records import Counters
+from headrace.runs.contained_files import own_file
 from headrace.runs.errors_log import ErrorLine
-from headrace.runs.member_folders import find_members
+from headrace.runs.file_names import RUN_JSON, SUPERVISED_FILE
+from headrace.runs.member_folders import find_foreign, find_members
 from headrace.runs.reader import Run, read_run
 from headrace.runs.run_folder import RunInfo, Status
 from headrace.runs.span_files import SPAN_SCHEMA
@@ -33,6 +36,7 @@ class WholeRun(Run):
 
     Attributes:
         members: Each as a run, in the order of their numbers.
+        missing: Members that are not among them, and why.
     """
 
     def __init__(self, path: Path, members: Sequence[Run], problems: Sequence[str] = ()) -> None:
@@ -45,7 +49,7 @@ class WholeRun(Run):
         """
         super().__init__(path, _put_together([member.info for member in members]))
         self.members = tuple(members)
-        self._problems = list(problems)
+        self.missing = tuple(problems)
 
     def spans(self) -> Any:
         """Return the spans of all members, on the whole run's clock; else as `Run.spans`."""
@@ -59,15 +63,27 @@ class WholeRun(Run):
     @property
     def problems(self) -> list[str]:
         """Members that are missing, and what is missing in members."""
-        return self._problems + [
+        return [*self.missing] + [
             f"{member.path.name}: {problem}" for member in self.members for problem in member.problems
         ]
+
+    def count_supervised(self) -> int | None:
+        """Return how many jobs were delivered as the supervisor counted, members that were killed included; None: none did."""
+        try:
+            content = own_file(self.path, self.path / SUPERVISED_FILE).read_bytes()
+            return decode_document(content, _Supervised).outcomes.get("delivered", 0)
+        except (OSError, msgspec.DecodeError):
+            return None
 
     def shift_ns(self, member: Run) -> int:
         """Return what brings times on a member's clock onto that of the whole run, ns."""
         mine, info = self.info, member.info
         unix = round((info.started_unix_seconds - mine.started_unix_seconds) * 1e9)
         return mine.started_monotonic_ns + unix - info.started_monotonic_ns
+
+
+class _Supervised(msgspec.Struct):
+    outcomes: dict[str, int]
 
 
 def read_whole(path: str | Path) -> Run:
@@ -77,7 +93,10 @@ def read_whole(path: str | Path) -> Run:
         RunFolderError: If it holds no run, or none of its members can be read.
     """
     folder = Path(path)
-    members, problems = [], []
+    members: list[Run] = []
+    problems = [
+        f"{name} is a link that leads out of {folder}, and is left out; copy it there" for name in find_foreign(folder)
+    ]
     for member in find_members(folder):
         try:
             members.append(read_run(member))
@@ -85,7 +104,7 @@ def read_whole(path: str | Path) -> Run:
             problems.append(f"{member.name} is left out: {error}")
     if members:
         return WholeRun(folder, members, problems)
-    if problems:
+    if problems and not (folder / RUN_JSON).exists():
         raise RunFolderError(f"{folder}: no member of the run can be read; {problems[0]}")
     return read_run(folder)
 

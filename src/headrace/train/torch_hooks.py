@@ -248,7 +248,7 @@ class TorchHooks:
 
     def _without_hooks(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Take the hooks of modules away for a while: what translates a module would translate them too."""
-        watched = self.modules[: self._num_watched]
+        watched = {id(part): part for module in self.modules for part in module.modules()}.values()
         names = ("_forward_pre_hooks", "_forward_hooks")  # that handles refer to; there is no other way to find them
         kept = [(hooks, hooks.copy()) for one in watched for hooks in (getattr(one, name) for name in names)]
         for hooks, _ in kept:

@@ -28,7 +28,7 @@ from headrace.diagnose.training.step_costs import between_epochs, checkpoints, m
 from headrace.diagnose.training.steps import RankSteps, read_steps
 from headrace.diagnose.training.uneven_shards import uneven_shards
 from headrace.runs.formats.diagnosis import Bound, Confidence, DiagnosisDocument, Finding, Remedy, VerdictClass
-from headrace.runs.formats.training_profile import TrainingDocument
+from headrace.runs.formats.training_profile import TrainingDocument, layer_costs
 from headrace.runs.reader import Run
 from headrace.runs.training_phases import Phase
 
@@ -292,13 +292,16 @@ def _notes(analysis: TrainingAnalysis, view: View) -> tuple[str, ...]:
 def _note_of_layers(view: View) -> str | None:
     """Return which part of the model takes most of its time; None where that is not known, or none stands out."""
     layers = view.profile.layers
-    total = sum(one.seconds for one in layers)
-    first = max(layers, key=lambda one: one.seconds, default=None)
-    if first is None or len(layers) < 2 or first.seconds < _STANDS_OUT * total:
+    compared, costs = layer_costs(layers)
+    most, total = max(costs, default=0.0), sum(costs)
+    if len(layers) < 2 or not total or most < _STANDS_OUT * total:
         return None
+    first = layers[costs.index(most)]
+    backward = first.backward_seconds
     return (
-        f"of what the model takes, {first.seconds / total:.0%} is {first.name} ({first.module}), one of {len(layers)} parts: "
-        f"{format_duration(first.forward_seconds)} forward, {format_duration(first.backward_seconds)} backward"
+        f"of what the parts of the model take {compared}, {most / total:.0%} is {first.name} ({first.module}), one of "
+        f"{len(layers)}: {format_duration(first.forward_seconds)} forward"
+        + ("" if backward is None else f", {format_duration(backward)} backward")
     )
 
 

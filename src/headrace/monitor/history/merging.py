@@ -16,7 +16,6 @@ def merge_lines(lines: Sequence[HistoryLine]) -> HistoryLine:
         return lines[0]
     main = max(lines, key=lambda line: line.delivered)
     ends = [line.ended_unix_seconds for line in lines]
-    rates = [line.throughput for line in lines if line.throughput is not None]
     return msgspec.structs.replace(
         main,
         id=lines[0].id,
@@ -24,8 +23,21 @@ def merge_lines(lines: Sequence[HistoryLine]) -> HistoryLine:
         ended_unix_seconds=None if None in ends else max(end for end in ends if end is not None),
         delivered=sum(line.delivered for line in lines),
         failed=sum(line.failed for line in lines),
-        throughput=sum(rates) if rates else None,
+        throughput=_rate(lines),
     )
+
+
+def _rate(lines: Sequence[HistoryLine]) -> float | None:
+    """Return jobs per second of all together: processes side by side add up, and one after the other they do not."""
+    known = [line for line in lines if line.throughput is not None]
+    if not known:
+        return None
+    spans = [(line.began_unix_seconds, line.ended_unix_seconds) for line in known]
+    lengths = [0.0 if end is None else end - began for began, end in spans]
+    whole = max((end for _, end in spans if end is not None), default=0.0) - min(began for began, _ in spans)
+    if not all(lengths) or whole <= 0:  # one still goes on, or was killed: side by side
+        return sum(line.throughput or 0.0 for line in known)
+    return sum((line.throughput or 0.0) * length for line, length in zip(known, lengths, strict=True)) / whole
 
 
 def merge_windows(windows: Sequence[HistoryWindow]) -> HistoryWindow:

@@ -56,5 +56,5 @@ def members(document: WholeDocument) -> Section:
 
 
 def _limit(member: Member) -> str:
-    doubt = "" if member.trust == "TRUSTED" else member.trust.lower()
+    doubt = "" if member.trust == "TRUSTED" or member.verdict.startswith(member.trust) else member.trust.lower()
     return ", ".join(text for text in (member.verdict, doubt) if text)

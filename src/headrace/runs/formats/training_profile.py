@@ -5,6 +5,8 @@ Made from a run folder whose unit is `step` and nothing else, by `headrace.diagn
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from headrace.runs.formats.training import TrainingProcess
@@ -110,13 +112,15 @@ class LayerTime(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
     forward_seconds: float
     """Of its calls in a step, the middle one of a few steps."""
-    backward_seconds: float
-    """From the gradient of its output to the last one of its parameters."""
+    backward_seconds: float | None
+    """From the gradient of its output to the last one of its parameters; None: not known."""
 
-    @property
-    def seconds(self) -> float:
-        """Both, of a step."""
-        return self.forward_seconds + self.backward_seconds
+
+def layer_costs(layers: Sequence[LayerTime]) -> tuple[str, tuple[float, ...]]:
+    """Return by what the parts are compared, and seconds of each: `forward and backward`; `forward` if one is not known."""
+    if any(one.backward_seconds is None for one in layers):
+        return "forward", tuple(one.forward_seconds for one in layers)
+    return "forward and backward", tuple(one.forward_seconds + (one.backward_seconds or 0.0) for one in layers)
 
 
 class EpochTime(msgspec.Struct, frozen=True, kw_only=True):
