@@ -112,7 +112,7 @@ def _layers(layers: Sequence[LayerTime]) -> Section | None:
         return None
     factor, unit = time_scale(layer_costs(layers)[1])
     backward = [None if one.backward_seconds is None else one.backward_seconds * factor for one in layers]
-    series = {
+    series: dict[str, tuple[str, Sequence[float | None]]] = {
         "forward": (_PHASES["forward"], [one.forward_seconds * factor for one in layers]),
         "backward": (_PHASES["backward"], backward),
     }

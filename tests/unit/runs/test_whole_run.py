@@ -29,7 +29,7 @@ def write_member(path: Path, *spans: Span, **changes: Any) -> None:
     folder.update(**changes)
 
 
-def test_spans_of_all_parts_are_on_one_clock(tmp_path: Path, make_span: MakeSpan) -> None:
+def test_spans_of_all_members_are_on_one_clock(tmp_path: Path, make_span: MakeSpan) -> None:
     """Two hosts whose monotonic clocks began at other times, and one with spans of a third host."""
     write_member(
         tmp_path / "worker-0-1", make_span(1_000, host="a"),
@@ -49,7 +49,7 @@ def test_spans_of_all_parts_are_on_one_clock(tmp_path: Path, make_span: MakeSpan
     assert whole.info.host == "a, b"
 
 
-def test_counts_are_sums_and_a_part_that_did_not_end_well_is_told(tmp_path: Path) -> None:
+def test_counts_are_sums_and_a_member_that_did_not_end_well_is_told(tmp_path: Path) -> None:
     """Exact counters add up; the whole ended when its last member did, or not at all."""
     write_member(tmp_path / "shard-0-of-2", counters=Counters(5, 4, 1, notes={"x": 1}), ended_unix_seconds=10.0)
     write_member(tmp_path / "shard-1-of-2", counters=Counters(3, 3, notes={"x": 2, "y": 1}), ended_unix_seconds=12.0)
@@ -62,7 +62,7 @@ def test_counts_are_sums_and_a_part_that_did_not_end_well_is_told(tmp_path: Path
     assert (info.status, info.ended_unix_seconds) == ("running", None)
 
 
-def test_a_part_that_cannot_be_read_is_named(tmp_path: Path, make_span: MakeSpan) -> None:
+def test_a_member_that_cannot_be_read_is_named(tmp_path: Path, make_span: MakeSpan) -> None:
     """It was killed before it wrote its run.json, or that is damaged; the others are read."""
     write_member(tmp_path / "worker-0-1", make_span())
     (tmp_path / "worker-1-1" / "spans").mkdir(parents=True)
@@ -74,7 +74,18 @@ def test_a_part_that_cannot_be_read_is_named(tmp_path: Path, make_span: MakeSpan
         read_whole(tmp_path)
 
 
-def test_parts_are_in_the_order_of_their_numbers_and_nothing_else_is_one(tmp_path: Path) -> None:
+def test_a_member_that_is_a_link_elsewhere_is_named(tmp_path: Path) -> None:
+    """It is not followed, and not left out in silence."""
+    write_member(tmp_path / "run" / "worker-0-1")
+    write_member(tmp_path / "elsewhere")
+    (tmp_path / "run" / "worker-1-1").symlink_to(tmp_path / "elsewhere")
+    whole = read_whole(tmp_path / "run")
+    assert isinstance(whole, WholeRun)
+    assert len(whole.members) == 1
+    assert "worker-1-1 is a link that leads out of" in whole.problems[0]
+
+
+def test_members_are_in_the_order_of_their_numbers_and_nothing_else_is_one(tmp_path: Path) -> None:
     """The tenth comes after the second; other folders, and links that lead elsewhere, are none."""
     for name in ("worker-10-1", "worker-2-1", "worker-2-2", "worker-x-1", "photos", "worker-1"):
         (tmp_path / "run" / name).mkdir(parents=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,14 +74,14 @@ def test_who_works_alone_at_the_end_is_named(write: Callable[..., Run], tmp_path
     assert "shard-2-of-3 was alone for the last 4.5" in alone
 
 
-def test_parts_alike_are_not_complained_of(write: Callable[..., Run], tmp_path: Path) -> None:
+def test_members_alike_are_not_complained_of(write: Callable[..., Run], tmp_path: Path) -> None:
     """Nothing differs: one sentence, that all have the same limit."""
     for number in range(3):
         write(f"worker-{number}-1", 0.01)
     assert document_of(tmp_path / "whole").notes == ("all are limited by the same: DECODE in decode",)
 
 
-def test_what_fails_in_one_part_and_what_was_killed_is_told(write: Callable[..., Run], tmp_path: Path) -> None:
+def test_what_fails_in_one_member_and_what_was_killed_is_told(write: Callable[..., Run], tmp_path: Path) -> None:
     """The killed one did not count: its results are those of its spans, and it is not the one in the middle."""
     write("worker-0-1", 0.01, counters=Counters(220, 200, 20))
     write("worker-1-1", 0.01, status="running", counters=Counters(), num_jobs=150)
@@ -89,6 +90,24 @@ def test_what_fails_in_one_part_and_what_was_killed_is_told(write: Callable[...,
     assert [member.delivered for member in document.members] == [200, 150]
     assert any("20 of 20 failed jobs are those of worker-0-1" in note for note in document.notes)
     assert any(note.startswith("worker-1-1: still at work, or killed") for note in document.notes)
+    assert not any("the supervisor counted" in note for note in document.notes)
+    (tmp_path / "whole" / "supervised.json").write_text('{"outcomes": {"delivered": 360}}')
+    assert any(
+        "the supervisor counted 360 delivered, and 350" in note for note in document_of(tmp_path / "whole").notes
+    )
+
+
+def test_portions_in_turn_and_processes_of_a_queue_are_no_advice(write: Callable[..., Run], tmp_path: Path) -> None:
+    """One after the other is said as that; who shares a queue has no portions that could be smaller."""
+    write("shard-0-of-2", 0.01)
+    write("shard-1-of-2", 0.01, at=10.0)
+    assert any("no two of them were at work at the same time" in note for note in document_of(tmp_path / "whole").notes)
+    for folder in (tmp_path / "whole").iterdir():
+        shutil.rmtree(folder)
+    write("worker-0-1", 0.01)
+    write("worker-1-1", 0.01, num_jobs=400, at=0.1)
+    (alone,) = [note for note in document_of(tmp_path / "whole").notes if "was alone" in note]
+    assert "portions" not in alone
 
 
 def test_the_other_processes_of_a_run_are_no_strangers(

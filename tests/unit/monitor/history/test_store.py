@@ -52,13 +52,13 @@ def test_lines_come_back_the_newest_first(file: Path) -> None:
 
 
 def test_processes_of_one_run_are_one_line(file: Path) -> None:
-    """What they did is added up, and so are their windows of the same time."""
+    """What they did is added up, and so are their windows of the same time; one was at work for half of the time."""
     with History(file) as history:
         for rate, ended in ((3.0, 110.0), (4.0, 120.0)):
             row = history.add_line(make_line(key="a", delivered=10, throughput=rate, ended_unix_seconds=ended))
             history.write_window(row, 0, _window())
         (line,) = history.lines()
-        assert (line.delivered, line.throughput, line.ended_unix_seconds) == (20, 7.0, 120.0)
+        assert (line.delivered, line.throughput, line.ended_unix_seconds) == (20, 5.5, 120.0)
         ((key, window),) = history.windows("jobs:pipeline", "p", "m")
         assert (key, window.delivered, window.stages["decode"].rows) == ("a", 14, 80)
 
