@@ -48,6 +48,7 @@ _OPENS_CODE = (
 #: (file, what) -> why it is there.
 ALLOWED = {
     ("tune/space.py", "import pickle"): "asks whether the user's own stage can be sent to a process; reads nothing",
+    ("store/loading_work.py", "import pickle"): "sends the user's own functions to a child of this process, over its own pipe",
     ("pipeline/remote.py", "import pickle"): "names the error of sending the user's own stage to a child; reads nothing",
     ("profiler/nvtx.py", "ctypes.CDLL"): "the driver's own library, by a fixed name",
     ("profiler/experiment/native_threads.py", "ctypes.CDLL"): "a library that this process has loaded already (RTLD_NOLOAD)",
