@@ -20,6 +20,7 @@ from headrace.base.errors import SettingsError
 from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind
 from headrace.base.stream_tally import StreamTally
 from headrace.cli import live_page
+from headrace.cli.terminal import set_style
 from headrace.monitor.streams.server import StreamsServer
 from headrace.monitor.streams.watching import StreamsWatch
 from headrace.testing import ListSource
@@ -134,6 +135,7 @@ def test_strangers_learn_nothing(address: str) -> None:
 
 def test_a_run_is_shown_as_it_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
     """The option's observer and watch, in a run: its frames are on the page until it ends, and then nobody answers."""
+    set_style(quiet=False, timestamps=False)  # as the command begins; another test's may be quiet
     asked: list[dict[str, Any]] = []
 
     class Frames(Cameras):
