@@ -8,6 +8,7 @@ Memory that no Python object stands for is not seen. A program that traces alloc
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import tracemalloc
@@ -46,7 +47,7 @@ class KeptLines:
         self._recorder = recorder
         self._steps = 0
         self.is_tracing = self._is_over = False
-        self._before: Counter[str] = Counter()
+        self._before: tracemalloc.Snapshot | None = None
         self._found: list[list[str | float]] = []
 
     def step(self) -> None:
@@ -66,10 +67,13 @@ class KeptLines:
         self._recorder.set_kind(Kind.PROFILED)
         self._steps += 1
         if self._steps == STEPS:
-            self._before = self._count()
+            self._before = tracemalloc.take_snapshot()
         elif self._steps == 2 * STEPS:
-            self._found = _grown(self._before, self._count())
-            self.close()
+            before, after = self._before, tracemalloc.take_snapshot()
+            self.close()  # counting allocates too, and each allocation that is traced takes a thousand times as long
+            self._before = None
+            if before is not None:
+                self._found = _grown(_count(before), _count(after))
 
     def close(self) -> None:
         """Trace no more."""
@@ -86,17 +90,19 @@ class KeptLines:
             self._is_over = True
             return
         os.register_at_fork(after_in_child=self.close)  # loader workers would be slower for ever
+        gc.collect()  # empties the interpreter's free lists: objects made of what was allocated before would not be seen
         tracemalloc.start(_MOST_FRAMES)
         self.is_tracing = True
         self._recorder.set_kind(Kind.PROFILED)
 
-    def _count(self) -> Counter[str]:
-        """Return how many objects each line of the user's has made that are there."""
-        return Counter(
-            line
-            for trace in tracemalloc.take_snapshot().traces
-            if (line := _line([(one.filename, one.lineno) for one in reversed(trace.traceback)])) is not None
-        )
+
+def _count(snapshot: tracemalloc.Snapshot) -> Counter[str]:
+    """Return how many objects each line of the user's has made that are there."""
+    return Counter(
+        line
+        for trace in snapshot.traces
+        if (line := _line([(one.filename, one.lineno) for one in reversed(trace.traceback)])) is not None
+    )
 
 
 def _line(frames: Sequence[tuple[str, int]]) -> str | None:
