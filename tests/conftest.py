@@ -54,12 +54,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(autouse=True)
 def _forget_modules(request: pytest.FixtureRequest) -> Iterator[None]:
     """Forget the modules that a test wrote into its own folder: another test's `jobs.py` is another module."""
-    folder = f"{request.getfixturevalue('tmp_path')}{os.sep}" if "tmp_path" in request.fixturenames else None
+    folder = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
     yield
-    if folder is None:
-        return
+    if folder is not None:
+        _forget_modules_of(folder)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_modules_of_fixtures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forget also what the fixtures of a whole file of tests have loaded, where its last test has ended."""
+    yield
+    _forget_modules_of(tmp_path_factory.getbasetemp())
+
+
+def _forget_modules_of(folder: Path) -> None:
     for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", "")).startswith(folder):
+        if str(getattr(module, "__file__", "")).startswith(f"{folder}{os.sep}"):
             del sys.modules[name]
 
 

@@ -66,7 +66,10 @@ def _import_file(target: str, path: Path) -> ModuleType:
     module = _import(path.stem, str(path.parent))
     if Path(getattr(module, "__file__", None) or "").resolve() != path:
         # By its name, so that a child process can import it again; the name may be taken.
-        raise SettingsError(f"{path.name} bears the name of another module, {module.__name__}: rename the file")
+        other = getattr(module, "__file__", None) or "built into Python"
+        raise SettingsError(
+            f"{path.name} bears the name of another module, {module.__name__} ({other}): rename the file"
+        )
     return module
 
 

@@ -95,7 +95,9 @@ def test_a_module_that_breaks_says_where(folder: Path, content: str, said: str) 
 def test_a_file_that_bears_a_known_name(folder: Path) -> None:
     """A file called like a module that is there already is not silently taken for it."""
     (folder / "json.py").write_text(PIPELINE)
-    with pytest.raises(SettingsError, match=r"json\.py bears the name of another module, json: rename the file"):
+    with pytest.raises(
+        SettingsError, match=r"json\.py bears the name of another module, json \(.*__init__\.py\): rename the file"
+    ):
         load_pipeline("json.py:pipeline")
 
 

@@ -114,7 +114,7 @@ def load_maker(target: str) -> Callable[[], Any]:
             raise unknown from None
         raise  # what the module itself imports
     if target.partition(":")[0].endswith(".py") and Path(module.__file__ or "").resolve() != path.resolve():
-        raise SettingsError(f"{path.name} bears the name of another module, {module.__name__}; rename the file")
+        raise SettingsError(f"{path.name} bears the name of another module, {module.__file__}: rename the file")
     made = getattr(module, attribute, None)
     if not callable(made):
         raise SettingsError(f"{name} has no function {attribute!r}; expected one that returns a headrace.train.Recipe")
