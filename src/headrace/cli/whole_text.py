@@ -47,9 +47,7 @@ def _table(document: WholeDocument) -> list[str]:
 
 def _row(member: Member, has_hosts: bool) -> list[str]:
     times = [format_duration(seconds) for seconds in (member.from_seconds, member.to_seconds)]
-    doubt = "" if member.trust == "TRUSTED" or member.verdict.startswith(member.trust) else member.trust.lower()
-    limit = ", ".join(text for text in (member.verdict, doubt) if text) or "-"
     return [
         member.name, *([member.host] if has_hosts else []), f"{member.delivered:,}", f"{member.failed:,}", *times,
-        format_rate(member.throughput), limit,
+        format_rate(member.throughput), member.describe_limit() or "-",
     ]  # fmt: skip

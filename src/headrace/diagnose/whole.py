@@ -20,8 +20,10 @@ from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.budget import USUAL_SECONDS, Budget
 from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.diagnose.trust import FEWEST_JOBS
-from headrace.runs.formats.diagnosis import DiagnosisDocument
+from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
 from headrace.runs.formats.whole import Member, WholeDocument
+from headrace.runs.reader import STILL_RUNNING
+from headrace.runs.supervision import Supervision
 from headrace.runs.whole_run import WholeRun
 
 #: Members that are diagnosed at most, spread over their throughputs: a verdict takes a second or two of a core.
@@ -32,6 +34,8 @@ _SLOWER, _SOME_WORK = 1.25, 0.1
 _MOST_SLOWER = 3
 #: Share of the places at work that may stand empty.
 _EMPTY = 0.1
+#: Verdicts that name nothing.
+_NOTHING_TOLD = (VerdictClass.INCONCLUSIVE.value, VerdictClass.UNTRUSTED.value)
 #: Failed jobs that one member has of all, and how many there must be.
 _MOST_OF, _SOME_FAILED = 0.8, 5
 
@@ -70,7 +74,10 @@ def whole_document(whole: WholeRun, budget_seconds: float | None = None) -> Whol
     verdicts = {
         one.member.name: diagnosis_document(one.analysis, (), Budget(budget_seconds or USUAL_SECONDS)) for one in chosen
     }
-    members = tuple(_with_verdict(one.member, verdicts.get(one.member.name)) for one in seen)
+    causes = whole.supervision.causes() if whole.supervision else {}
+    members = tuple(
+        _complete(one.member, verdicts.get(one.member.name), causes.get(one.member.name, "")) for one in seen
+    )
     most, mean = _at_work(members)
     ends = [member.to_seconds for member in members if member.to_seconds is not None]
     delivered, elapsed = sum(member.delivered for member in members), max(ends, default=None)
@@ -86,11 +93,12 @@ def whole_document(whole: WholeRun, budget_seconds: float | None = None) -> Whol
         most_at_work=most,
         mean_at_work=mean,
         notes=(
+            *_unseen(delivered, whole.supervision),
             _limits(members, len(verdicts)) if is_profiled else _why_not_profiled(members),
             *_slower(members),
-            *_empty_places(members, most, mean),
+            *(_hosts_apart(members) or _empty_places(members, most, mean)),
             *_failing(members),
-            *_killed(members, whole.count_supervised()),
+            *_killed(members, whole.supervision),
         ),
         problems=tuple(_problems(whole, seen)),
         middle=middle.member.name,
@@ -153,8 +161,8 @@ def _spread(known: Sequence[_Seen], middle: _Seen) -> list[_Seen]:
     return list({one.member.name: one for one in (middle, *(known[place] for place in places))}.values())
 
 
-def _with_verdict(member: Member, found: DiagnosisDocument | None) -> Member:
-    return member if found is None else msgspec.structs.replace(member, verdict=found.first.title)
+def _complete(member: Member, found: DiagnosisDocument | None, death: str) -> Member:
+    return msgspec.structs.replace(member, verdict=found.first.title if found else "", death=death)
 
 
 def _at_work(members: Iterable[Member]) -> tuple[int, float | None]:
@@ -178,14 +186,18 @@ def _why_not_profiled(members: Sequence[Member]) -> str:
 
 def _problems(whole: WholeRun, seen: Sequence[_Seen]) -> list[str]:
     """Return what is missing of the whole, and of each member what its analysis missed."""
-    return [
-        *whole.missing,
-        *(f"{one.member.name}: {problem}" for one in seen for problem in one.analysis.evidence.problems),
-    ]
+    of: dict[str, list[str]] = {}
+    for one in seen:
+        for problem in one.analysis.evidence.problems:
+            of.setdefault(problem, []).append(one.member.name)
+    of.pop(STILL_RUNNING, None)  # see `_killed`
+    return [*whole.missing, *(f"{_list(names)}: {problem}" for problem, names in of.items())]
 
 
 def _limits(members: Sequence[Member], num_diagnosed: int) -> str:
     told = Counter(member.verdict for member in members if member.verdict).most_common()
+    if all(title.startswith(_NOTHING_TOLD) for title, _ in told):
+        return "what limits them cannot be told; the one in the middle says why"
     said = ", ".join(f"{title} in {count}" for title, count in told)
     says = f"what limits them: {said}" if len(told) > 1 else f"all are limited by the same: {told[0][0]}"
     return says + (f" ({num_diagnosed} of {len(members)} were diagnosed)" if num_diagnosed < len(members) else "")
@@ -220,17 +232,33 @@ def _slow_stages(group: Sequence[Member], others: Sequence[Member]) -> Iterable[
         yield stage, median(mine), median(theirs)
 
 
+def _hosts_apart(members: Sequence[Member]) -> list[str]:
+    """Return hosts of which one began when all of another had ended: that also is how clocks that differ look."""
+    stretches: dict[str, list[float]] = {}
+    for member in members:
+        if member.from_seconds is not None and member.to_seconds is not None:
+            stretches.setdefault(member.host, []).extend((member.from_seconds, member.to_seconds))
+    ordered = sorted((min(times), max(times), host) for host, times in stretches.items())
+    end, before = 0.0, ""
+    for begins, ends, host in ordered:
+        if before and begins > end:
+            says = f"host {host} began {format_duration(begins - end)} after {before} had ended: one after the other, or the"
+            says += " clocks of these hosts differ by that or more (compare what `date` says there)"
+            return [f"{says}; the rate is of all that time"]
+        if ends >= end:
+            end, before = ends, host
+    return []
+
+
 def _empty_places(members: Sequence[Member], most: int, mean: float | None) -> list[str]:
     """Return how many of those that could have worked did not, and for how long at the end."""
-    if mean is None or len(members) < 2:
+    ends = sorted((member.to_seconds, member.name) for member in members if member.to_seconds is not None)
+    if mean is None or len(ends) < 2:
         return []
     if most < 2:
-        return [
-            "no two of them were at work at the same time, or the clocks of their hosts differ: the rate is of all that time"
-        ]
+        return ["no two of them were at work at the same time: the rate is of all that time"]
     if mean >= (1 - _EMPTY) * most:
         return []
-    ends = sorted((member.to_seconds, member.name) for member in members if member.to_seconds is not None)
     (before, _), (end, last) = ends[-2:]
     says = f"in the mean {mean:.1f} of {most} were at work from the first job to the last"
     if end - before >= _EMPTY * end:
@@ -247,13 +275,24 @@ def _failing(members: Sequence[Member]) -> list[str]:
     return [f"{worst.failed:,} of {pluralize(failed, 'failed job')} are those of {worst.name} on {worst.host}"]
 
 
-def _killed(members: Sequence[Member], counted: int | None) -> list[str]:
-    names = [member.name for member in members if member.status == "running"]
-    if not names:
+def _unseen(delivered: int, supervision: Supervision | None) -> list[str]:
+    """Return how much of what was counted has spans: rates and times are of that alone."""
+    if supervision is None or supervision.delivered <= delivered:
         return []
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    says = f"{shown}: still at work, or killed; what was rotated by then counts, which may lack the last seconds"
-    seen = sum(member.delivered for member in members)
-    if counted is not None and counted > seen:
-        says += f": the supervisor counted {counted:,} delivered, and {seen:,} are seen here"
-    return [says]
+    says = f"the supervisor counted {supervision.delivered:,} delivered, and {delivered:,} are seen here"
+    return [f"{says}, of which rates and times are: what a process has not yet written when it dies is lost"]
+
+
+def _killed(members: Sequence[Member], supervision: Supervision | None) -> list[str]:
+    """Return who did not end orderly, and of what those died that somebody saw."""
+    found = [deaths] if supervision and (deaths := supervision.describe_deaths()) else []
+    names = [member.name for member in members if member.status == "running" and not member.death]
+    if names:
+        found.append(
+            f"{_list(names)}: still at work, or killed; what was rotated by then counts, which may lack the last seconds"
+        )
+    return found
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -235,7 +235,7 @@ class Crew:
         self._tell_lines(post, lease, report.said, is_end=True)
         if report.status < 0:
             cause = signal.Signals(-report.status).name if -report.status in set(signal.Signals) else str(report.status)
-            self._note_death(lease, f"its process {report.pid} on {report.host} was killed by {cause}", report.seconds)
+            self._note_death(lease, f"killed by {cause}: its process {report.pid} on {report.host}", report.seconds)
         elif report.status:
             self._fail(
                 report.status, f"{lease.name} on {report.host} ended with exit status {report.status}, as said above"

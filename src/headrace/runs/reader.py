@@ -22,6 +22,10 @@ from headrace.runs.resource_files import read_resources, read_states
 from headrace.runs.run_folder import RunInfo
 from headrace.runs.span_files import SPAN_SCHEMA
 
+STILL_RUNNING = (
+    f"{RUN_JSON} says the run is still running: it is, or it was killed; spans of its last seconds may be missing"
+)
+
 
 class Run:
     """One run as its folder tells it. Reads spans once, when they are first asked for.
@@ -66,9 +70,7 @@ class Run:
         """What is missing from this folder or cannot be trusted, one sentence each; reads everything to find out."""
         found = []
         if self.info.status == "running" and not self.info.window:
-            found.append(
-                f"{RUN_JSON} says the run is still running: it is, or it was killed; spans of its last seconds may be missing"
-            )
+            found.append(STILL_RUNNING)
         if self.info.lost_spans:
             found.append(f"{self.info.lost_spans:,} spans could not be written during the run")
         found += self._spans_and_problems[1] + self._errors_and_problems[1]

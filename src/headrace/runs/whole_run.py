@@ -15,16 +15,16 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from headrace.base.documents import decode_document
 from headrace.base.errors import RunFolderError
+from headrace.base.formatting import pluralize
 from headrace.base.records import Counters
-from headrace.runs.contained_files import own_file
 from headrace.runs.errors_log import ErrorLine
-from headrace.runs.file_names import RUN_JSON, SUPERVISED_FILE
-from headrace.runs.member_folders import find_foreign, find_members
+from headrace.runs.file_names import RUN_JSON
+from headrace.runs.member_folders import count_portions, find_foreign, find_members
 from headrace.runs.reader import Run, read_run
 from headrace.runs.run_folder import RunInfo, Status
 from headrace.runs.span_files import SPAN_SCHEMA
+from headrace.runs.supervision import read_supervision
 
 _TIMES = ("arrived", "dequeued", "started", "ended", "put")
 #: What a whole run is, the first that one of its members is.
@@ -36,7 +36,8 @@ class WholeRun(Run):
 
     Attributes:
         members: Each as a run, in the order of their numbers.
-        missing: Members that are not among them, and why.
+        missing: Members that are not among them, and why; and those that do not go together.
+        supervision: What those who watched over them counted; None: nobody did.
     """
 
     def __init__(self, path: Path, members: Sequence[Run], problems: Sequence[str] = ()) -> None:
@@ -49,7 +50,8 @@ class WholeRun(Run):
         """
         super().__init__(path, _put_together([member.info for member in members]))
         self.members = tuple(members)
-        self.missing = tuple(problems)
+        self.missing = (*problems, *_find_mixed(members))
+        self.supervision = read_supervision(path)
 
     def spans(self) -> Any:
         """Return the spans of all members, on the whole run's clock; else as `Run.spans`."""
@@ -67,23 +69,11 @@ class WholeRun(Run):
             f"{member.path.name}: {problem}" for member in self.members for problem in member.problems
         ]
 
-    def count_supervised(self) -> int | None:
-        """Return how many jobs were delivered as the supervisor counted, members that were killed included; None: none did."""
-        try:
-            content = own_file(self.path, self.path / SUPERVISED_FILE).read_bytes()
-            return decode_document(content, _Supervised).outcomes.get("delivered", 0)
-        except (OSError, msgspec.DecodeError):
-            return None
-
     def shift_ns(self, member: Run) -> int:
         """Return what brings times on a member's clock onto that of the whole run, ns."""
         mine, info = self.info, member.info
         unix = round((info.started_unix_seconds - mine.started_unix_seconds) * 1e9)
         return mine.started_monotonic_ns + unix - info.started_monotonic_ns
-
-
-class _Supervised(msgspec.Struct):
-    outcomes: dict[str, int]
 
 
 def read_whole(path: str | Path) -> Run:
@@ -107,6 +97,29 @@ def read_whole(path: str | Path) -> Run:
     if problems and not (folder / RUN_JSON).exists():
         raise RunFolderError(f"{folder}: no member of the run can be read; {problems[0]}")
     return read_run(folder)
+
+
+def _find_mixed(members: Sequence[Run]) -> list[str]:
+    """Return why members are not the whole of one run: portions that are not here, or members of another run."""
+    names = [member.path.name for member in members]
+    divisions = count_portions(names)
+    found = []
+    if len(divisions) > 1 or (divisions and sum(divisions.values()) < len(names)):
+        kinds = [f"portions of {of}" for of in sorted(divisions)]
+        kinds += ["workers"] if sum(divisions.values()) < len(names) else []
+        found.append(
+            f"{' and '.join(kinds)} are in one folder: they are of several runs, and items may be in several of them"
+        )
+    for of, count in divisions.items():
+        if count < of and len(divisions) == 1:
+            found.append(f"{count:,} of {pluralize(of, 'portion')} {'has' if count == 1 else 'have'} a folder here")
+    for what, values in (
+        ("pipelines", {member.info.pipeline for member in members}),
+        ("versions of headrace", {member.info.headrace_version for member in members}),
+    ):
+        if len(values) > 1:
+            found.append(f"the members are of several {what}: {', '.join(sorted(values))}")
+    return found
 
 
 def _move(member: Run, shift: int) -> Any:

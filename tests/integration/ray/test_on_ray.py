@@ -22,14 +22,24 @@ from headrace.runs.whole_run import WholeRun, read_whole
 ray = pytest.importorskip("ray")
 
 JOBS = '''"""Counts the bytes of files."""
+import itertools
 import os
 import signal
 import time
 
 import headrace as hr
 
+number = itertools.count()
+
+
+def hold():
+    """Let ten through in each process, and the others once the test says go."""
+    while next(number) >= 10 and not os.path.exists("go"):
+        time.sleep(0.02)
+
 
 def work(path):
+    hold()
     time.sleep(0.02)
     if path.name == "bad.jpg":
         raise hr.ItemRejected("bad.photo: no photo")
@@ -39,6 +49,7 @@ def work(path):
 
 
 def measure(data):
+    hold()
     time.sleep(0.02)
     return len(data)
 
@@ -108,6 +119,7 @@ BEGUN: list[subprocess.Popen[str]] = []
 def folder(tmp_path: Path) -> Iterator[Path]:
     """A working folder with the program and its files; ends what a test left."""
     (tmp_path / "jobs.py").write_text(JOBS)
+    (tmp_path / "go").touch()
     (tmp_path / "photos").mkdir()
     for name in NAMES:
         (tmp_path / "photos" / name).write_bytes(b"x")
@@ -125,6 +137,12 @@ def begin(cluster: Any, folder: Path, *words: str, address: str = "") -> subproc
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     BEGUN.append(process)
     return process
+
+
+def begin_held(cluster: Any, folder: Path, *words: str) -> subprocess.Popen[str]:
+    """Start the command; none of its workers can do all of its part before the test says go."""
+    (folder / "go").unlink()
+    return begin(cluster, folder, *words)
 
 
 def end(process: subprocess.Popen[str], status: int = 0) -> tuple[str, str]:
@@ -147,6 +165,15 @@ def wait_for(condition: Any) -> Any:
         assert time.monotonic() < until
         time.sleep(0.02)
     return found
+
+
+def both_at_work(folder: Path, pattern: str = "r-*.jsonl") -> list[psutil.Process]:
+    """Return the processes of both workers' actors once each has work: one may come seconds after the other.
+
+    One alone lets no more than ten through.
+    """
+    wait_for(lambda: len(ids(folder, pattern)) > 10)
+    return actors()
 
 
 def actors() -> list[psutil.Process]:
@@ -194,11 +221,11 @@ def test_through_a_client_server_as_from_a_node(cluster: Any, folder: Path, clie
 
 def test_nothing_is_lost_or_repeated_when_actors_and_their_processes_die(cluster: Any, folder: Path) -> None:
     """Ray starts the actor again, and the portion goes on where its results end; nobody is suspected of the kill."""
-    process = begin(cluster, folder, "jobs.py:pipeline", "--results", "r.jsonl")
-    wait_for(lambda: len(ids(folder, "r-*.jsonl")) >= 10)
-    actors()[0].kill()
-    wait_for(lambda: len(ids(folder, "r-*.jsonl")) >= 40)
-    wait_for(lambda: [child for actor in actors() for child in actor.children()])[0].kill()
+    process = begin_held(cluster, folder, "jobs.py:pipeline", "--results", "r.jsonl")
+    first, second = both_at_work(folder)
+    first.kill()
+    second.children()[0].kill()
+    (folder / "go").touch()
     out, err = end(process)
     assert ids(folder) == NAMES
     assert "it goes on with the next free worker" in err
@@ -219,17 +246,18 @@ def test_the_users_error_is_told_with_file_and_line(cluster: Any, folder: Path) 
     """With the exit status of a run on one machine."""
     words = ["--results", "r.jsonl", "--set", "run.brake_after=0"]
     out, err = end(begin(cluster, folder, "jobs.py:broken", *words), status=1)
-    assert "ValueError: mine (jobs.py:24)" in out
-    assert 'File "jobs.py", line 24' in err
+    assert "ValueError: mine (jobs.py:35)" in out
+    assert 'File "jobs.py", line 35' in err
     assert "has no attribute 'nope'" in end(begin(cluster, folder, "jobs.py:nope"), status=2)[1]
 
 
 @pytest.mark.slow
 def test_ctrl_c_finishes_what_is_in_hand_and_the_rest_is_resumed(cluster: Any, folder: Path) -> None:
     """Nothing twice."""
-    process = begin(cluster, folder, "jobs.py:pipeline", "--results", "r.jsonl")
-    wait_for(lambda: len(ids(folder, "r-*.jsonl")) >= 10)
+    process = begin_held(cluster, folder, "jobs.py:pipeline", "--results", "r.jsonl")
+    both_at_work(folder)
     process.send_signal(signal.SIGINT)
+    (folder / "go").touch()
     end(process, status=130)
     num_done = len(ids(folder, "r-*.jsonl"))
     assert 10 <= num_done < len(NAMES)
@@ -244,9 +272,9 @@ def test_workers_of_a_queue_share_it(cluster: Any, folder: Path) -> None:
     """All jobs are delivered; an actor that dies takes none with it."""
     command = [sys.executable, "-m", "headrace", "submit", "sqlite:///jobs.db", "--inline", "photos"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
-    process = begin(cluster, folder, "jobs.py:queued", "--set", "source.visibility_seconds=5")
-    wait_for(lambda: len(ids(folder, "own.jsonl")) >= 10)
-    actors()[0].kill()
+    process = begin_held(cluster, folder, "jobs.py:queued", "--set", "source.visibility_seconds=5")
+    both_at_work(folder, "own.jsonl")[0].kill()
+    (folder / "go").touch()
     out, _ = end(process)
     assert "1 deaths" in out
     found = ids(folder, "own.jsonl")
@@ -260,9 +288,10 @@ def test_a_node_dies_and_nothing_is_lost_or_repeated(cluster: Any, folder: Path)
     """Its portions go on on the node that is left."""
     node = cluster.add_node(num_cpus=2, object_store_memory=80_000_000)
     cluster.wait_for_nodes()
-    process = begin(cluster, folder, "jobs.py:pipeline", "--results", "r.jsonl", "--worker-cores", "2")
-    wait_for(lambda: len(ids(folder, "r-*.jsonl")) >= 10)
+    process = begin_held(cluster, folder, "jobs.py:pipeline", "--results", "r.jsonl", "--worker-cores", "2")
+    both_at_work(folder)
     cluster.remove_node(node, allow_graceful=False)
+    (folder / "go").touch()
     _, err = end(process)
     assert ids(folder) == NAMES
     assert "its worker is gone" in err

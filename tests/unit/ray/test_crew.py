@@ -128,7 +128,7 @@ def test_the_lease_of_a_killed_process_goes_on() -> None:
     found, talk = crew(cluster, 1)
     assert cluster.begun == [("part 0", 0), ("part 0", 1)]
     assert len(found.deaths) == 1
-    assert "its process 7 on here was killed by SIGKILL" in talk.said[0]
+    assert "killed by SIGKILL: its process 7 on here" in talk.said[0]
 
 
 def test_a_worker_that_does_not_come_back_is_replaced() -> None:

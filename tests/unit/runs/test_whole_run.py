@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,20 @@ def test_a_member_that_cannot_be_read_is_named(tmp_path: Path, make_span: MakeSp
     (tmp_path / "worker-0-1" / "run.json").write_text("{")
     with pytest.raises(RunFolderError, match=r"no member of the run can be read; worker-0-1 is left out: .* damaged"):
         read_whole(tmp_path)
+
+
+def test_members_that_do_not_go_together_are_named(tmp_path: Path) -> None:
+    """Portions of two divisions, workers beside portions, two pipelines, and portions that are not here."""
+    write_member(tmp_path / "shard-0-of-3")
+    assert read_whole(tmp_path).problems == ["1 of 3 portions has a folder here"]
+    write_member(tmp_path / "shard-1-of-2", pipeline="app:other", headrace_version="0.0.1")
+    mixed, pipelines, versions = read_whole(tmp_path).problems
+    assert mixed.startswith("portions of 2 and portions of 3 are in one folder: they are of several runs")
+    assert pipelines == "the members are of several pipelines: app:other, app:pipeline"
+    assert versions.startswith("the members are of several versions of headrace: 0.0.1, ")
+    shutil.rmtree(tmp_path / "shard-1-of-2")
+    write_member(tmp_path / "worker-0-1")
+    assert read_whole(tmp_path).problems[0].startswith("portions of 3 and workers are in one folder")
 
 
 def test_a_member_that_is_a_link_elsewhere_is_named(tmp_path: Path) -> None:

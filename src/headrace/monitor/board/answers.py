@@ -134,7 +134,10 @@ def _what_broke(records: Sequence[Record], now: float, links: Links) -> Answer:
     ]
     for record in recent:
         lines += [join([links.to(record, record.name), f": {alarm}"]) for alarm in record.alarms]
+    watched = {record.path for record in recent if record.kind == "workers" and record.alarms}
     for record, run in runs_of(recent):
+        if run.state == "killed" and record.path.parent in watched:
+            continue  # by those who watched over it, with the cause
         if run.state in ("failed", "killed"):
             lines.append(join([links.to(record, run.pipeline), f": the run {record.name} {_END[run.state]}"]))
         elif run.is_bad:

@@ -20,9 +20,9 @@ from headrace.monitor.board.reading import (
     read_incident,
     read_ledger,
     read_loop,
-    read_plain,
     read_review,
     read_run_record,
+    read_workers,
 )
 from headrace.monitor.board.records import Record
 from headrace.monitor.history.store import HISTORY
@@ -110,7 +110,7 @@ def read_head(path: str) -> bytes:
 KINDS = (
     Kind(name="incident", marks={RUN_JSON, INCIDENT_FILE}, read=read_incident),
     Kind(name="run", marks={RUN_JSON}, read=read_run_record, changing=(SPANS_FOLDER,)),
-    Kind(name="workers", marks={SUPERVISED_FILE}, read=read_plain("workers"), has_more=True),
+    Kind(name="workers", marks={SUPERVISED_FILE}, read=read_workers, has_more=True),
     Kind(name="loop", marks={LOOP_FILE, "runs"}, read=read_loop, has_more=True),
     Kind(name="drift", marks={"scores.json", "windows"}, read=read_drift),
     Kind(name="drift", marks={"baseline.json", "windows"}, read=read_drift, changing=("scores.json",)),

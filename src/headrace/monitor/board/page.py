@@ -289,8 +289,7 @@ def _others(records: Sequence[Record], links: Links) -> Section | None:
         listed = "; ".join(f"{what}: {value}" for what, value in record.facts.items())
         facts = record.facts.get("says", listed)  # a sentence, where there is one
         typed = tag("code", record.command) if record.command else None
-        told = facts or _HINTS.get(record.kind, "")
-        says = join([told, "" if told.endswith(".") else ".", " " if typed else None, typed])
+        says = join([facts, "" if facts.endswith(".") else ".", " " if typed else None, typed])
         rows.append([record.kind, links.to(record, record.name), moment(record.at), says])
     if not rows:
         return None
@@ -299,11 +298,6 @@ def _others(records: Sequence[Record], links: Links) -> Section | None:
         title="Drift, reviews, loops, canaries, history",
         parts=[_folded(["kind", "name", "changed", "what it says"], rows, "Other folders", text_columns=4)],
     )
-
-
-_HINTS = {
-    "workers": "several worker processes of one run; each is in the table of runs",
-}
 
 
 def _not_shown(found: Found) -> Section | None:

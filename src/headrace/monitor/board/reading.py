@@ -7,7 +7,7 @@ import fcntl
 import functools
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,10 @@ from headrace.runs.formats.gate import GateDocument
 from headrace.runs.formats.incident import FILE as INCIDENT_FILE
 from headrace.runs.formats.incident import IncidentDocument
 from headrace.runs.formats.loop import LoopDocument
+from headrace.runs.member_folders import is_member_name
 from headrace.runs.reader import read_info
 from headrace.runs.run_folder import RunInfo
+from headrace.runs.supervision import read_supervision
 
 #: Of a loop's folder.
 LOOP_FILE = "loop.json"
@@ -178,13 +180,16 @@ def read_history(path: Path, name: str) -> Record:
     return Record(kind="history", path=path, name=name, at=at, alarms=alarms, facts=facts)
 
 
-def read_plain(kind: str) -> Callable[[Path, str], Record]:
-    """Return what reads a kind of which the board shows only that it is there."""
-
-    def read(path: Path, name: str) -> Record:
-        return Record(kind=kind, path=path, name=name, at=path.stat().st_mtime)
-
-    return read
+def read_workers(path: Path, name: str) -> Record:
+    """Return what those who watched over several workers counted; each worker is a run of its own."""
+    found = read_supervision(path)
+    if found is None:
+        says, deaths = "several worker processes of one run; each is in the table of runs", ""
+    else:
+        says, deaths = f"{found.delivered:,} delivered by several worker processes", found.describe_deaths()
+    said = {"says": f"{says}; {deaths}" if deaths else says}
+    alarms = (deaths,) if deaths else ()
+    return Record(kind="workers", path=path, name=name, at=path.stat().st_mtime, facts=said, alarms=alarms)
 
 
 def count_delivered(path: Path) -> int:
@@ -228,7 +233,7 @@ def _as_row(path: Path, info: RunInfo) -> RunRow:
         latency_p50=_number(latency.get("p50")),
         latency_p99=_number(latency.get("p99")),
         is_emulated=bool(emulated_engines(info.variants)),
-        is_worker=path.name.startswith("worker-"),
+        is_worker=is_member_name(path.name),
         warnings=tuple(info.warnings),
     )
 

@@ -38,7 +38,7 @@ class RunRow:
     latency_p99: float | None
     is_emulated: bool = False
     is_worker: bool = False
-    """One of a supervised run's."""
+    """One of several processes of a run."""
     warnings: tuple[str, ...] = ()
 
     @property

@@ -7,7 +7,7 @@ from headrace.report.charts import horizontal_bars
 from headrace.report.markup import bullets, note, table
 from headrace.report.numbers import count, rate, seconds
 from headrace.report.section import Section
-from headrace.runs.formats.whole import Member, WholeDocument
+from headrace.runs.formats.whole import WholeDocument
 
 #: Bars that a page can show; the table has all.
 _MOST_BARS = 60
@@ -37,7 +37,7 @@ def members(document: WholeDocument) -> Section:
     head = ["process", "host", "limited by", "delivered", "failed", "from", "to", "rate"]
     rows = [
         [
-            member.name, member.host, _limit(member), count(member.delivered), count(member.failed),
+            member.name, member.host, member.describe_limit(), count(member.delivered), count(member.failed),
             seconds(member.from_seconds), seconds(member.to_seconds), rate(member.throughput),
         ]
         for member in document.members
@@ -53,8 +53,3 @@ def members(document: WholeDocument) -> Section:
         ],
         charts=[chart],
     )
-
-
-def _limit(member: Member) -> str:
-    doubt = "" if member.trust == "TRUSTED" or member.verdict.startswith(member.trust) else member.trust.lower()
-    return ", ".join(text for text in (member.verdict, doubt) if text)

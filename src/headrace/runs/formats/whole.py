@@ -34,6 +34,14 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """`TRUSTED`, `UNTRUSTED` or `NOT CHECKED`."""
     verdict: str
     """Title of its diagnosis, such as `DECODE in decode`; empty: it was not asked for."""
+    death: str = ""
+    """Of what it died, as its supervisor noted; empty: it did not, or nobody did."""
+
+    def describe_limit(self) -> str:
+        """Return what limited it, or ended it, in few words; empty: it was not asked for."""
+        death = f"died: {self.death}" if self.death else ""
+        is_doubted = self.trust != "TRUSTED" and not self.verdict.startswith(self.trust) and not death
+        return ", ".join(text for text in (death, self.verdict, self.trust.lower() if is_doubted else "") if text)
 
 
 class WholeDocument(msgspec.Struct, frozen=True, kw_only=True):

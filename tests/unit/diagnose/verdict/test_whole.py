@@ -17,6 +17,7 @@ from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.diagnose.whole import whole_document
 from headrace.runs.formats.whole import WholeDocument
 from headrace.runs.reader import Run, read_run
+from headrace.runs.run_folder import RunFolder
 from headrace.runs.whole_run import WholeRun, read_whole
 
 MakeMember = Callable[[str, Any], Run]
@@ -92,9 +93,57 @@ def test_what_fails_in_one_member_and_what_was_killed_is_told(write: Callable[..
     assert any(note.startswith("worker-1-1: still at work, or killed") for note in document.notes)
     assert not any("the supervisor counted" in note for note in document.notes)
     (tmp_path / "whole" / "supervised.json").write_text('{"outcomes": {"delivered": 360}}')
-    assert any(
-        "the supervisor counted 360 delivered, and 350" in note for note in document_of(tmp_path / "whole").notes
+    assert document_of(tmp_path / "whole").notes[0].startswith("the supervisor counted 360 delivered, and 350 are seen")
+
+
+def supervise(folder: Path, *deaths: tuple[int, int, str], delivered: int = 0) -> None:
+    """Write what a supervisor counted; deaths: worker, life, cause."""
+    noted = [{"worker": worker, "life": life, "cause": cause} for worker, life, cause in deaths]
+    counted = {"outcomes": {"delivered": delivered}, "deaths": len(deaths), "last_deaths": noted}
+    (folder / "supervised.json").write_text(json.dumps(counted))
+
+
+def test_deaths_are_told_by_their_causes(
+    write: Callable[..., Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each beside its process, and how many of what; what all dead ones lack is said once, and nobody is doubted to live."""
+    write("worker-0-1", 0.01)
+    for life in range(1, 8):
+        write(f"worker-1-{life}", 0.01, num_jobs=20, status="running", counters=Counters())
+    memory = "SIGKILL by the kernel: out of memory"
+    silent = "SIGKILL by its supervisor: it gave no sign of life for {} s"
+    causes = ["SIGSEGV", "SIGSEGV", "SIGSEGV", memory, memory, silent.format(60), silent.format(61)]
+    whole = tmp_path / "whole"
+    supervise(whole, *((1, life, cause) for life, cause in enumerate(causes, 1)))
+    document = document_of(whole)
+    (told,) = [note for note in document.notes if "death" in note]
+    assert told == (
+        "7 deaths: 3 of SIGSEGV, 2 of SIGKILL by the kernel: out of memory, "
+        "2 of SIGKILL by its supervisor (the last: it gave no sign of life for 61 s)"
     )
+    assert [member.death for member in document.members] == ["", *causes]
+    assert document.problems == ()
+    assert not any("still at work" in note for note in document.notes)
+    assert main(["diagnose", str(whole)]) == 0
+    assert "died: SIGSEGV" in capsys.readouterr().out
+
+
+def test_where_nothing_can_be_told_no_limit_is_named(write: Callable[..., Run], tmp_path: Path) -> None:
+    """Too few jobs in each: that is no limit that all share; and of one alone it is not said that no two worked together."""
+    write("worker-0-1", 0.01, num_jobs=4)
+    RunFolder.create(tmp_path / "whole" / "worker-1-1", pipeline="app:pipeline")
+    notes = document_of(tmp_path / "whole").notes
+    assert notes[0] == "what limits them cannot be told; the one in the middle says why"
+    assert not any("no two of them" in note for note in notes)
+
+
+def test_a_clock_hours_off_is_told_by_its_host(write: Callable[..., Run], tmp_path: Path) -> None:
+    """All of one host came after all of the other; by how much, and that its clock may be the reason, is said."""
+    for number, (host, at) in enumerate([("a", 0.0), ("a", 1.0), ("b", 7200.0), ("b", 7201.0)]):
+        write(f"worker-{number}-1", 0.01, host=host, at=at)
+    (apart,) = [note for note in document_of(tmp_path / "whole").notes if "clocks" in note]
+    assert apart.startswith("host b began 119.9 min after a had ended")
+    assert "one after the other, or the clocks of these hosts differ" in apart
 
 
 def test_portions_in_turn_and_processes_of_a_queue_are_no_advice(write: Callable[..., Run], tmp_path: Path) -> None:

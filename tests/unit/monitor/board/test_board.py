@@ -309,6 +309,32 @@ def test_the_workers_of_a_service_are_one_run(tmp_path: Path) -> None:
     assert "jobs:pipeline: 20/s, now 80/s (x4.00; one run each" in texts(records)["What changed"]
 
 
+def test_deaths_of_workers_are_told_once_by_their_causes(tmp_path: Path) -> None:
+    """One line for all that died of a run, not a line for each; what the supervisor counted stands beside it."""
+    for life in (1, 2, 3):
+        change_info(make_run(tmp_path / "two" / f"worker-0-{life}"), status="running", ended_unix_seconds=None)
+    deaths = [{"worker": 0, "life": life, "cause": "SIGSEGV"} for life in (1, 2, 3)]
+    noted = {"outcomes": {"delivered": 1234}, "deaths": 3, "last_deaths": deaths}
+    (tmp_path / "two" / "supervised.json").write_text(json.dumps(noted))
+    found = Finder([tmp_path]).look()
+    assert [record.run.state for record in found.records if record.run] == ["killed"] * 3
+    broke = texts(list(found.records))["What broke"]
+    assert "two: 3 deaths: 3 of SIGSEGV" in broke
+    assert "was killed" not in broke
+    assert "1,234 delivered by several worker processes; 3 deaths" in render_board("b", found, {}, time.time())
+
+
+def test_portions_of_a_run_are_one_run(tmp_path: Path) -> None:
+    """As workers: the rate is that of all."""
+    now = time.time()
+    for began, name, delivered in ((now - 100, "monday", 100), (now - 50, "tuesday", 400)):
+        for portion in ("shard-0-of-2", "shard-1-of-2"):
+            run = make_run(tmp_path / name / portion)
+            times = {"started_unix_seconds": began, "ended_unix_seconds": began + 10}
+            change_info(run, **times, counters={"received": delivered, "delivered": delivered})
+    assert "20/s, now 80/s (x4.00" in texts(list(Finder([tmp_path]).look().records))["What changed"]
+
+
 def test_a_run_in_vain_is_said_to_have_broken(tmp_path: Path) -> None:
     """Nothing was delivered, and it ended orderly."""
     run = make_run(tmp_path / "vain")
