@@ -192,6 +192,37 @@ def _numbers(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).random(16384)
 
 
+class Cluster(Repeated):
+    """Takes a step of k-means in NumPy: the nearest centre of each point, and the points' sums by centre."""
+
+    def work(self, item: bytes) -> object:
+        """Do it once."""
+        points = _numbers(item[0] % 8)[:2048].reshape(256, 8)
+        nearest = ((points[:, None] - points[:12]) ** 2).sum(axis=2).argmin(axis=1)
+        return [np.bincount(nearest, column, 12) for column in points.T]
+
+
+class Forest(Repeated):
+    """Asks 64 decision trees about 64 rows, level by level in NumPy."""
+
+    def work(self, item: bytes) -> object:
+        """Do it once."""
+        rows, split_by, limits = _numbers(item[0] % 8)[:512].reshape(64, 8), *_trees()
+        each_row, each_tree = np.arange(64)[:, None], np.arange(64)
+        node = np.zeros((64, 64), np.intp)
+        for _ in range(6):
+            is_right = rows[each_row, split_by[each_tree, node]] > limits[each_tree, node]
+            node = 2 * node + 1 + is_right
+        return node.mean(axis=1)
+
+
+@functools.cache
+def _trees() -> tuple[np.ndarray, np.ndarray]:
+    """Return what each node of each tree asks for: a column and its limit."""
+    numbers = np.random.default_rng(5)
+    return numbers.integers(8, size=(64, 63)), numbers.random((64, 63))
+
+
 @dataclass(frozen=True)
 class Blas(Repeated):
     """Multiplies matrices; BLAS computes with threads of its own."""

@@ -541,11 +541,21 @@ def _weigh(one: _Scored) -> float:
 
 
 def _choose_runner_up(first: _Scored, others: Sequence[_Scored]) -> _Scored | None:
-    """Return the next best; before what else explains the same resource, another resource that gains about as much."""
+    """Return the next best; before what else explains the same resource, another resource that gains about as much.
+
+    A stage that is named already is not named again for its own work where anything else is worth finding.
+    """
     known = [one for one in others if _is_runner_up(one, first.proposal)]
     own = set(first.proposal.resources)
-    elsewhere = (one for one in known if not own & set(one.proposal.resources) and one.score > _CLEAR * first.score > 0)
-    return next(elsewhere, known[0] if known else None)
+    more = [one for one in known if one.score >= WORTH_GAINING and not _is_said(one.proposal, first.proposal)]
+    elsewhere = [one for one in more if not own & set(one.proposal.resources) and one.score > _CLEAR * first.score > 0]
+    return next(iter([*elsewhere, *more, *known]), None)
+
+
+def _is_said(one: Proposal, first: Proposal) -> bool:
+    """Return whether a finding adds nothing to a decided first but that its stage works: that was said."""
+    is_decided = first.verdict is not VerdictClass.INCONCLUSIVE
+    return is_decided and one.share == 0 and one.stage is not None and one.stage == first.stage
 
 
 def _is_runner_up(one: _Scored, first: Proposal) -> bool:

@@ -272,12 +272,23 @@ def test_what_gains_more_comes_first_and_among_alike_what_was_seen() -> None:
 def test_another_limit_of_about_the_same_gain_is_the_runner_up() -> None:
     """Before another reading of the same resource's time; a smaller one is not."""
     first = scored("LOCK", "parse", gain=1.19, share=0.6)
-    same = ranking._Scored(
-        dataclasses.replace(first.proposal, verdict=VerdictClass("PREPROCESS"), share=0.0), 1.19, 0.19
-    )
+    same = ranking._Scored(dataclasses.replace(first.proposal, verdict=VerdictClass("GC"), share=0.4), 1.19, 0.19)
     other, small = (scored("CALLBACK", "deliver", gain=gain, share=0.0) for gain in (1.17, 1.04))
     assert ranking._choose_runner_up(first, [same, other]) is other
     assert ranking._choose_runner_up(first, [same, small]) is same
+
+
+@pytest.mark.parametrize(
+    ("verdict", "gain", "is_other"),
+    [("CPU_SATURATION", 1.04, True), ("CPU_SATURATION", 1.02, False), ("INCONCLUSIVE", 1.04, False)],
+)
+def test_a_stage_is_not_named_twice_where_another_is_worth_finding(verdict: str, gain: float, is_other: bool) -> None:
+    """Two stages share the cores: that the first of them works is said, the second is not; else its own work is left to say."""
+    first = scored(verdict, "parse", gain=1.12, share=0.4)
+    own = scored("PREPROCESS", "parse", gain=1.12, share=0.0)
+    other = dataclasses.replace(own.proposal, stage="embed")
+    small = ranking._Scored(other, gain, gain - 1)
+    assert ranking._choose_runner_up(first, [own, small]) is (small if is_other else own)
 
 
 @pytest.mark.parametrize(
