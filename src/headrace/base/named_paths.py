@@ -45,10 +45,15 @@ def list_paths(value: object, key: str, *, addresses: str = "") -> list[Path]:
     return found
 
 
-def list_addresses(value: object, schemes: Iterable[str]) -> list[str] | None:
-    """Return the addresses of these schemes that were named, each once and sorted; None: not all that was named is one."""
+def list_addresses(value: object, schemes: Iterable[str] | None) -> list[str] | None:
+    """Return the addresses of these schemes that were named, each once and sorted; None: not all that was named is one.
+
+    Where the schemes are None any text counts.
+    """
     named = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
-    are_addresses = all(isinstance(one, str) and one.partition("://")[0].lower() in schemes for one in named)
+    are_addresses = all(
+        isinstance(one, str) and (schemes is None or one.partition("://")[0].lower() in schemes) for one in named
+    )
     return sorted(set(named)) if named and are_addresses else None
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class RemotePiece:
     """
 
     store: str
-    """Address of the bucket, such as `s3://photos`."""
+    """Address of the bucket, such as `s3://photos`, or of what is below a path of a file system."""
     path: str
     """Of the object in it."""
     offset: int
@@ -37,6 +38,8 @@ class RemotePiece:
     """Of the object when it was listed: what was replaced since is refused. None: the store tells none."""
     crc32: int | None = None
     """As of `Piece`."""
+    opened: Any = field(default=None, repr=False)
+    """What reads it, where the program handed in a file system; None: the bucket of the address."""
 
     @property
     def shown(self) -> str:

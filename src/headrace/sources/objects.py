@@ -5,12 +5,14 @@ from __future__ import annotations
 import fnmatch
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from headrace.base.errors import SourceError
 from headrace.base.pieces import RemotePiece
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.sources.folder import IMAGE_PATTERNS
 from headrace.sources.shards import number_ids
+from headrace.store.file_systems import FileSystem, Store
 from headrace.store.object_shards import list_object_shard
 from headrace.store.objects import Bucket, Listed, ObjectAddress
 from headrace.store.samples import TEXT_PARTS
@@ -23,17 +25,26 @@ class Objects(FiniteSource):
     Shards need the index that `headrace pack` writes beside them.
 
     Args:
-        url: `s3://bucket/prefix`, `gs://...` or `az://...`; credentials come from the environment or the machine's role.
+        url: `s3://bucket/prefix`, `gs://...` or `az://...`; credentials come from the environment or the machine's role. With
+            `fs` a path in that file system: a folder, or one file.
+        fs: A file system of fsspec that reads it instead, with the settings it was made with; its addresses need no obstore.
         patterns: Names of objects that count, in any case.
         drain: Unused: the source has an end.
         max_receives: Tries of one job.
     """
 
     def __init__(
-        self, url: str, *, patterns: Sequence[str] = IMAGE_PATTERNS, drain: bool = False, max_receives: int = 3
+        self,
+        url: str,
+        *,
+        fs: Any = None,
+        patterns: Sequence[str] = IMAGE_PATTERNS,
+        drain: bool = False,
+        max_receives: int = 3,
     ) -> None:
         super().__init__(max_receives=max_receives)
-        self._address = ObjectAddress.parse(url)
+        self._given = None if fs is None else FileSystem(fs, url)
+        self._address = ObjectAddress(self._given.store, "") if self._given else ObjectAddress.parse(url)
         self._patterns = tuple(pattern.lower() for pattern in patterns)
         self._listed = {"source.listed_objects": 0, "source.list_microseconds": 0, "source.index_microseconds": 0}
 
@@ -41,7 +52,11 @@ class Objects(FiniteSource):
     def where(self) -> str:
         """The address, and the patterns if they are not the default."""
         patterns = "" if self._patterns == IMAGE_PATTERNS else f", only {', '.join(self._patterns)}"
-        return f"the objects {self._address.store}/{self._address.prefix}{patterns}"
+        return f"the objects {self._shown}{patterns}"
+
+    @property
+    def _shown(self) -> str:
+        return f"{self._address.store}/{self._address.prefix}"
 
     def entries(self) -> Iterator[Entry]:
         """Return what is there now, in order of the alphabet.
@@ -49,7 +64,7 @@ class Objects(FiniteSource):
         Raises:
             SourceError: If the bucket cannot be listed, there is nothing, or a shard has no index.
         """
-        bucket = Bucket(self._address.store)
+        bucket = self._given or Bucket(self._address.store)
         began = time.monotonic()
         found = bucket.list_objects(self._address.prefix)
         self._listed["source.list_microseconds"] += round(1e6 * (time.monotonic() - began))
@@ -62,9 +77,8 @@ class Objects(FiniteSource):
             return number_ids(entries)
         wanted = [one for one in found if self._counts(one.path)]
         if not wanted:
-            shown = f"{self._address.store}/{self._address.prefix}"
             raise SourceError(
-                f"{shown} has no object named {', '.join(self._patterns)} among {len(found):,}, and no tar shard"
+                f"{self._shown} has no object named {', '.join(self._patterns)} among {len(found):,}, and no tar shard"
             )
         # Two are listed under one name where one of them begins with a slash.
         return number_ids(Entry(self._name(one.path), self._piece(one, 0, one.size)) for one in wanted)
@@ -74,16 +88,19 @@ class Objects(FiniteSource):
         return {**super().notes(), **{name: number for name, number in self._listed.items() if number}}
 
     def _counts(self, path: str) -> bool:
-        name = path.rpartition("/")[2].lower()
+        name = self._name(path).rpartition("/")[2].lower()
         return not name.startswith(".") and any(fnmatch.fnmatch(name, one) for one in self._patterns)
 
     def _name(self, path: str) -> str:
-        return path.removeprefix(f"{self._address.prefix}/")
+        # Empty where a file system was given with the path of one file.
+        return (
+            path.removeprefix(f"{self._address.prefix}/") or self._address.store.partition("::")[0].rpartition("/")[2]
+        )
 
     def _piece(self, one: Listed, offset: int, length: int, crc32: int | None = None) -> RemotePiece:
-        return RemotePiece(self._address.store, one.path, offset, length, one.size, one.etag, crc32)
+        return RemotePiece(self._address.store, one.path, offset, length, one.size, one.etag, crc32, self._given)
 
-    def _of_shard(self, bucket: Bucket, shard: Listed, found: Sequence[Listed]) -> Iterator[Entry]:
+    def _of_shard(self, bucket: Store, shard: Listed, found: Sequence[Listed]) -> Iterator[Entry]:
         for sample in list_object_shard(bucket, shard, found):
             chosen = sample.choose()
             assert chosen is not None

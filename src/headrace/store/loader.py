@@ -45,6 +45,7 @@ class Loader:
         collate: Called with a list of what transform returned; None: arrays and tensors are stacked, numbers become an array,
             tuples and dicts by their parts, anything else is a list.
         workers: Threads or processes.
+        fs: A file system of fsspec in which `path` is a folder or a list of folders; None: this machine's, or object stores.
         executor: `thread`, or `process` where `transform` is Python that keeps the GIL; it is sent to processes then, so it
             must be a function of a module.
         ordered: False: batches come as they are ready, with the same samples in each. At most 256 overtake one that is missing.
@@ -79,6 +80,7 @@ class Loader:
         path: Named,
         batch: int,
         *,
+        fs: Any = None,
         transform: Callable[[LoadedSample], Any] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
         workers: int = 2,
@@ -112,7 +114,7 @@ class Loader:
         )
         for name, function in (("transform", transform), ("collate", collate)):
             check(function is None or callable(function), name, function, "a function, or None")
-        self._reader = _open(path, shuffle=shuffle, block=block)
+        self._reader = _open(path, fs, shuffle=shuffle, block=block)
         if not len(self._reader):
             shown, path = self._reader.shown, self._reader.paths[0]
             self._reader.close()
@@ -270,12 +272,13 @@ def _take(under_way: list[_Loading], *, in_order: bool) -> _Loading:
     return under_way.pop(next(index for index, one in enumerate(under_way) if one.future.done()))
 
 
-def _open(path: Named, *, shuffle: bool, block: int | None) -> Reader:
+def _open(path: Named, fs: Any, *, shuffle: bool, block: int | None) -> Reader:
     """Open shards where they are; of a bucket what the order keeps together comes at once."""
-    urls = list_addresses(path, SCHEMES)
+    urls = list_addresses(path, SCHEMES if fs is None else None)
     if urls is None:
+        check(fs is None, "path", type(path).__name__, "with fs the path of a folder as text, or a list of such paths")
         return ShardReader(path)
-    return ObjectShardReader(urls, block=block or (1 if shuffle else None))
+    return ObjectShardReader(urls, block=block or (1 if shuffle else None), fs=fs)
 
 
 def _is_count(value: Any) -> bool:

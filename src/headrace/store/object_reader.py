@@ -16,6 +16,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 from headrace.base.errors import FetchRejected
 from headrace.base.pieces import RemotePiece
@@ -26,7 +27,7 @@ _SMALLEST_BLOCK, _LARGEST_BLOCK = 1 << 20, 16 << 20
 _MOST_AHEAD = 8
 #: Requests, bytes, and microseconds to the first byte and of transfer.
 Count = Callable[[str, int], object]
-_Key = tuple[str, str, str | None, int]
+_Key = tuple[Any, str, str | None, int]
 
 
 def _count_nothing(name: str, number: int) -> None:
@@ -129,11 +130,11 @@ class ObjectReader:
     def _is_in_order(self, piece: RemotePiece, first: int) -> bool:
         """Return whether the block before was asked for not long ago, so that the next ones will be, too."""
         with self._lock:
-            return first == 0 or (piece.store, piece.path, piece.etag, first - 1) in self._blocks
+            return first == 0 or _key(piece, first - 1) in self._blocks
 
     def _block(self, piece: RemotePiece, number: int, *, is_needed: bool) -> bytes:
         """Return a block; where it is not needed yet, only see that it comes."""
-        key = (piece.store, piece.path, piece.etag, number)
+        key = _key(piece, number)
         with self._lock:
             found = self._blocks.get(key)
             begins = found is None
@@ -179,7 +180,7 @@ class ObjectReader:
     def _get(self, piece: RemotePiece, start: int, end: int) -> bytes:
         if end <= start:
             return b""
-        got = self._bucket(piece.store).get(piece.path, start, end, piece.etag)
+        got = (piece.opened or self._bucket(piece.store)).get(piece.path, start, end, piece.etag)
         with self._lock:
             self.link.note(got)
             self._uncounted += Counter({
@@ -195,3 +196,7 @@ class ObjectReader:
             if store not in self._buckets:
                 self._buckets[store] = Bucket(store, self._timeout_seconds)
             return self._buckets[store]
+
+
+def _key(piece: RemotePiece, number: int) -> _Key:
+    return piece.opened or piece.store, piece.path, piece.etag, number

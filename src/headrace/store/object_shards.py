@@ -20,7 +20,8 @@ from typing import Any
 import pyarrow
 
 from headrace.base.errors import FetchFailed, FetchRejected, ItemError, SourceError
-from headrace.store.objects import PAUSES, Bucket, Listed, ObjectAddress
+from headrace.store.file_systems import Store, open_store
+from headrace.store.objects import PAUSES, Listed
 from headrace.store.samples import Sample, Stored, join_samples
 from headrace.store.shard_index import index_path, read_rows
 
@@ -32,7 +33,7 @@ _Block = dict[int, tuple[int, bytes]]
 """{number of the shard: where it was read from, and the bytes}."""
 
 
-def list_object_shard(bucket: Bucket, shard: Listed, found: Sequence[Listed]) -> list[Sample]:
+def list_object_shard(bucket: Store, shard: Listed, found: Sequence[Listed]) -> list[Sample]:
     """Return the samples of a shard, by its index.
 
     Args:
@@ -65,19 +66,24 @@ class ObjectShardReader:
         urls: Addresses of shards, or of what they are below, such as `s3://photos/packed`.
         block: Samples that are read at once; None: as many as come to 4 MB.
         kept_bytes: Of blocks.
+        fs: A file system in which the addresses are paths; None: they name buckets.
 
     Raises:
         MissingExtra: If obstore is not installed.
         SourceError: If they cannot be listed, there is no shard, or one has no index.
     """
 
-    def __init__(self, urls: Sequence[str], *, block: int | None = 1, kept_bytes: int = 256 << 20) -> None:
+    def __init__(
+        self, urls: Sequence[str], *, block: int | None = 1, kept_bytes: int = 256 << 20, fs: Any = None
+    ) -> None:
         self.paths = list(urls)
         self.shown = urls[0] if len(urls) == 1 else f"{urls[0]} and {len(urls) - 1:,} more"
+        self._fs = fs
         self._shards: list[tuple[str, Listed]] = []
+        """Each with the address of where it was found, by which a process opens that again."""
         self._samples: list[tuple[int, Sample]] = []
         for url in urls:
-            self._add(ObjectAddress.parse(url))
+            self._add(url)
         num_bytes = sum(_end(sample) - _start(sample) for _, sample in self._samples)
         self._block = block or max(1, round(_BLOCK_BYTES * len(self._samples) / max(1, num_bytes)))
         self._kept_bytes = kept_bytes
@@ -85,30 +91,31 @@ class ObjectShardReader:
 
     def _begin(self) -> None:
         self._process, self._lock = os.getpid(), threading.Lock()
-        self._buckets = {store: Bucket(store) for store, _ in self._shards}
+        self._stores = {address: open_store(address, self._fs)[0] for address in {one for one, _ in self._shards}}
         self._blocks: OrderedDict[int, Future[_Block]] = OrderedDict()
 
-    def _add(self, address: ObjectAddress) -> None:
-        bucket = Bucket(address.store)
-        found = bucket.list_objects(address.prefix)
-        if address.prefix.endswith(".tar"):  # its index is beside it, and not below
-            found += bucket.list_objects(index_path(Path(address.prefix)).as_posix())
+    def _add(self, address: str) -> None:
+        store, prefix = open_store(address, self._fs)
+        found = store.list_objects(prefix)
+        if prefix.endswith(".tar"):  # its index is beside it, and not below
+            found += store.list_objects(index_path(Path(prefix)).as_posix())
         shards = [one for one in found if one.path.endswith(".tar")]
-        known = {(store, one.path) for store, one in self._shards}  # what is named twice is read once
+        opens = address if self._fs is not None else store.store
+        known = {(place, one.path) for place, one in self._shards}  # what is named twice is read once
         if not shards:
             raise SourceError(
-                f"{address.store}/{address.prefix} names no tar shard among {len(found):,} objects; upload what `headrace "
+                f"{store.store}/{prefix} names no tar shard among {len(found):,} objects; upload what `headrace "
                 "pack` made, with the index beside each shard"
             )
         for shard in shards:
-            if (address.store, shard.path) in known:
+            if (opens, shard.path) in known:
                 continue
-            self._samples += [(len(self._shards), sample) for sample in list_object_shard(bucket, shard, found)]
-            self._shards.append((address.store, shard))
+            self._samples += [(len(self._shards), sample) for sample in list_object_shard(store, shard, found)]
+            self._shards.append((opens, shard))
 
     def __getstate__(self) -> dict[str, Any]:
         # What was listed goes along, so that a number is the same sample there; connections and locks do not.
-        own = ("_lock", "_buckets", "_blocks")
+        own = ("_lock", "_stores", "_blocks")
         return {name: value for name, value in vars(self).items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -182,14 +189,15 @@ class ObjectShardReader:
         return found
 
     def _get(self, shard: int, start: int, end: int) -> bytes:
-        store, listed = self._shards[shard]
+        place, listed = self._shards[shard]
+        store = self._stores[place]
         if end - start > _MOST_AT_ONCE:
             raise FetchRejected(
-                f"tar.size: {end - start:,} bytes of {store}/{listed.path} would be read at once; name a smaller block"
+                f"tar.size: {end - start:,} bytes of {store.store}/{listed.path} would be read at once; name a smaller block"
             )
         for pause in PAUSES:
             try:
-                return self._buckets[store].get(listed.path, start, end, listed.etag).data
+                return store.get(listed.path, start, end, listed.etag).data
             except FetchFailed as error:
                 problem = error
                 time.sleep(pause)

@@ -31,6 +31,7 @@ _NO_ANSWER = re.compile(r"error sending request|connection refused|dns error", r
 #: What stands behind a `?` where somebody gave credentials or an endpoint.
 _SETTING = re.compile(r"[\w-]+=")
 _NO_SLASH = "; a name that begins with a slash cannot be asked for; give the object another name"
+_SLASH_IN_FRONT = " (or another object is called the same but for a slash in front)"
 _CREDENTIALS = re.compile(r"credential|token provider|metadata", re.IGNORECASE)
 
 
@@ -143,24 +144,14 @@ class Bucket:
         found = self.list_below(prefix)
         if found or not prefix:
             return found
-        return self._until_listed(prefix, self._list_one)
+        return self._list_again(prefix, self._list_one)
 
     def list_below(self, prefix: str) -> list[Listed]:
         """Return the objects below this name, in order of the alphabet; raises as `list_objects`."""
-        return self._until_listed(prefix, self._list)
+        return self._list_again(prefix, self._list)
 
-    def _until_listed(self, prefix: str, list_them: Callable[[str], list[Listed]]) -> list[Listed]:
-        for pause in PAUSES:
-            try:
-                return list_them(prefix)
-            except SourceError:
-                raise
-            except Exception as error:
-                problem = self._explain(error, f"{self.store}/{prefix}")
-                if isinstance(problem, FetchRejected):
-                    break
-                time.sleep(pause)
-        raise SourceError(problem.reason)
+    def _list_again(self, prefix: str, list_them: Callable[[str], list[Listed]]) -> list[Listed]:
+        return list_again(lambda: list_them(prefix), lambda error: self._explain(error, f"{self.store}/{prefix}"))
 
     def _list(self, prefix: str) -> list[Listed]:
         chunks = self._obstore.list(self._store, prefix or None, chunk_size=1_000)
@@ -211,7 +202,7 @@ class Bucket:
             raise self._explain(error, f"{self.store}/{path}") from None
         ended = time.monotonic()
         if etag and answer.meta.get("e_tag") not in (None, etag):  # a store that knows no If-Match
-            raise _changed(f"{self.store}/{path}")
+            raise changed(f"{self.store}/{path}", _SLASH_IN_FRONT)
         if len(data) != end - start:
             raise FetchFailed(f"object.short: {self.store}/{path} gave {len(data):,} of {end - start:,} bytes")
         return Got(data, first - began, ended - first)
@@ -229,7 +220,7 @@ class Bucket:
         if isinstance(error, errors.NotFoundError | FileNotFoundError):
             return FetchRejected(f"object.missing: {where} does not exist, or its name begins with a slash{_NO_SLASH}")
         if isinstance(error, errors.PreconditionError):
-            return _changed(where)
+            return changed(where, _SLASH_IN_FRONT)
         if isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError) or _FORBIDDEN.search(said):
             return FetchRejected(
                 f"object.forbidden: {where} may not be used with these credentials; check AWS_PROFILE, the role of the "
@@ -276,11 +267,26 @@ def _join(answer: Any, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _changed(where: str) -> FetchRejected:
+def changed(where: str, hint: str = "") -> FetchRejected:
+    """Return the rejection of an object whose bytes are no longer those that were listed."""
     return FetchRejected(
-        f"object.changed: {where} was replaced after it was listed; start the run again to list it anew (or another object is "
-        "called the same but for a slash in front)"
+        f"object.changed: {where} was replaced after it was listed; start the run again to list it anew{hint}"
     )
+
+
+def list_again(list_them: Callable[[], list[Listed]], explain: Callable[[Exception], ItemError]) -> list[Listed]:
+    """Return what is listed, asking later and later while another try may succeed; raises SourceError with the reason."""
+    for pause in PAUSES:
+        try:
+            return list_them()
+        except SourceError:
+            raise
+        except Exception as error:
+            problem = explain(error)
+            if isinstance(problem, FetchRejected):
+                break
+            time.sleep(pause)
+    raise SourceError(problem.reason)
 
 
 def _profile() -> Any:

@@ -1,0 +1,290 @@
+"""File systems of fsspec as sources of jobs and of batches: memory, local, zip, tar, caches, and some that fail."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tarfile
+import threading
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.base.errors import SettingsError, SourceError
+from headrace.base.pieces import RemotePiece
+from headrace.base.plan import Plan
+from headrace.cli import main
+from headrace.store import object_shards, objects
+from headrace.store.cache_key import identity
+from headrace.store.object_reader import ObjectReader
+
+pytestmark = pytest.mark.full
+PLAN = Plan.from_table({"stages": {"fetch": {"workers": 8}}})
+FILES = {f"{index:03d}.jpg": f"picture {index} ".encode() * 2_000 for index in range(40)}
+
+
+@pytest.fixture(autouse=True)
+def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (objects, object_shards):
+        monkeypatch.setattr(module, "PAUSES", (0.0, 0.0))
+
+
+def make(kind: str, tmp_path: Path) -> tuple[Any, str]:
+    """Return a file system that holds FILES, a text and a hidden file, and the path they are below."""
+    import fsspec
+
+    folder = tmp_path / "in" / "2026"
+    folder.mkdir(parents=True)
+    for name, data in {**FILES, "notes.txt": b"x", ".hidden.jpg": b"x"}.items():
+        (folder / name).write_bytes(data)
+    if kind == "zip":
+        with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+            for path in folder.iterdir():
+                packed.write(path, f"2026/{path.name}")
+        return fsspec.filesystem("zip", fo=str(tmp_path / "a.zip")), "2026"
+    if kind == "tar":
+        with tarfile.open(tmp_path / "a.tar", "w") as packed:
+            packed.add(folder, "2026")
+        return fsspec.filesystem("tar", fo=str(tmp_path / "a.tar")), "2026"
+    if kind == "simplecache":
+        options = {"target_protocol": "file", "cache_storage": str(tmp_path / "cache")}
+        return fsspec.filesystem("simplecache", **options), str(folder)
+    if kind == "dir":
+        return fsspec.filesystem("dir", path=str(tmp_path / "in"), fs=fsspec.filesystem("file")), "2026"
+    if kind == "file":
+        return fsspec.filesystem("file"), str(folder)
+    memory = fsspec.filesystem("memory", skip_instance_cache=True)
+    memory.store, memory.pseudo_dirs = {}, [""]  # else one for the whole process
+    for path in folder.iterdir():
+        memory.pipe_file(f"/in/2026/{path.name}", path.read_bytes())
+    return memory, "memory://in/2026"
+
+
+def run(source: Any, plan: Plan = PLAN, **options: Any) -> tuple[Any, dict[str, bytes]]:
+    """Run a pipeline that returns the bytes it was given."""
+    kept = hr.collect()
+    result = hr.run(hr.Pipeline(source, stages=[hr.fetch("fetch")], delivery=kept), plan, **options)
+    return result, dict(kept.results)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file", "zip", "dir", "tar", "simplecache"])
+def test_every_file_below_a_path_is_a_job(kind: str, tmp_path: Path) -> None:
+    """With the bytes it has, whatever eight threads do at once."""
+    fs, path = make(kind, tmp_path)
+    result, read = run(hr.objects(path, fs=fs))
+    assert read == FILES
+    assert result.counters.notes["fetch.object_requests"] == len(FILES)
+    assert result.counters.notes["source.listed_objects"] == len(FILES) + 2
+
+
+def test_one_file_is_a_job_of_its_own(tmp_path: Path) -> None:
+    """Named by itself."""
+    fs, path = make("memory", tmp_path)
+    assert run(hr.objects(f"{path}/001.jpg", fs=fs))[1] == {"001.jpg": FILES["001.jpg"]}
+
+
+def test_a_run_is_resumed(tmp_path: Path) -> None:
+    """By names, as from a folder."""
+    fs, path = make("zip", tmp_path)
+    pipeline = hr.Pipeline(
+        hr.objects(path, fs=fs),
+        stages=[hr.fetch("fetch"), hr.stage("size", len)],
+        delivery=hr.jsonl(tmp_path / "out.jsonl"),
+    )
+    hr.run(pipeline, PLAN, limit=7)
+    result = hr.run(pipeline, PLAN, resume=True)
+    assert result.before is not None
+    assert (result.before.delivered, result.counters.delivered) == (7, 33)
+
+
+def test_archives_with_the_same_names_are_two_sources(tmp_path: Path) -> None:
+    """The file of the archive is part of what a resumed run compares."""
+    fs, path = make("zip", tmp_path)
+    assert str(tmp_path / "a.zip") in hr.objects(path, fs=fs).where
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_a_file_that_is_replaced_meanwhile_is_rejected(kind: str, tmp_path: Path) -> None:
+    """Also by one of the same size, and where the file system keeps what it listed."""
+    fs, path = make(kind, tmp_path)
+    source = hr.objects(path, fs=fs)
+    entries = {entry.id: entry.payload for entry in source.entries()}
+    whole = fs._strip_protocol(f"{path}/004.jpg")
+    fs.pipe_file(whole, bytes(len(FILES["004.jpg"])))
+    if kind == "file":
+        os.utime(whole, (1, 1))
+    reader = ObjectReader(1 << 30, 5.0)
+    with pytest.raises(Exception, match=r"object\.changed: .*2026/004\.jpg was replaced") as caught:
+        reader(entries["004.jpg"])
+    assert "slash" not in str(caught.value)
+    assert reader(entries["005.jpg"]) == FILES["005.jpg"]
+
+
+def test_what_the_file_system_remembers_is_asked_again(tmp_path: Path) -> None:
+    """As those of stores do, which keep their lists until they are told to let go."""
+    fs, path = make("memory", tmp_path)
+    known: dict[str, Any] = {}
+    ask = fs.info
+
+    def info(name: str, **options: Any) -> Any:
+        return known.setdefault(name, ask(name, **options))
+
+    fs.info, fs.invalidate_cache = info, lambda name=None: known.clear()
+    (entry, *_) = hr.objects(path, fs=fs).entries()
+    fs.info(f"/in/2026/{entry.id}")
+    fs.pipe_file(f"/in/2026/{entry.id}", b"another")
+    with pytest.raises(Exception, match=r"object\.(changed|short)"):
+        ObjectReader(1 << 30, 5.0)(entry.payload)
+
+
+class Forbidden(OSError):
+    """As libraries raise it: with a status, and a text that holds what nobody should read."""
+
+    status = 403
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "outcome"),
+    [
+        (FileNotFoundError("x"), "object.missing", "rejected"),
+        (PermissionError("x"), "object.forbidden", "rejected"),
+        (Forbidden("https://x/?sig=very-secret"), "object.forbidden", "rejected"),
+        (OSError(errno.EBUSY, "SlowDown"), "object.busy", "dead_lettered"),
+        (ConnectionResetError("very-secret"), "object.failed", "dead_lettered"),
+        (ValueError("very-secret"), "object.failed", "dead_lettered"),
+    ],
+)
+def test_a_file_system_that_fails_has_codes(error: Exception, code: str, outcome: str, tmp_path: Path) -> None:
+    """One item; the others go on, and nothing that the library says is quoted."""
+    fs, path = make("memory", tmp_path)
+    read = fs.cat_file
+
+    def cat_file(name: str, **options: Any) -> bytes:
+        if name.endswith("005.jpg"):
+            raise error
+        return read(name, **options)
+
+    fs.cat_file = cat_file
+    result, got = run(hr.objects(path, fs=fs), output=tmp_path / "run")
+    assert got.keys() == FILES.keys() - {"005.jpg"}
+    assert getattr(result.counters, outcome) == 1
+    said = (tmp_path / "run" / "errors.jsonl").read_text()
+    assert code in said
+    assert "very-secret" not in said
+
+
+def test_one_that_fails_for_now_is_asked_again(tmp_path: Path) -> None:
+    """A cut body, then an error, then the file; also while listing."""
+    fs, path = make("memory", tmp_path)
+    read, find, left, lists = fs.cat_file, fs.find, [b"short", OSError("x")], [TimeoutError("x")]
+
+    def cat_file(name: str, **options: Any) -> bytes:
+        answer = left.pop() if name.endswith("007.jpg") and left else read(name, **options)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def find_later(*args: Any, **options: Any) -> Any:
+        if lists:
+            raise lists.pop()
+        return find(*args, **options)
+
+    fs.cat_file, fs.find = cat_file, find_later
+    result, got = run(hr.objects(path, fs=fs))
+    assert got == FILES
+    assert result.counters.rejected == result.counters.dead_lettered == 0
+    assert not left
+
+
+@pytest.mark.parametrize("path", ["memory://in/none", "memory://in/2026/none.jpg"])
+def test_nothing_there_is_a_clear_stop(path: str, tmp_path: Path) -> None:
+    """Before the run."""
+    fs, _ = make("memory", tmp_path)
+    with pytest.raises(SourceError, match=r"object\.missing: memory://.*none.* does not exist"):
+        list(hr.objects(path, fs=fs).entries())
+
+
+def test_what_is_no_file_system_is_refused() -> None:
+    """A text that names one, and one that only answers to `await`."""
+    from fsspec.implementations.http import HTTPFileSystem
+
+    with pytest.raises(SettingsError, match=r"fs = 'str' is not possible; allowed: a file system of fsspec"):
+        hr.objects("photos", fs="s3")
+    with pytest.raises(SettingsError, match="without asynchronous=True"):
+        hr.objects("https://127.0.0.1/x", fs=HTTPFileSystem(asynchronous=True))
+
+
+@pytest.mark.parametrize(("kind", "seconds"), [("memory", 10.0), ("tar", 0.3)])
+def test_only_kinds_that_allow_it_are_read_by_threads_at_once(kind: str, seconds: float, tmp_path: Path) -> None:
+    """A tar file has one position, which its members share."""
+    fs, path = make(kind, tmp_path)
+    read, met, were_two = fs.cat_file, threading.Barrier(2), threading.Event()
+
+    def cat_file(*args: Any, **options: Any) -> Any:
+        with contextlib.suppress(
+            threading.BrokenBarrierError
+        ):  # the first waits for another, which a lock does not let in
+            met.wait(seconds)
+            were_two.set()
+        return read(*args, **options)
+
+    fs.cat_file = cat_file
+    assert run(hr.objects(path, fs=fs))[1] == FILES
+    assert were_two.is_set() == (kind == "memory")
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Any:
+    """Pack FILES with labels into shards, and return a file system that holds them below `packed`."""
+    import fsspec
+
+    fs, _ = make("memory", tmp_path)
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name, data in FILES.items():
+        (folder / name).write_bytes(data)
+    assert main(["-q", "pack", str(folder), "-o", str(tmp_path / "data"), "--shard", "200KB"]) == 0
+    memory = fsspec.filesystem("memory", skip_instance_cache=True)
+    memory.store = fs.store
+    for file in (tmp_path / "data").iterdir():
+        memory.pipe_file(f"/packed/{file.name}", file.read_bytes())
+    return memory
+
+
+def test_neighbours_in_a_shard_come_at_once(packed: Any) -> None:
+    """By blocks, as from a bucket; other bytes than were packed are rejected."""
+    result, read = run(hr.objects("/packed", fs=packed))
+    assert read == FILES
+    assert result.counters.notes["fetch.object_requests"] < len(FILES) / 2
+    (shard, *_) = (name for name in packed.store if name.endswith(".tar"))
+    content = bytearray(packed.cat_file(shard))
+    content[600] ^= 1
+    packed.pipe_file(shard, bytes(content))
+    result, read = run(hr.objects("/packed", fs=packed))
+    assert result.counters.rejected == 1
+    assert all(data == FILES[name] for name, data in read.items())
+
+
+def test_the_loader_reads_shards_of_a_file_system(packed: Any) -> None:
+    """Each sample once, in the order that a folder of them has."""
+    with hr.loader(
+        "/packed", 8, fs=packed, transform=lambda sample: (sample.key, sample.parts["jpg"]), seed=3
+    ) as loader:
+        got = [one for batch in loader for one in zip(*batch, strict=True)]
+    assert sorted(got) == sorted((name.removesuffix(".jpg"), data) for name, data in FILES.items())
+    with pytest.raises(SettingsError, match=r"path = .*with fs the path of a folder"):
+        hr.loader(Path("/packed"), 8, fs=packed)  # type: ignore[arg-type]
+
+
+def test_a_time_alone_is_a_version_only_once_it_is_past() -> None:
+    """Another change within the same step of the clock would look the same to a cache."""
+    import time
+
+    young = RemotePiece("sftp://h/a", "b.jpg", 0, 5, 5, f"time {time.time()} 5", None, object())
+    old = RemotePiece("sftp://h/a", "b.jpg", 0, 5, 5, f"time {time.time() - 60} 5", None, object())
+    assert identity(young) is None
+    assert identity(old) is not None
