@@ -1,6 +1,6 @@
-"""The process of one lease: what `headrace run --on` runs on the nodes; see `ray.worker`.
+"""The processes of leases: what `headrace run --on` runs on the nodes; see `ray.worker`.
 
-python -m headrace.cli.leased PARENT OUTCOME < lease
+python -m headrace.cli.leased PARENT FOLDER < leases
 """
 
 from __future__ import annotations
@@ -8,11 +8,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
+
+from headrace.base.signals import block_signals
 
 if TYPE_CHECKING:
     from headrace.ray.leases import Outcome
@@ -23,29 +27,75 @@ _LEAVE_SECONDS = 10.0
 
 
 def main() -> int:
-    """Wait for a lease, do it, and leave its outcome; return the exit status."""
+    """Do leases until there are no more; return the exit status."""
     # Ray blocks SIGINT in all that it starts.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-    from headrace.base.parent_death import die_with_parent
-
-    if not die_with_parent(int(sys.argv[1]), signal.SIGTERM):
-        return 1
     import headrace.cli.run
-    import headrace.pipeline.execute  # noqa: F401 - now, while there is nothing to do
-    from headrace.ray.leases import decode_lease, encode
+    import headrace.pipeline.execute  # noqa: F401 - once, here: the process of each lease is forked with it
 
-    with contextlib.suppress(OSError):  # the worker is dead
-        Path(sys.argv[2]).with_name("warm").touch()
-    data = sys.stdin.buffer.read()
-    if not data:  # nobody needs it
-        return 0
-    outcome = _work(decode_lease(data))
-    path = Path(sys.argv[2])
-    with contextlib.suppress(FileNotFoundError):  # the worker is dead, and its files are gone
-        unfinished = path.with_name("outcome.part")
-        unfinished.write_bytes(encode(outcome))
-        unfinished.replace(path)
+    return serve(int(sys.argv[1]), Path(sys.argv[2]), _work)
+
+
+def serve(parent: int, folder: Path, work: Callable[[dict[str, Any]], Outcome]) -> int:
+    """Fork a process for each lease that comes on the standard input; in that process this returns its exit status.
+
+    So a lease begins at once, and what the user's code does to a process ends with its lease. This process runs none of it.
+
+    Args:
+        parent: The worker; without it, leases are asked to end.
+        folder: Where `warm`, each lease's `outcome`, and `ended` are left: process and exit status of the last lease.
+        work: Does a lease.
+    """
+    from headrace.base.parent_death import die_with_parent
+    from headrace.ray.leases import receive_lease
+
+    child = 0
+
+    def ask_to_stop(*_: object) -> None:
+        if not child:
+            sys.exit(0)
+        os.kill(child, signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, ask_to_stop)
+    if not die_with_parent(parent, signal.SIGTERM):
+        return 1
+    leases = os.fdopen(os.dup(0), "rb")  # the standard input of the user's code is empty
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    _leave(folder, "warm", b"")
+    while lease := receive_lease(leases):
+        mine = os.getpid()
+        with block_signals(signal.SIGTERM):
+            child = os.fork()
+            if child == 0:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if child == 0:
+            return _do(mine, leases, folder, lease, work)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        _leave(folder, "ended", f"{child} {status}".encode())
+        child = 0
+    return 0
+
+
+def _do(
+    parent: int, leases: IO[bytes], folder: Path, lease: dict[str, Any], work: Callable[[dict[str, Any]], Outcome]
+) -> int:
+    from headrace.base.parent_death import die_with_parent
+    from headrace.ray.leases import encode
+
+    if not die_with_parent(parent, signal.SIGTERM):
+        return 1
+    leases.close()
+    outcome = work(lease)
+    _leave(folder, "outcome", encode(outcome))
     return outcome.status
+
+
+def _leave(folder: Path, name: str, content: bytes) -> None:
+    """Write a file for the worker, whole; without a worker nobody needs it."""
+    with contextlib.suppress(FileNotFoundError):
+        unfinished = folder / f"{name}.part"
+        unfinished.write_bytes(content)
+        unfinished.replace(folder / name)
 
 
 def _work(lease: dict[str, Any]) -> Outcome:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
 from headrace.sources.portions import Portion
+
+_LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +96,23 @@ def decode(data: bytes) -> Outcome | None:
         return None
 
 
-def encode_lease(lease: Lease, grace_seconds: float) -> bytes:
-    """Return what is sent to a process; functions among the arguments are those of the command itself."""
+def send_lease(stream: IO[bytes], lease: Lease, grace_seconds: float) -> None:
+    """Send a lease to a process; functions among the arguments are those of the command itself."""
     values = {key: value for key, value in vars(lease.args).items() if not callable(value) and key != "log"}
     values["shard"] = str(values["shard"]) if values.get("shard") is not None else None
     sent = {"attempt": lease.attempt, "place": lease.place, "grace_seconds": grace_seconds, "args": values}
-    return msgspec.msgpack.encode(sent)
+    content = msgspec.msgpack.encode(sent)
+    stream.write(len(content).to_bytes(_LENGTH_BYTES, "big") + content)
+    stream.flush()
 
 
-def decode_lease(data: bytes) -> dict[str, Any]:
-    """Return what was sent."""
-    sent: dict[str, Any] = msgspec.msgpack.decode(data)
+def receive_lease(stream: IO[bytes]) -> dict[str, Any] | None:
+    """Wait for a lease and return what was sent; None: there is none any more."""
+    length = stream.read(_LENGTH_BYTES)
+    content = stream.read(int.from_bytes(length, "big"))
+    if len(length) < _LENGTH_BYTES or len(content) < int.from_bytes(length, "big"):
+        return None
+    sent: dict[str, Any] = msgspec.msgpack.decode(content)
     shard = sent["args"].get("shard")
     sent["args"]["shard"] = None if shard is None else Portion.parse(shard)
     return sent

@@ -1,10 +1,11 @@
-"""Lives in an actor and runs one process of headrace at a time: what the user's code does to a process stays in that process.
+"""Lives in an actor and runs one lease at a time, each in a process of its own: what the user's code does to it ends with it.
 
-How this works. The process is there before there is anything to do, with headrace imported, and waits for a lease on its
-standard input. What it writes goes into a file, from which the one who gave the lease is told (`news`): a pipe would break
-when the actor dies. The kernel asks the process to end when the actor does, so it finishes what it has in hand and gives the
-rest back; if it had been killed, items that have nothing to do with it would be suspected of having killed it. One thread
-starts all processes, because the kernel takes that thread for the parent.
+How this works. A process is there before there is anything to do, with headrace imported, and waits for leases on its
+standard input; it forks another one for each (`cli.leased`), so a lease begins at once. What they write goes into a file, from
+which the one who gave the lease is told (`news`): a pipe would break when the actor dies. The kernel asks the processes to end
+when the actor does, so they finish what they have in hand and give the rest back; if they had been killed, items that have
+nothing to do with it would be suspected of having killed them. One thread starts all processes, because the kernel takes that
+thread for the parent.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from headrace.ray.leases import Lease, Outcome, Report, Setting, decode, encode_lease
+from headrace.ray.leases import Lease, Outcome, Report, Setting, decode, send_lease
 
 _POLL_SECONDS = 0.02
 #: Of what a process wrote, at once.
@@ -84,14 +85,15 @@ class Worker:
                 interrupted=outcome is None or outcome.interrupted,
                 said=process.news(),
                 seconds=time.monotonic() - began,
-                pid=process.pid,
+                pid=process.lease_pid,
             )
         finally:
             with self._lock:
                 self._running = None
                 if not self._num_stops:
-                    self._next = self._start()
-            process.close()
+                    self._next = process if process.is_alive else self._start()
+            if self._next is not process:
+                process.close()
 
     def news(self) -> str:
         """Return what the process wrote since the last call."""
@@ -130,13 +132,13 @@ class Worker:
 
 
 class _Process:
-    """One process, from before its lease to its end."""
+    """The process that forks those of leases, from before the first to after the last."""
 
     def __init__(self, setting: Setting) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-worker-"))
         self._lock = threading.Lock()
-        self._outcome = self._folder / "outcome"
-        self._said: IO[bytes] = (self._folder / "said").open("wb+")
+        self._outcome, self._ended = self._folder / "outcome", self._folder / "ended"
+        self._said: IO[bytes] = (self._folder / "said").open("ab+")
         self._told = 0
         self._grace_seconds = setting.grace_seconds
         environment = dict(os.environ)
@@ -147,7 +149,7 @@ class _Process:
         environment["HEADRACE_CORES"] = str(setting.cores)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", PROCESS, str(os.getpid()), str(self._outcome)],
+                [sys.executable, "-m", PROCESS, str(os.getpid()), str(self._folder)],
                 stdin=subprocess.PIPE, stdout=self._said, stderr=self._said, cwd=setting.folder, env=environment,
                 start_new_session=True,
             )  # fmt: skip
@@ -157,20 +159,40 @@ class _Process:
         self.pid = self._process.pid
 
     def begin(self, lease: Lease) -> None:
-        """Give it its lease; one that died before will be seen to have."""
+        """Give it a lease; one that died before will be seen to have."""
         assert self._process.stdin is not None
+        for left in (self._outcome, self._ended):
+            left.unlink(missing_ok=True)
+        with self._lock:
+            self._said.truncate(0)
+            self._told = 0
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(encode_lease(lease, self._grace_seconds))
-            self._process.stdin.close()
+            send_lease(self._process.stdin, lease, self._grace_seconds)
 
     @property
     def is_warm(self) -> bool:
         """Whether it has loaded what it needs."""
         return (self._folder / "warm").exists()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can take another lease."""
+        return self._process.poll() is None
+
+    @property
+    def lease_pid(self) -> int:
+        """Process of the lease that has ended; its own where it died itself."""
+        return self._last()[0]
+
     def poll(self) -> int | None:
-        """Return its exit status; None: it runs."""
-        return self._process.poll()
+        """Return the exit status of its lease, or its own; None: it runs."""
+        return self._last()[1]
+
+    def _last(self) -> tuple[int, int | None]:
+        with contextlib.suppress(OSError):
+            pid, status = self._ended.read_text().split()
+            return int(pid), int(status)
+        return self.pid, self._process.poll()
 
     def ask_to_stop(self) -> None:
         """Send what a service manager sends."""

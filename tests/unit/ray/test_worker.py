@@ -14,28 +14,26 @@ from headrace.ray import worker as module
 from headrace.ray.leases import Lease, Setting
 from headrace.ray.worker import Worker
 
-#: Stands for the process of a lease: does what the lease's arguments say.
+#: Stands for the process that forks those of leases, each of which does what the lease's arguments say.
 PROCESS = """
 import signal, sys, time
 from pathlib import Path
-from headrace.base.parent_death import die_with_parent
-from headrace.ray.leases import Outcome, decode_lease, encode
+from headrace.cli.leased import serve
+from headrace.ray.leases import Outcome
 
-die_with_parent(int(sys.argv[1]), signal.SIGTERM)
-Path(sys.argv[2]).with_name("warm").touch()
-stopped = []
-signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
-data = sys.stdin.buffer.read()
-args = decode_lease(data)["args"] if data else {"how": "leave"}
-print(args["how"], "begins", flush=True)
-if args["how"] == "leave":
-    sys.exit(0)
-if args["how"] == "die":
-    signal.raise_signal(signal.SIGKILL)
-while args["how"] == "wait" and not stopped:
-    time.sleep(0.01)
-Path(sys.argv[2]).write_bytes(encode(Outcome(status=args.get("status", 0), document=b"{}", interrupted=bool(stopped))))
-sys.exit(args.get("status", 0))
+def work(lease):
+    args, stopped = lease["args"], []
+    signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+    print(args["how"], "begins", flush=True)
+    if args["how"] == "die":
+        signal.raise_signal(signal.SIGKILL)
+    while args["how"] == "wait" and not stopped:
+        time.sleep(0.01)
+    if args["how"] == "read":
+        print(repr(sys.stdin.read()), flush=True)
+    return Outcome(status=args.get("status", 0), document=b"{}", interrupted=bool(stopped))
+
+sys.exit(serve(int(sys.argv[1]), Path(sys.argv[2]), work))
 """
 
 
@@ -55,11 +53,18 @@ def lease(how: str, **more: object) -> Lease:
 
 
 def test_a_lease_is_done_by_a_process_that_is_there_already(worker: Worker) -> None:
-    """And the next one by another."""
+    """And the next one by another, forked by the same: nothing is loaded again."""
+    waits = worker._next
     first, second = worker.work(lease("end")), worker.work(lease("end"))
+    assert worker._next is waits
     assert (first.status, first.document, first.interrupted) == (0, b"{}", False)
     assert first.said == "end begins\n"
     assert first.pid != second.pid
+
+
+def test_the_users_code_reads_no_lease(worker: Worker) -> None:
+    """Its standard input is empty."""
+    assert worker.work(lease("read")).said == "read begins\n''\n"
 
 
 def test_a_worker_is_ready_once_its_process_is_warm(worker: Worker) -> None:
