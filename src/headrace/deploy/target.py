@@ -63,7 +63,10 @@ class Target:
         )
         check(is_one, "the pipeline", self.pipeline, "FILE.py:ATTRIBUTE or MODULE:ATTRIBUTE, without spaces")
         check(
-            bool(_NAME.fullmatch(self.name)), "--name", self.name, "small letters, digits and -, such as photos-night"
+            bool(_NAME.fullmatch(self.name)),
+            "--name",
+            self.name,
+            "at most 50 small letters, digits and -, such as photos-night",
         )
         check(
             bool(_IMAGE.fullmatch(self.image)), "--image", self.image, "an image such as registry.example.com/photos:3"
