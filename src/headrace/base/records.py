@@ -388,6 +388,12 @@ class SourceWork(msgspec.Struct, frozen=True, kw_only=True):
     is_decoding: bool = False
     cheaper: tuple[str, ...] = ()
     """What would take less of it, each as an advice."""
+    threads: int = 1
+    """That work while the thread of the source waits for them."""
+    cpu_seconds: float | None = None
+    """CPU seconds of a job in the thread that works ahead of the receivers, mean; None: receivers do it, or it is not known."""
+    wait_seconds: float | None = None
+    """Seconds of a job that this thread neither computed nor waited for a core, mean; None as above."""
 
 
 class Receiving(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,8 +24,8 @@ def streams_text(streams: Sequence[StreamAccount]) -> list[str]:
     worst_first = sorted(streams, key=lambda one: (one.answered / one.wanted if one.wanted else 0.0, one.name))
     shown, num_more = worst_first[:_MOST_STREAMS], len(streams) - _MOST_STREAMS
     return [
-        "Live streams (frames a second; age: from the last packet to the answer;",
-        "jitter: of arrivals against the stream's own clock):",
+        "Live streams, of the whole run (frames a second; age: from the last packet to",
+        "the answer; jitter: of arrivals against the stream's own clock):",
         *align_columns([_HEAD, *map(_row, shown)]),
         *([f"and {num_more:,} more, of which more was answered: --json has all"] if num_more > 0 else []),
     ]

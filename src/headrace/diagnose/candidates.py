@@ -235,7 +235,7 @@ def _try_receiving(replay: Replay, base: Change, before: Simulated) -> Iterator[
             says="20 % more jobs come",
             gain=functools.partial(_of_scenario, replay, changed, before),
         )
-    elif scenario.call_seconds > 0:
+    elif scenario.call_seconds > 0 or scenario.ahead is not None:
         speedups = base.speedups | {"receiving": base.speedups.get("receiving", 1.0) * FASTER}
         yield _Trial(
             name="receiving",

@@ -162,7 +162,9 @@ def _find_recording(
     folder = runs / f"optimize-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     say(f"recording {items.num_items:,} items with the Plan as it is, into {folder}")
     settings = ProfileSettings(measure_overhead=False)
-    result = profile(replace_parts(question.pipeline, items), question.before, output=folder, settings=settings)
+    source, limit = items.source_for(question.pipeline)
+    pipeline = replace_parts(question.pipeline, source)
+    result = profile(pipeline, question.before, output=folder, limit=limit, settings=settings)
     if result.interrupted:
         raise Interrupted(f"interrupted while recording; what ran until then is in {folder}")
     return read_run(folder)

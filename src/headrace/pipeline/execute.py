@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import html
 import io
 import logging
@@ -20,8 +21,8 @@ from headrace.base.budget import BudgetPlan
 from headrace.base.errors import RunFolderError, SettingsError
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, resolve
-from headrace.base.protocols import Instrument, NamesUnit, TellsBacklog, Thins, WorksForJobs
-from headrace.base.records import Counters
+from headrace.base.protocols import Instrument, NamesUnit, TellsBacklog, TellsStreams, Thins, WorksForJobs
+from headrace.base.records import Counters, SourceWork
 from headrace.base.request_tally import TalliesRequests
 from headrace.base.settings import check
 from headrace.base.worker_slot import OutcomeCounter, TakesWorkerSlot, WorkerSlot, provide_own_slot
@@ -266,10 +267,10 @@ class _Record:
             force=force,
             resumed=resumed,
         )
-        source = pipeline.source
-        work = source.work if isinstance(source, WorksForJobs) else None
-        folder.update(stages=_stage_infos(runtime, pipeline), source_work=work)
+        folder.update(stages=_stage_infos(runtime, pipeline), source_work=_work_of(pipeline))
         spans = SpanWriter(folder.spans)
+        if isinstance(pipeline.source, TellsStreams):
+            spans.beside = functools.partial(_note_streams, folder, runtime)
         limit = SpanLimit(runtime.context.metering, runtime.context.clock.now_ns())
         return cls(folder, spans, limit, [spans, ErrorLog(folder.path / "errors.jsonl")])
 
@@ -289,7 +290,8 @@ class _Record:
             return
         if was_begun:
             stages = _stage_infos(runtime, pipeline)  # once more: workers may have been added
-            _finish(self.folder, status, result, runtime, stages, self.spans.lost_spans if self.spans else 0)
+            lost_spans = self.spans.lost_spans if self.spans else 0
+            _finish(self.folder, status, result, runtime, stages, lost_spans, _work_of(pipeline))
         else:
             self.folder.discard()
 
@@ -427,6 +429,7 @@ class _Run:
             "plans": {plan_id: plan.as_table() for plan_id, plan in list(self.in_force.items())},
             "variants": list(self.runtime.variants()),
             "counters": dataclasses.replace(self.runtime.context.counters),
+            "streams": self.runtime.streams(),
             "cost_curves": {
                 curve.stage: {size: list(some) for size, some in list(curve.seconds.items())} for curve in curves
             },
@@ -655,13 +658,33 @@ def _stage_infos(runtime: Runtime, pipeline: Pipeline) -> list[StageInfo]:
     return [infos[stage.name] for stage in pipeline.stages]
 
 
+def _note_streams(folder: RunFolder, runtime: Runtime) -> None:
+    """Write what became of live streams so far: a run over cameras mostly ends by being killed."""
+    try:
+        folder.update(streams=runtime.streams())
+    except RunFolderError as error:
+        logger.debug("%s", error)  # spans say that the disk is full, and the run goes on
+
+
+def _work_of(pipeline: Pipeline) -> SourceWork | None:
+    """Return what the source does for each job, with what that took so far where it knows."""
+    return pipeline.source.work if isinstance(pipeline.source, WorksForJobs) else None
+
+
 def _finish(
-    folder: RunFolder, status: Status, result: Result, runtime: Runtime, stages: list[StageInfo], lost_spans: int
+    folder: RunFolder,
+    status: Status,
+    result: Result,
+    runtime: Runtime,
+    stages: list[StageInfo],
+    lost_spans: int,
+    source_work: SourceWork | None,
 ) -> None:
     try:
         folder.finish(
             status,
             stages=stages,
+            source_work=source_work,
             counters=result.counters,
             cost_curves={curve.stage: curve.seconds for curve in runtime.context.cost_curves},
             cost_curve_cpu={curve.stage: curve.call_cpu_seconds for curve in runtime.context.cost_curves},

@@ -121,8 +121,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """What the source does for each of its jobs, which are all there; None where it says nothing, and in runs of before
     2026-11-29."""
     streams: list[StreamRecord] = []
-    """What became of the frames of each live stream; empty where there is none, in runs of before 2026-11-30, and in those that
-    did not live to write it."""
+    """What became of the frames of each live stream, from the beginning of the run; as it was at most some seconds before a run
+    was killed, or before what is recorded of an incident ends. Empty where there is none, and in runs of before 2026-11-30."""
     receiving: Receiving | None = None
     """None in runs of before 2026-11-21, or that did not live to write it."""
     tending: Tending | None = None

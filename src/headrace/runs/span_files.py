@@ -19,7 +19,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +123,8 @@ class SpanWriter(Observer):
     Attributes:
         written_spans: Spans in closed files.
         lost_spans: Spans that could not be written, because the disk refused or was too slow, or a value did not fit.
+        beside: Called in the writer's thread each time that it closes a file or has nothing to write, if set: for what else
+            should outlive a SIGKILL.
     """
 
     recorded_only = True
@@ -139,6 +141,7 @@ class SpanWriter(Observer):
             raise ValueError(f"rotate_seconds must be > 0 and rotate_spans >= 1, got {rotate_seconds}, {rotate_spans}")
         self.written_spans = 0
         self.lost_spans = 0
+        self.beside: Callable[[], object] | None = None
         self._folder = folder
         self._rotate_spans = rotate_spans
         self._rotate_seconds = rotate_seconds
@@ -189,9 +192,13 @@ class SpanWriter(Observer):
         while not self._closing.wait(tick):
             with self._lock:
                 self._collect(pause_seconds=0.0001)
-                if time.monotonic() >= due:
+                is_due = time.monotonic() >= due
+                if is_due:
                     self._write_rest()
-                    due = time.monotonic() + self._rotate_seconds
+            if is_due:
+                if self.beside is not None:
+                    self.beside()
+                due = time.monotonic() + self._rotate_seconds
         # Not left to the thread that closes: where that is the main one, the handler of a signal may raise an exception in the
         # midst of writing (PyTorch's does when a loader's worker dies), which would cost what is being written.
         self.flush()

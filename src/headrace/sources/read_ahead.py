@@ -2,14 +2,18 @@
 
 How this works: the thread alone touches the iterator, and closes it. It sleeps while the values that nobody took are as many as
 may be. `close` lets it end after the value that it is at; it is a daemon, so a read that hangs does not keep the process.
+What each value took of it is added up, without the time in which it sleeps.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Generic, TypeVar
+
+from headrace.base.metering import Reading, ThreadMeter
 
 T = TypeVar("T")
 
@@ -24,6 +28,11 @@ class ReadAhead(Generic[T]):
         values: Read in the thread.
         depth: The most values that are kept.
         name: Of the thread.
+
+    Attributes:
+        num_read: Values so far.
+        cpu_seconds: That the thread computed for them.
+        wait_seconds: That it neither computed nor waited for a core.
     """
 
     def __init__(self, values: Generator[T, None, None], depth: int, name: str) -> None:
@@ -35,6 +44,8 @@ class ReadAhead(Generic[T]):
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._read, name=name, daemon=True)
         self._tell: Callable[[], object] = bool
+        self.num_read = 0
+        self.cpu_seconds = self.wait_seconds = 0.0
 
     def start(self, tell: Callable[[], object]) -> None:
         """Begin to read; `tell` is called, in the thread, after each value and at the end."""
@@ -66,17 +77,29 @@ class ReadAhead(Generic[T]):
             self._thread.join(_PATIENCE_SECONDS)
 
     def _read(self) -> None:
+        meter = ThreadMeter(time.monotonic_ns)
+        before = meter.read()
         try:
             for value in self._values:
+                self._count(before, meter.read())
                 if not self._keep(value):
                     break
                 self._tell()
+                before = meter.read()
         except BaseException as error:
             self._error = error  # whoever takes the next value gets it
         finally:
+            meter.close()
             self._values.close()
             self._is_read = True
             self._tell()
+
+    def _count(self, before: Reading, after: Reading) -> None:
+        """Add what one value took; where the kernel does not tell how long the thread waited for a core, that it did not."""
+        wall, cpu, delay = ((late or 0) - (early or 0) for early, late in zip(before, after, strict=True))
+        self.num_read += 1
+        self.cpu_seconds += cpu / 1e9
+        self.wait_seconds += max(0, wall - cpu - delay) / 1e9
 
     def _keep(self, value: T) -> bool:
         """Return whether there was room for a value before all was closed."""

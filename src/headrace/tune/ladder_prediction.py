@@ -105,6 +105,7 @@ def _num_profiled(pipeline: Pipeline, plan: Plan, items: SameItems, blocks: Bloc
 def _profile(pipeline: Pipeline, plan: Plan, items: SameItems, run_folder: Path) -> None:
     # It would switch profiling off for part of what is little enough.
     settings = ProfileSettings(measure_overhead=False)
-    result = profile(replace_parts(pipeline, items), plan, output=run_folder, settings=settings)
+    source, limit = items.source_for(pipeline)
+    result = profile(replace_parts(pipeline, source), plan, output=run_folder, limit=limit, settings=settings)
     if result.interrupted:
         raise Interrupted(f"interrupted while the sequential Plan was profiled; what ran until then is in {run_folder}")

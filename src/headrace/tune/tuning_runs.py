@@ -158,12 +158,13 @@ class TuningRuns:
         expected = self.items.num_items / rate
         self.say(f"profile of {pluralize(self.items.num_items, 'item')}, about {expected:.0f} s, into {folder}")
         began = time.monotonic()
-        items: FiniteSource = self.items
+        source, limit = self.items.source_for(self.pipeline)
         if arrivals is not None:
-            items = PacedItems(self.items, arrivals)
-            items.num_items = self.items.num_items
-        pipeline = replace_parts(self.pipeline, items, self.pipeline.delivery if self.deliver else None)
-        result = profile(pipeline, self.resolve(settings), output=folder)
+            paced = PacedItems(self.items, arrivals)
+            paced.num_items = self.items.num_items
+            source, limit = paced, None
+        pipeline = replace_parts(self.pipeline, source, self.pipeline.delivery if self.deliver else None)
+        result = profile(pipeline, self.resolve(settings), output=folder, limit=limit)
         self.seconds += time.monotonic() - began
         self.num_runs += 1
         if result.interrupted:

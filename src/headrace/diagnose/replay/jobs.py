@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from headrace.base.plan import Plan
@@ -17,6 +19,24 @@ _WAITING_SHARE = 0.4
 _BLOCKS = 12
 #: Share of the deliveries that were lost, failed or given back, from which on jobs that come again matter.
 COMES_AGAIN = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What a job needs in the source's own thread, which works ahead of the receivers."""
+
+    cpu_seconds: float
+    wait_seconds: float
+    threads: int
+    """That work while that thread waits."""
+
+
+def find_ahead(evidence: Evidence) -> Ahead | None:
+    """Return what the source's own thread does for each job; None if it has none, or what that takes is not known."""
+    work = evidence.info.source_work
+    if work is None or work.cpu_seconds is None or work.wait_seconds is None:
+        return None
+    return Ahead(work.cpu_seconds, work.wait_seconds, work.threads)
 
 
 def sample_jobs(recorded: int, count: int, seed: int | None) -> Array:
@@ -53,12 +73,13 @@ def find_arrivals(demands: Demands, change: Change, count: int, seed: int, *, is
 def find_calls(evidence: Evidence, plan: Plan, *, is_open: bool) -> tuple[float, int]:
     """Return seconds of a call of the source, and how many jobs it may bring.
 
-    Calls that waited until jobs were due again say nothing of what a call takes. Jobs that were given back without its
-    counting against them cannot be told from new ones: where these are many and calls bring few, no call's time is known.
+    Calls that waited for a thread of the source, or until jobs were due again, say nothing of what a call takes. Jobs that were
+    given back without its counting against them cannot be told from new ones: where these are many and calls bring few, no
+    call's time is known.
     """
     receiving = evidence.info.receiving
     batch = plan.source.receive_batch
-    if receiving is None or is_open:
+    if receiving is None or is_open or find_ahead(evidence) is not None:
         return 0.0, max(batch, 1)
     calls = receiving.calls - receiving.empty_calls
     if calls < 1:
@@ -75,7 +96,9 @@ def find_calls(evidence: Evidence, plan: Plan, *, is_open: bool) -> tuple[float,
 
 
 def find_open(evidence: Evidence, document: ProfileDocument) -> bool:
-    """Return whether jobs came slower than they could have been taken: receivers waited for them."""
+    """Return whether jobs came slower than they could have been taken: receivers waited for them, and not for the source."""
+    if evidence.info.source_work is not None:
+        return False
     receiving = evidence.info.receiving
     if receiving is not None:
         elapsed = max(evidence.elapsed_seconds, 1e-9) * receiving.num_receivers

@@ -18,7 +18,7 @@ from headrace.diagnose.replay.costs import BatchCost, Spread, make_given_cost, r
 from headrace.diagnose.replay.decoding import scale_factors
 from headrace.diagnose.replay.demands import CannotReplay, Demands
 from headrace.diagnose.replay.gil_shares import find_gil_shares
-from headrace.diagnose.replay.jobs import find_arrivals, find_calls, find_open, sample_jobs
+from headrace.diagnose.replay.jobs import find_ahead, find_arrivals, find_calls, find_open, sample_jobs
 from headrace.diagnose.replay.kept import Kept, find_kept, pass_by
 from headrace.diagnose.replay.plans import change_plan, check_change
 from headrace.diagnose.replay.structure import (
@@ -222,6 +222,8 @@ class Simulations:
         count = num_jobs or self._num_jobs(plan)
         sample = sample_jobs(self.demands.num_jobs, count, seed if resampled else None)
         call_seconds, jobs_per_call = find_calls(self.evidence, self.plan, is_open=self.is_open)
+        if self.evidence.info.source_work is not None:  # it works for one caller at a time, however many there are
+            call_seconds *= plan.source.receivers / self.plan.source.receivers
         return Scenario(
             demands=self.demands,
             plan=plan,
@@ -233,6 +235,7 @@ class Simulations:
             arrivals=find_arrivals(self.demands, change, count, seed, is_open=self.is_open),
             call_seconds=call_seconds,
             jobs_per_call=jobs_per_call,
+            ahead=find_ahead(self.evidence),
             holds_gil=self._compute_holding(plan),
             gil_acquisitions=self.gil_acquisitions,
             spreads=self.spreads,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from headrace.base.policies.batching import BatchingPolicy
 from headrace.diagnose.replay.admission import expect_by_costs
 from headrace.diagnose.replay.costs import BatchCost, Spread
 from headrace.diagnose.replay.demands import CannotReplay, Demands, StageDemands
+from headrace.diagnose.replay.jobs import Ahead
 from headrace.diagnose.simulator.system import (
     CPU,
     GIL,
@@ -118,6 +120,8 @@ class Scenario:
     arrivals: Sequence[float] | None
     call_seconds: float
     jobs_per_call: int
+    ahead: Ahead | None = None
+    """What the source's own thread does for each job; None: nothing, or receivers wait for it in their calls."""
     holds_gil: dict[str, float]
     """{stage: share of its CPU time with the GIL}."""
     gil_acquisitions: Mapping[str, GilAcquisitions] = field(default_factory=dict)
@@ -370,17 +374,34 @@ class _Builder:
             "call_seconds": scenario.call_seconds / scenario.change.speedups.get("receiving", 1.0),
             "jobs_per_call": max(1, min(scenario.jobs_per_call, source.receive_batch)),
         }
+        if scenario.ahead is not None:
+            common |= self._call_ahead(scenario.ahead, with_stages=group is not None)
         if group is None:
             return Receivers(**common)  # type: ignore[arg-type]
         device = next((demands for demands in group if demands.info.kind == "device"), None)
+        # Where one more of them stands for the source's thread, those that run stages are no more than there are.
+        own = None if scenario.ahead is None else self._resource("receiver", source.receivers)
         if device is None:
-            return Receivers(**common, programs=self._programs(group))  # type: ignore[arg-type]
+            return Receivers(**common, programs=[_locked(one, own) for one in self._programs(group)])  # type: ignore[arg-type]
+        batch_program = self._batch_program(group, device)
         return Receivers(
-            **common,  # type: ignore[arg-type]
+            **common | {"threads": self._busy(device, group[0])},  # type: ignore[arg-type]
             batch=self.plan.stages[device.name].batch or 1,
-            batch_program=self._batch_program(group, device),
-            threads=self._busy(device, group[0]),
+            batch_program=lambda size, start: _locked(batch_program(size, start), own),
         )
+
+    def _call_ahead(self, ahead: Ahead, *, with_stages: bool) -> dict[str, Any]:
+        """Return how receivers call a source whose own thread works ahead: one at a time has what that does, beside stages."""
+        times = self.scenario.change.speedups.get("receiving", 1.0)
+        kind = SPREAD if ahead.threads > 1 else WAIT
+        phases = ((kind, ahead.wait_seconds / times), (CPU, ahead.cpu_seconds / times))
+        program = tuple(phase for phase in phases if phase[1] > 0)
+        return {
+            "num": self.plan.source.receivers + 1 if with_stages else 1,
+            "jobs_per_call": 1,
+            "call_program": _locked(program, self._resource("source", 1)) if with_stages else program,
+            "threads": float(ahead.threads),
+        }
 
     # --- programs
 

@@ -587,8 +587,15 @@ class Engine:
             worker.claimed = [entrance.waiting.popleft() for _ in range(count)]
         self._num_claimed += count
         self._inside += count
-        self._call_seconds += receivers.call_seconds
-        self._later(self.now + receivers.call_seconds, self._admit, worker)
+        worker.called = self.now
+        if receivers.call_program:
+            worker.ended = self._admit
+            self._later(self.now + receivers.call_seconds, self._begin_call, worker)
+        else:
+            self._later(self.now + receivers.call_seconds, self._admit, worker)
+
+    def _begin_call(self, worker: Worker) -> None:
+        self._begin(worker, self.system.receivers.call_program)
 
     def _let_in(self, entrance: Entrance) -> None:
         """Let in what comes now, or turn it away, and wake a receiver for what came in."""
@@ -605,6 +612,8 @@ class Engine:
             self._receive(receiver)
 
     def _admit(self, worker: Worker) -> None:
+        self._call_seconds += self.now - worker.called
+        worker.ended = self._hand_on
         arrivals = self.system.arrivals
         for unit in worker.claimed:
             self._received[unit] = self.now if arrivals is None else arrivals[unit]

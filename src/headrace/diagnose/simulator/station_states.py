@@ -12,8 +12,8 @@ class Worker:
     """One worker, receiver, or thread that hands on for a device."""
 
     __slots__ = (
-        "aside", "at", "claimed", "debt", "ended", "ends", "handed_on", "index", "is_stuck", "is_within", "left", "master",
-        "parked", "program", "since", "state", "threads", "token", "units",
+        "aside", "at", "called", "claimed", "debt", "ended", "ends", "handed_on", "index", "is_stuck", "is_within", "left",
+        "master", "parked", "program", "since", "state", "threads", "token", "units",
     )  # fmt: skip
 
     def __init__(self, state: StationState, master: Worker | None = None) -> None:
@@ -26,6 +26,8 @@ class Worker:
         """How many of `units` have been handed on."""
         self.claimed: list[int] = []
         """Of a receiver: jobs received, to be run or handed on after `units`."""
+        self.called = 0.0
+        """Of a receiver: when its call of the source began."""
         self.debt = 0.0
         """CPU seconds of waking others that it has still to spend."""
         self.token = 0

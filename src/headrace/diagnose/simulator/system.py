@@ -78,6 +78,8 @@ class Receivers:
     num: int = 1
     call_seconds: float = 0.0
     """What a call of the source takes; it waits on the outside."""
+    call_program: Program = ()
+    """What a call needs of this machine, after that; the source works for each job."""
     jobs_per_call: int = 10
     """Most jobs that one call brings."""
     programs: Sequence[Program] | None = None

@@ -328,7 +328,7 @@ def _working(facts: Facts, receiving: Receiving, in_calls: float, work: SourceWo
             f"receivers spend at least {_IN_CALLS:.0%} of their time in calls of a source that has all its jobs and works for "
             "each"
         ),
-        resources=("receiving", "arrivals"),
+        resources=("receiving", "arrivals", "source"),
         share=in_calls,
         evidence=(*_describe_receiving(facts, receiving), *idle_lines(facts)),
         advice=(

@@ -29,7 +29,9 @@ _PAGE = ("--live-page", "8001")
 
 
 def rules(facts: Facts) -> Iterator[Proposal]:
-    """Propose for live streams."""
+    """Propose for live streams; not of some time of a run, whose counts are of the whole."""
+    if facts.info.window:
+        return
     streams = facts.document.streams
     stalled = sorted((one for one in streams if _is_stalled(one)), key=lambda one: -one.stalled_share)
     if stalled:

@@ -64,6 +64,8 @@ _TICK_SECONDS, _PACK_SECONDS, _READ_SECONDS, _IDENTIFY_SECONDS = 0.125, 0.5, 1.0
 #: Spans of one block, and those that may wait for the recorder's thread.
 _SPANS_PER_BLOCK, _MOST_WAITING = 4_096, 50_000
 _ERRORS_PER_SECOND = 20
+#: Live streams that are kept, the longest stalled: their counts are written again with each of the others.
+_MOST_STREAMS = 100
 #: A second trigger of one kind within this time is the same incident.
 WINDOW_SECONDS = 600.0
 #: One that could not be written is tried again after this time, within the window: there may be room on the disk by then.
@@ -399,6 +401,7 @@ class _Recording:
 
     def _identify(self) -> None:
         changes = self._run.describe()
+        changes["streams"] = sorted(changes["streams"], key=lambda one: -one.stalled_seconds)[:_MOST_STREAMS]
         self._info = msgspec.structs.replace(self._info, **changes)
         plan_ids = tuple(self._info.plans)
         if self._writer is None:

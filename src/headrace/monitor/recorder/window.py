@@ -181,6 +181,9 @@ def _write_window(recording: Recording, path: Path, from_ns: int, to_ns: int) ->
         ended_monotonic_ns=to_ns,
         counters=_counters(samples),
         lost_spans=0,
+        streams=info.streams
+        if to_ns > recording.to_ns
+        else [],  # of the whole run up to its end, and not of the time before
         summary=None,
         receiving=None,
         tending=None,

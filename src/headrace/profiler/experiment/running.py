@@ -15,6 +15,7 @@ from pathlib import Path
 from headrace.base.documents import encode_document
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
+from headrace.base.protocols import WorksForJobs
 from headrace.compare.blocks import replace_parts
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Measuring, run
@@ -34,7 +35,7 @@ class RoundAndRound(FiniteSource):
     """The items of a source, again and again without an end.
 
     Args:
-        source: Read once, as far as is needed and up to 20,000 entries.
+        source: Read once, as far as is needed and up to 20,000 entries; one that works for each of them, in every round.
     """
 
     def __init__(self, source: FiniteSource) -> None:
@@ -48,10 +49,11 @@ class RoundAndRound(FiniteSource):
         for entry in itertools.islice(entries_to_keep(self._source), _MOST_ENTRIES):
             kept.append(entry)
             yield entry
+        works = isinstance(self._source, WorksForJobs)  # what it does for each item may be what limits the run
         for number in itertools.count(2):
             if not kept:
                 return
-            for entry in kept:
+            for entry in self._source.entries() if works else kept:
                 yield Entry(f"{entry.id}#{number}", entry.payload, entry.attributes)
 
 

@@ -40,8 +40,9 @@ FAST = stream("fast", counts={"decoded": 1500, "dropped_newer": 1200}, ended={"d
 def propose(facts_of: Any, pipe: Any, made: Any) -> Any:
     """Return what makes proposals of streams."""
 
-    def of(*records: StreamRecord) -> list[Proposal]:
-        return list(streams.rules(facts_of(pipe(stages=[made(name="look")], changes={"streams": list(records)}))))
+    def of(*records: StreamRecord, **changes: Any) -> list[Proposal]:
+        changes["streams"] = list(records)
+        return list(streams.rules(facts_of(pipe(stages=[made(name="look")], changes=changes))))
 
     return of
 
@@ -140,3 +141,8 @@ def test_rates_are_of_the_streams_own_time(make_run: Any, pipe: Any, made: Any) 
     (found,) = stream_accounts(make_run(pipe(stages=[made(name="look")], changes={"streams": [record]})).info)
     assert (found.came_per_second, found.wanted_per_second, found.answered_per_second) == (30.0, 6.0, 4.0)
     assert (found.skipped, found.failed) == ({"fps": 1200}, {"process": 100})
+
+
+def test_some_time_of_a_run_is_not_judged_by_the_whole(propose: Any) -> None:
+    """What a flight recorder kept of a minute has the counts of all hours: a stall of this morning is not its trouble."""
+    assert not propose(stream("gate"), FROZEN, window="60.0 s of a run, from a flight recorder")

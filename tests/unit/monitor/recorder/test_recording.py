@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from headrace.base.errors import RunFolderError
-from headrace.base.records import SCHEMA_VERSION, Span
+from headrace.base.records import SCHEMA_VERSION, Span, StreamRecord
 from headrace.diagnose.analysis import Analysis
 from headrace.monitor.recorder.recording import (
     Event,
@@ -183,3 +183,19 @@ def test_a_window_is_a_run_folder(tmp_path: Path) -> None:
     assert profile.trust == "NOT CHECKED"
     assert profile.distrust == ()
     assert "some time of a run" in profile.unchecked[0]
+
+
+def test_live_streams_are_of_the_end_of_a_recording(tmp_path: Path) -> None:
+    """They were counted from the beginning of the run: the time before has none."""
+    stalled = StreamRecord(
+        name="gate", seconds=100.0, counts={"decoded": 10}, ended={"delivered": 10}, connections=1, age_p50_seconds=None,
+        age_p99_seconds=None, jitter_p50_seconds=None, jitter_p99_seconds=None, stalls=1, stalled_seconds=90.0,
+        longest_stall_seconds=90.0,
+    )  # fmt: skip
+    identity = msgspec.structs.replace(_identity(), info=msgspec.structs.replace(_identity().info, streams=[stalled]))
+    recording = Recording(tmp_path, identity, spans=_steady(40, 99))
+    write_window(recording, tmp_path / "before", 0, 20 * _SECOND)
+    write_window(recording, tmp_path / "incident", 20 * _SECOND, recording.to_ns + 1)
+
+    assert read_run(tmp_path / "before").info.streams == []
+    assert [one.name for one in Analysis(read_run(tmp_path / "incident")).profile.streams] == ["gate"]
