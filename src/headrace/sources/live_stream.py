@@ -7,6 +7,9 @@ later one needs it, and offers those that are chosen. It converts none: that is 
 Cameras send at the same times. Threads of many that decode side by side leave no core to the few that work on the frames, and
 most frames are decoded in vain. So streams take turns: half of the cores decode at a time, while that is enough.
 
+Where all cores are not enough, what a camera sent waits unread, and every picture is older than the one before. A stream that
+lags by a second of its own time passes by what is not a keyframe, until it has caught up and the next keyframe comes.
+
 A connection that is lost, or brings nothing for some seconds, is closed, and a new one is tried at random times that grow up to
 a limit. Decoding begins at a keyframe. The time of a frame is when its last packet came: the times that cameras write begin
 anywhere, jump and run backwards.
@@ -65,6 +68,8 @@ _TELL_SECONDS = 60.0
 #: behind then, and what is not drained grows old.
 _TURN_SECONDS = 0.05
 _BEHIND_SECONDS = 0.2
+#: A stream that lags by so much, by its own clock, decodes keyframes alone until it has caught up; by more the clock jumped.
+_LAG_SECONDS, _JUMP_SECONDS = 1.0, 10.0
 #: Where streams may end: tries in a row that bring nothing, after which one is given up.
 _MOST_TRIES = 5
 
@@ -233,7 +238,7 @@ class LiveStream:
         kept: tuple[LiveFrame, str] | None = None
         is_new, before, self._is_silent = False, None, False
         self._last_picture = began = asked = time.monotonic()
-        patience = TurnPatience(began)
+        patience, catch_up = TurnPatience(began), CatchUp()
         for packet in self._decodable(av, container, stream):
             arrived_ns, arrived_at = time.monotonic_ns(), time.time()
             now = arrived_ns / 1e9
@@ -243,6 +248,10 @@ class LiveStream:
             if kept is not None and is_new:
                 self._offer(*kept)
                 kept = None
+            if catch_up.passes_by(packet, now - asked, now):
+                self.counts["packets_behind"] += 1
+                asked = time.monotonic()
+                continue
             for picture in self._decode(av, packet, turn_seconds):
                 self._note_live()
                 number, self._number = self._number, self._number + 1
@@ -377,6 +386,44 @@ class TurnPatience:
         if waited >= _WAITED_SECONDS:
             self._caught_up = now
         return _TURN_SECONDS if now - self._caught_up < _BEHIND_SECONDS else 0.0
+
+
+class CatchUp:
+    """Says which packets of one connection are not worth decoding, because the stream lags behind its sender.
+
+    It lags by the time that went by, less what the stream's own clock says, since a read last waited for the sender.
+    """
+
+    def __init__(self) -> None:
+        self._caught_up: tuple[float, float] | None = None
+        """When a read last waited, and what the stream's clock said then; None: nothing to compare with."""
+        self._since: float | None = None
+        """Since when packets are passed by; None: they are not."""
+
+    def passes_by(self, packet: Any, waited: float, now: float) -> bool:
+        """Return whether not to decode a packet.
+
+        Args:
+            packet: PyAV's; what tells no time, as the last one, is always decoded.
+            waited: Seconds that its read took.
+            now: Seconds of a steady clock.
+        """
+        own = packet.dts if packet.dts is not None else packet.pts
+        if own is None or not packet.time_base:
+            return False
+        seconds = float(own * packet.time_base)
+        if self._caught_up is None or waited >= _WAITED_SECONDS:
+            self._caught_up = now, seconds
+        lag = (now - self._caught_up[0]) - (seconds - self._caught_up[1])
+        if abs(lag) > _JUMP_SECONDS:
+            self._caught_up, lag = (now, seconds), 0.0
+        if self._since is None and lag >= _LAG_SECONDS:
+            self._since = now
+        elif self._since is not None and packet.is_keyframe and lag < _BEHIND_SECONDS:
+            self._since = None
+        elif self._since is not None and now >= self._since + _NO_KEYFRAME_SECONDS:
+            self._since = None  # it never says that a frame is a keyframe
+        return self._since is not None and not packet.is_keyframe
 
 
 def _has_waited(packet: Any, before: Any, seconds: float) -> bool:

@@ -1,0 +1,115 @@
+"""A live stream whose decoder is slower than its camera: what is read late is not decoded, until the stream has caught up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.sources import live_stream
+from headrace.sources.frames import Choice
+from headrace.sources.live_stream import CatchUp, LiveFrame, LiveStream
+
+#: Of a frame at 25 a second, with a keyframe every two seconds.
+GAP, GOP = 0.04, 50
+
+
+class Camera:
+    """Sends a frame every 40 ms of a clock that only reading and decoding move; both ends in one.
+
+    Args:
+        num: Frames.
+        cost: Seconds of decoding the frame with this number.
+    """
+
+    def __init__(self, num: int, cost: Any) -> None:
+        self.now, self._num, self._cost = 1000.0, num, cost
+
+    def demux(self) -> Iterator[Any]:
+        """Give each packet once it was sent."""
+        stream = SimpleNamespace(index=0)
+        for number in range(self._num):
+            self.now = max(self.now + 1e-5, 1000.0 + number * GAP)
+            packet = {"pts": number, "dts": number, "time_base": Fraction(1, 25), "is_keyframe": number % GOP == 0}
+            yield SimpleNamespace(
+                **packet, size=1, is_corrupt=False, stream=stream, decode=lambda number=number: self._decode(number)
+            )
+
+    def _decode(self, number: int) -> list[Any]:
+        self.now += self._cost(number)
+        return [SimpleNamespace(pts=number, time_base=Fraction(1, 25))]
+
+
+def read(monkeypatch: pytest.MonkeyPatch, camera: Camera) -> tuple[list[tuple[int, float]], Counter[str]]:
+    """Return of each frame that was offered its place in the stream and how old it was then, and the counts."""
+    clock = SimpleNamespace(
+        monotonic=lambda: camera.now, monotonic_ns=lambda: round(camera.now * 1e9), time=lambda: camera.now
+    )
+    monkeypatch.setattr(live_stream, "time", clock)
+    found: list[tuple[int, float]] = []
+
+    def offer(frame: LiveFrame, reason: str) -> None:
+        found.append((frame.picture.pts, camera.now - (1000.0 + frame.picture.pts * GAP)))
+
+    turns: Any = SimpleNamespace(acquire=lambda timeout: True, release=lambda: None)
+    stream = LiveStream(
+        "gate", "tcp://x", Choice(), options={}, offer=offer, ended=bool, stays=True, patience=3.0, device=None,
+        turns=turns, freed=bool,
+    )  # fmt: skip
+    stream._read_frames(live_av(), camera, SimpleNamespace(index=0, average_rate=25))
+    return found, stream.counts
+
+
+def live_av() -> Any:
+    """Return what stands for PyAV's errors."""
+    error = type("Error", (Exception,), {})
+    return SimpleNamespace(FFmpegError=error, error=SimpleNamespace(ExitError=type("ExitError", (Exception,), {})))
+
+
+def test_frames_do_not_grow_older_and_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoding that takes twice as long as there is leaves frames out; what is decoded is about a second old at most."""
+    found, counts = read(monkeypatch, Camera(1000, lambda number: 2 * GAP))
+
+    assert max(age for _, age in found) < 1.3
+    assert counts["packets_behind"] == 1000 - len(found)
+    assert 300 < len(found) < 600
+
+
+def test_all_frames_come_again_once_it_is_fast_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A burst of four seconds leaves frames out until the next keyframe after it, and then no more."""
+    found, counts = read(monkeypatch, Camera(600, lambda number: 3 * GAP if 100 <= number < 200 else GAP / 10))
+
+    numbers = [number for number, _ in found]
+    assert numbers[:100] == list(range(100))
+    assert numbers[-350:] == list(range(250, 600))
+    assert 0 < counts["packets_behind"] < 150
+
+
+@pytest.mark.parametrize("cost", [GAP / 10, 0.99 * GAP])
+def test_a_stream_that_keeps_up_loses_nothing(monkeypatch: pytest.MonkeyPatch, cost: float) -> None:
+    """However little there is to spare."""
+    found, counts = read(monkeypatch, Camera(1000, lambda number: cost))
+
+    assert len(found) == 1000
+    assert not counts["packets_behind"]
+
+
+def test_what_has_no_keyframes_is_decoded_all_the_same() -> None:
+    """After ten seconds in which no packet says that it is one; and a clock that jumps is no lag."""
+    catch_up = CatchUp()
+
+    def packet(seconds: float | None, *, is_keyframe: bool = False) -> Any:
+        return SimpleNamespace(dts=seconds, pts=seconds, time_base=1, is_keyframe=is_keyframe)
+
+    assert not catch_up.passes_by(packet(0.0), 0.1, 100.0)
+    assert catch_up.passes_by(packet(0.5), 0.0, 102.0)
+    assert not catch_up.passes_by(packet(0.6, is_keyframe=True), 0.0, 102.1)
+    assert catch_up.passes_by(packet(2.0), 0.1, 103.0)
+    assert not catch_up.passes_by(packet(11.9), 0.1, 112.9)
+    assert not catch_up.passes_by(packet(500.0), 0.0, 112.9)
+    assert not catch_up.passes_by(packet(0.0), 0.0, 113.0)
+    assert not catch_up.passes_by(packet(None), 0.0, 113.0)
