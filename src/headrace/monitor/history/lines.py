@@ -8,18 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.base.errors import HeadraceError, RunFolderError
+from headrace.base.errors import HeadraceError
 from headrace.base.in_flight import read_regular
 from headrace.ledger.ledger import hardware_fingerprint
 from headrace.monitor.history.moments import add_windows, bytes_per_item, cpu_per_item
 from headrace.monitor.history.store import History
 from headrace.monitor.history.windows import WINDOW_SECONDS, cut_run
-from headrace.runs.file_names import RUN_JSON, SUPERVISED_FILE
 from headrace.runs.formats.history import HistoryLine, HistoryWindow, StageWindow
 from headrace.runs.hardware import Hardware, machine_in_words
-from headrace.runs.member_folders import find_members
-from headrace.runs.reader import Run, read_run
+from headrace.runs.reader import Run
 from headrace.runs.run_folder import RunInfo
+from headrace.runs.whole_run import WholeRun, read_whole
 
 
 def add_run(history: History, folder: Path, *, seconds: float = WINDOW_SECONDS, diagnose: bool = True) -> list[str]:
@@ -35,9 +34,8 @@ def add_run(history: History, folder: Path, *, seconds: float = WINDOW_SECONDS, 
         RunFolderError: If it is no run folder.
         LedgerError: If the history cannot be written.
     """
-    runs = [read_run(path) for path in _find_runs(folder)]
+    runs, said = _read_runs(folder)
     key = f"{runs[0].info.host} {min(run.info.started_unix_seconds for run in runs):.3f}"
-    said = []
     history.remove_run(str(folder.resolve()), key)
     for run in runs:
         bottleneck = _find_bottleneck(run) if diagnose else ""
@@ -54,11 +52,10 @@ def add_run(history: History, folder: Path, *, seconds: float = WINDOW_SECONDS, 
     return said
 
 
-def _find_runs(folder: Path) -> list[Path]:
-    members = [member for member in find_members(folder) if (member / RUN_JSON).is_file()]
-    if not members and (folder / SUPERVISED_FILE).is_file() and not (folder / RUN_JSON).is_file():
-        raise RunFolderError(f"{folder} was made by a supervised run and holds no worker's run folder worker-K-L")
-    return members or [folder]
+def _read_runs(folder: Path) -> tuple[list[Run], list[str]]:
+    """Return the run, or its members that can be read, and which of them cannot."""
+    found = read_whole(folder)
+    return (list(found.members), list(found.missing)) if isinstance(found, WholeRun) else ([found], [])
 
 
 def make_line(

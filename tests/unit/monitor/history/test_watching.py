@@ -61,6 +61,18 @@ def test_the_run_folder_gives_the_same(tmp_path: Path) -> None:
     assert of_folder.stages["sum"].moments == pytest.approx(of_live.stages["sum"].moments)
 
 
+def test_a_member_that_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:
+    """Of a run of several processes: those that can be read are added, and the other one is named."""
+    for worker in ("worker-0-1", "worker-1-1"):
+        _run(HistoryWatch(Place(file=tmp_path / "live.sqlite")), output=tmp_path / "run" / worker)
+    (tmp_path / "run" / "worker-1-1" / "run.json").write_text("{")
+    with History(tmp_path / "history.sqlite") as history:
+        (said,) = add_run(history, tmp_path / "run", diagnose=False)
+        (line,) = history.lines()
+    assert said.startswith("worker-1-1 is left out: ")
+    assert line.delivered == 60
+
+
 def test_a_history_that_cannot_be_written_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is said once, and the items are delivered."""
     file = tmp_path / "history.sqlite"
