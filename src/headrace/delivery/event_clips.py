@@ -87,7 +87,8 @@ class EventClips:
         image, seconds, now = job.payload, _seconds_of(job), time.monotonic()
         if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3:
             jpeg = cv2.imencode(".jpg", cv2.cvtColor(image, cv2.COLOR_RGB2BGR), _QUALITY)[1].tobytes()
-            self._keep(job.stream or "", _Frame(job.id, seconds, jpeg, result))
+            pushed_out = self._keep(job.stream or "", _Frame(job.id, seconds, jpeg, result))
+            self._write([pushed_out])
         with self._lock:
             over = [stream for stream in self._streams.values() if stream.clip is not None and stream.clip.due <= now]
             if (
@@ -118,18 +119,21 @@ class EventClips:
             self._streams.clear()
         self._write(clips)
 
-    def _keep(self, name: str, frame: _Frame) -> None:
+    def _keep(self, name: str, frame: _Frame) -> _Clip | None:
+        """Keep a frame; return the clip of the stream that had to make room for it, if that has one."""
         with self._lock:
             stream = self._streams.setdefault(name, _Stream())
             self._streams.move_to_end(name)
-            if len(self._streams) > _MOST_STREAMS:
-                self._streams.popitem(last=False)
+            pushed_out = self._streams.popitem(last=False)[1].clip if len(self._streams) > _MOST_STREAMS else None
             if stream.last and stream.last[-1].job_id == frame.job_id:  # its delivery is tried again
-                return
+                return pushed_out
             stream.last.append(frame)
+            while stream.last[0].seconds < frame.seconds - self._seconds:  # 250 pictures of 100 streams are gigabytes
+                stream.last.popleft()
             clip = stream.clip
             if clip is not None and frame.seconds <= clip.until and len(clip.frames) < 2 * _MOST_FRAMES:
                 clip.frames.append(frame)
+            return pushed_out
 
     @staticmethod
     def _take(stream: _Stream) -> _Clip | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from headrace.sources.live_stream import open_stream
 #: How long a stream may take to be had and to send its first keyframe, beside the stretch.
 _FIRST_SECONDS = 20.0
 _LONGEST_NAME = 100
+#: Between two packets of one clip.
+_JUMP_SECONDS = 10.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,10 +61,10 @@ def keep_clips(
         SourceError: If the file of a clip is there.
     """
     av = load_av()
-    clips = [StreamClip(stream=name, file=folder / f"{_file_name(name)}.mkv") for name in addresses]
+    clips = [StreamClip(stream=name, file=folder / f"{file}.mkv") for name, file in _file_names(addresses).items()]
     taken = [clip.file for clip in clips if clip.file.exists()]
-    if taken or len({clip.file for clip in clips}) < len(clips):
-        raise SourceError(f"clips would overwrite {taken[0] if taken else 'one another'}; name an empty folder")
+    if taken:
+        raise SourceError(f"clips would overwrite {taken[0]}; name an empty folder")
     threads = [
         threading.Thread(
             target=_keep, args=(av, clip, addresses[clip.stream], seconds, options, patience, stop), daemon=True
@@ -93,7 +96,7 @@ def _keep(
                 return
             with av.open(str(clip.file), "w", format="matroska") as written:
                 _copy(clip, container, stream, written.add_stream_from_template(stream), seconds, stop)
-    except (av.FFmpegError, OSError, ValueError) as error:
+    except Exception as error:  # whatever it is, it is this stream's
         clip.why = f"it broke off: {error_text(error)}"
     finally:
         if not clip.packets:
@@ -119,6 +122,9 @@ def _copy(clip: StreamClip, container: Any, stream: Any, target: Any, seconds: f
         if time_of - first <= last:
             clip.why = "its own clock ran back"
             return
+        if last >= 0 and (time_of - first - last) * packet.time_base > _JUMP_SECONDS:
+            clip.why = "its own clock jumped ahead, or nothing was sent for long"
+            return
         clip.seconds = float((time_of - first) * packet.time_base)
         if clip.seconds >= seconds:
             return
@@ -128,6 +134,16 @@ def _copy(clip: StreamClip, container: Any, stream: Any, target: Any, seconds: f
         packet.stream = target
         target.container.mux(packet)
     clip.why = "it ended"
+
+
+def _file_names(streams: Iterable[str]) -> dict[str, str]:
+    """Return {stream: name of its file}; a number tells apart those of which nothing else would."""
+    found: dict[str, str] = {}
+    for stream in streams:
+        name, taken = _file_name(stream), {one.lower() for one in found.values()}
+        numbered = (f"{name}-{number}" for number in itertools.count(2))
+        found[stream] = next(one for one in itertools.chain([name], numbered) if one.lower() not in taken)
+    return found
 
 
 def _file_name(stream: str) -> str:

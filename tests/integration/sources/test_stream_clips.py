@@ -21,15 +21,22 @@ from headrace.sources.video import open_address
 av = pytest.importorskip("av")
 
 
-def stream_of(path: Path, count: int = 60, codec: str = "libx264", form: str = "mpegts") -> bytes:
-    """Return a stream of 25 frames a second with B-frames, a keyframe at each tenth, each frame of its own grey."""
+def stream_of(
+    path: Path, count: int = 60, codec: str = "libx264", form: str = "mpegts", jump: tuple[int, int] | None = None
+) -> bytes:
+    """Return a stream of 25 frames a second with B-frames, a keyframe at each tenth, each frame of its own grey.
+
+    From frame `jump[0]` on its clock is ahead by `jump[1]` frames.
+    """
     with av.open(str(path), "w", format=form) as container:
         stream: Any = container.add_stream(codec, rate=25)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuvj420p" if codec == "mjpeg" else "yuv420p"
         stream.codec_context.gop_size = 10
         for number in range(count):
             image = np.full((48, 64, 3), 10 + number * 3, np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
+            frame.pts = number + (jump[1] if jump is not None and number >= jump[0] else 0)
+            container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
     return path.read_bytes()
 
@@ -108,6 +115,28 @@ def test_streams_that_end_bring_nothing_or_are_not_there(tmp_path: Path) -> None
     assert found["garbage"].packets == found["nobody"].packets == 0
     assert "refused" in found["nobody"].why
     assert sorted(file.name for file in (tmp_path / "kept").iterdir()) == ["short.mkv", "whole.mkv"]
+
+
+def test_names_that_make_one_file_are_numbered(tmp_path: Path) -> None:
+    """Cameras may be called in any script, and their files tell them apart."""
+    with sent(stream_of(tmp_path / "a.ts")) as address:
+        found = keep(dict.fromkeys(["門", "窓", "../a/b", "A_B", "a_b"], address), tmp_path / "kept", seconds=0.4)
+    assert [clip.file.name for clip in found.values()] == [
+        "stream.mkv",
+        "stream-2.mkv",
+        "a_b.mkv",
+        "A_B-2.mkv",
+        "a_b-3.mkv",
+    ]
+    assert {clip.packets for clip in found.values()} == {10}
+
+
+def test_a_clock_that_jumps_ahead_ends_a_clip(tmp_path: Path) -> None:
+    """An hour that nobody sent is not kept as if it were there."""
+    with sent(stream_of(tmp_path / "a.ts", jump=(30, 25 * 3600))) as address:
+        clip = keep({"a": address}, tmp_path / "kept", seconds=5.0)["a"]
+    assert "jumped ahead" in clip.why
+    assert 1.0 < clip.seconds < 1.3
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -213,6 +213,25 @@ def test_clips_of_streams_and_of_events_that_follow(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+def test_of_more_streams_than_are_kept_no_clip_is_lost(tmp_path: Path) -> None:
+    """The stream that has to make room for another one has its clip written as far as it goes."""
+    kept, delivery = watched(tmp_path)
+    for number in range(102):
+        delivery.deliver(moments(0.1 * number, stream=f"camera-{number}")[0], {"event": number == 0})
+    ((_, result),) = kept.results
+    assert len(shades(tmp_path / result["clip"])) == 1
+
+
+def test_no_more_than_a_clip_needs_is_kept(tmp_path: Path) -> None:
+    """Of 250 frames of a stream those of the last half second; a hundred cameras would fill the memory with the others."""
+    _, delivery = watched(tmp_path)
+    for number in range(250):
+        delivery.deliver(moments(0.02 * number)[0], {"event": False})
+    (stream,) = delivery._clips._streams.values()
+    assert len(stream.last) <= 27
+
+
+@pytest.mark.full
 def test_clips_go_with_their_pictures_and_sizes_may_change(tmp_path: Path) -> None:
     """No more are kept than pictures; a frame of another size is scaled, and one of odd sides is cut by a pixel."""
     _, delivery = watched(tmp_path, most_pictures=2)
