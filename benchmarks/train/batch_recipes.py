@@ -167,12 +167,15 @@ def make_wide() -> Recipe:
 
 
 def make_images() -> Recipe:
-    """Return a training of convolutions, whose first layers keep most."""
+    """Return a training of pairs of convolutions, whose first ones keep most."""
     channels = (3, 16, 32, 64, 64)
     layers = [
-        torch.nn.Sequential(torch.nn.Conv2d(before, after, 3, stride=2, padding=1), torch.nn.ReLU())
+        torch.nn.Sequential(
+            torch.nn.Conv2d(before, after, 3, stride=2, padding=1), torch.nn.GELU(),
+            torch.nn.Conv2d(after, after, 3, padding=1), torch.nn.GELU(),
+        )
         for before, after in itertools.pairwise(channels)
-    ]
+    ]  # fmt: skip
     data = torch.utils.data.TensorDataset(torch.randn(16, 3, 128, 128))
     return Recipe(model=torch.nn.Sequential(*layers), loss=_mean, data=data, optimizer=_sgd, batch_size=16)
 

@@ -7,7 +7,7 @@ FUNCTION returns a `headrace.train.Recipe`: model, loss, data and optimizer. Siz
 one that does not fit ends nothing. What is recommended was run, and leaves 10 % of the memory free. With `validation` data in
 the recipe, a larger batch than the present one is recommended only if its validation loss after the same samples is not worse.
 
-Exit status: 0 a size was found; 1 not even one sample fits; 130 interrupted, with what was measured printed.
+Exit status: 0 a size was found; 1 not even one sample fits; 130 interrupted (Ctrl-C, SIGTERM), with what was measured printed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 
 from headrace.cli import answer_status
+from headrace.cli.end_signal import ended_by_sigterm
 from headrace.cli.pipeline_arguments import points, positive, seconds
 from headrace.cli.terminal import speaker, write_answer
 from headrace.cli.train_accept import accept, add_accept_arguments, check_file
@@ -93,12 +94,13 @@ def run_word(args: argparse.Namespace) -> int:
         num_seeds=args.seeds,
         margin=args.margin,
     )
-    document = search_batch_size(
-        args.recipe,
-        settings,
-        on_trial=lambda trial: _say(trial_line(trial)),
-        on_comparison=lambda loss: _say(loss_line(loss)),
-    )
+    with ended_by_sigterm():
+        document = search_batch_size(
+            args.recipe,
+            settings,
+            on_trial=lambda trial: _say(trial_line(trial)),
+            on_comparison=lambda loss: _say(loss_line(loss)),
+        )
     write_answer(document, as_text, as_json=args.json)
     if args.accept is not None and document.batch_size is not None and not document.interrupted:
         why = f"headrace train batch {args.recipe}: {document.present_batch_size} -> {document.batch_size}"

@@ -12,7 +12,7 @@ The bubble is the share of the ranks' time in which they wait for another stage.
 while the others do nothing, and measured. Ranks that share cores take them from one another: with more ranks than cores these
 figures say more of the machine than of the ways, and a warning says so.
 
-Exit status: 0 measured; 1 a rank failed or hangs; 130 interrupted, with the rounds that were done printed.
+Exit status: 0 measured; 1 a rank failed or hangs; 130 interrupted (Ctrl-C, SIGTERM), with the rounds that were done printed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from headrace.base.formatting import align_columns, escape_controls, wrap_lines
 from headrace.base.units import format_duration, format_number
 from headrace.cli import EXIT_NEGATIVE, answer_status
+from headrace.cli.end_signal import ended_by_sigterm
 from headrace.cli.pipeline_arguments import positive, seconds
 from headrace.cli.terminal import say, write_answer
 
@@ -58,18 +59,19 @@ def run_word(args: argparse.Namespace) -> int:
     from headrace.train.ranks.parallel import ParallelSettings, measure_ways
 
     try:
-        document = measure_ways(
-            ParallelSettings(
-                recipe=args.recipe,
-                ranks=args.ranks,
-                micro_batches=args.micro_batches or 2 * args.ranks,
-                steps=args.steps,
-                rounds=args.rounds,
-                threads=args.threads,
-                seed=args.seed,
-                patience=args.patience,
+        with ended_by_sigterm():
+            document = measure_ways(
+                ParallelSettings(
+                    recipe=args.recipe,
+                    ranks=args.ranks,
+                    micro_batches=args.micro_batches or 2 * args.ranks,
+                    steps=args.steps,
+                    rounds=args.rounds,
+                    threads=args.threads,
+                    seed=args.seed,
+                    patience=args.patience,
+                )
             )
-        )
     except RanksFailed as error:
         say(f"headrace: {escape_controls(str(error))}")
         return EXIT_NEGATIVE

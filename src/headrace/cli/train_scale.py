@@ -16,7 +16,7 @@ each; and the bandwidth below which more ranks are slower than one.
 Ranks that share cores take them from one another. On a machine of 2 cores, 4 ranks say more of that than of scaling: `no core`
 is the part that a machine for each rank would not have.
 
-Exit status: 0 measured; 1 a training failed, with what was measured printed; 130 interrupted, the same.
+Exit status: 0 measured; 1 a training failed, with what was measured printed; 130 interrupted (Ctrl-C, SIGTERM), the same.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import time
 from pathlib import Path
 
 from headrace.cli import answer_status
+from headrace.cli.end_signal import ended_by_sigterm
 from headrace.cli.pipeline_arguments import positive, seconds, sizes
 from headrace.cli.terminal import say, speaker, write_answer
 
@@ -91,7 +92,8 @@ def run_word(args: argparse.Namespace) -> int:
         patience=args.patience,
         force=args.force,
     )
-    document = Ladder(settings, _say).measure()
+    with ended_by_sigterm():
+        document = Ladder(settings, _say).measure()
     if args.json or document.rungs:
         write_answer(document, as_text, as_json=args.json)
     for failure in document.failures:

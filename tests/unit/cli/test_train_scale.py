@@ -130,3 +130,11 @@ def test_the_command_says_why_nothing_was_measured(tmp_path: Path, capsys: pytes
     err = capsys.readouterr().err
     assert "rank 0 of 1 ended with exit status 1" in err
     assert "ValueError: no data" in err
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Below a file there is no folder: refused in a line, before anything is started."""
+    script = tmp_path / "train.py"
+    script.touch()
+    assert main(["train", "scale", "-o", str(script / "scale"), str(script)]) == 2
+    assert "cannot be written: Not a directory; name another folder" in capsys.readouterr().err

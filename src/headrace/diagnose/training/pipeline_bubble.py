@@ -13,7 +13,9 @@ class StageNeeds:
     forward: float
     backward: float
     transfer: float = 0.0
-    """To the next stage, and back from it."""
+    """To the next stage, and back from it, if that waits for it."""
+    fetch: float = 0.0
+    """Of the same, if it was sent before: a message goes only when its receiver asks for it."""
     between: float = 0.0
     """Of the schedule, before each pass: nothing is computed in it."""
 
@@ -68,11 +70,11 @@ def time_pipeline(stages: Sequence[StageNeeds], orders: Sequence[Sequence[Work]]
         for at, order in enumerate(orders):
             while places[at] < len(order):
                 work = order[places[at]]
-                came = _find_arrival(stages, ended, at, work)
+                came = _find_arrival(stages, ended, at, work, now[at])
                 if came is None:
                     break
                 needs = stages[at].forward if work.is_forward else stages[at].backward
-                now[at] = ended[at, work] = max(now[at], came) + stages[at].between + needs
+                now[at] = ended[at, work] = came + stages[at].between + needs
                 places[at] += 1
         if sum(places) == before:
             raise ValueError("no stage can go on: each waits for another; the orders do not fit together")
@@ -86,16 +88,18 @@ def time_pipeline(stages: Sequence[StageNeeds], orders: Sequence[Sequence[Work]]
 
 
 def _find_arrival(
-    stages: Sequence[StageNeeds], ended: dict[tuple[int, Work], float], at: int, work: Work
+    stages: Sequence[StageNeeds], ended: dict[tuple[int, Work], float], at: int, work: Work, now: float
 ) -> float | None:
-    """Return when what a stage needs for its work is there; None: not yet known."""
+    """Return when a stage that is free now has what it needs for its work; None: not yet known."""
     neighbour = at - 1 if work.is_forward else at + 1
     if neighbour == -1:
-        return 0.0
+        return now
     if neighbour == len(stages):
-        return ended.get((at, Work(True, work.number)))
+        found = ended.get((at, Work(True, work.number)))
+        return None if found is None else max(now, found)
     found = ended.get((neighbour, work))
-    return None if found is None else found + stages[min(at, neighbour)].transfer
+    link = stages[min(at, neighbour)]
+    return None if found is None else max(now + link.fetch, found + link.transfer)
 
 
 def find_cuts(seconds: Sequence[float], stages: int) -> list[int]:

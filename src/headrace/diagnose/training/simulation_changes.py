@@ -19,7 +19,7 @@ from headrace.diagnose.training.simulation_machine import Need
 from headrace.diagnose.training.simulation_needs import CACHED, IN_THREADS, LOADING, PARTS, PER_BATCH, PER_STEP, Needs
 from headrace.diagnose.training.simulation_ranks import exchange_of, spread_places
 from headrace.diagnose.training.simulation_recorded import RecordedTraining
-from headrace.diagnose.training.simulation_warmth import taken_share
+from headrace.diagnose.training.simulation_warmth import loading_share, taken_share
 from headrace.diagnose.training.steps import Array
 from headrace.runs.formats.prediction import Change
 from headrace.runs.training_phases import LoaderWork, Phase
@@ -201,14 +201,26 @@ def _warmed(
     phases: dict[Phase, Needs],
     warmth: float,
 ) -> tuple[dict[LoaderWork, Needs], dict[Phase, Needs]]:
-    """Return changed needs with less CPU time where less loading lies between them; see `simulation_warmth`."""
+    """Return changed needs with less CPU time where less loading lies between them, and more where more does.
+
+    See `simulation_warmth`.
+    """
     # A batch of another size is not the same work with parts of it taken away.
     if not warmth or settings.batch is not None:
         return loads, phases
-    is_in_thread = not recorded.loader.workers
-    others = recorded.phases.values() if is_in_thread else ()
+    was_in_thread = not recorded.loader.workers
+    is_in_thread = not (recorded.loader.workers if settings.workers is None else settings.workers)
+    others = recorded.phases.values() if was_in_thread else ()
     factor = 1.0 - warmth * taken_share(recorded.loading, loads, others)
-    return _cheaper(loads, factor), _cheaper(phases, factor) if is_in_thread else phases
+    loads = _cheaper(loads, factor)
+    phases = _cheaper(phases, factor) if was_in_thread else phases
+    if was_in_thread == is_in_thread:
+        return loads, phases
+    loading = loading_share(loads, phases)
+    of_loads, of_phases = (1.0 - warmth * share for share in (1.0 - loading, loading))
+    if is_in_thread:
+        of_loads, of_phases = 1.0 / of_loads, 1.0 / of_phases
+    return _cheaper(loads, of_loads), _cheaper(phases, of_phases)
 
 
 def _cheaper(needs: dict[Any, Needs], factor: float) -> dict[Any, Needs]:

@@ -265,7 +265,7 @@ class TrainingReplay:
         if abs(math.log(as_cold / self._simulate(change).rate)) > _MATTERS:
             yield _Assumption(
                 f"what the thread that loads does besides takes up to {WARMTH:.0%} less CPU time with less loading in "
-                "between, which pushes its data out of the caches",
+                "between, which pushes its data out of the caches, and as much more with more",
                 as_cold / self.base.rate,
             )
         threads = self.recorded.threads

@@ -33,7 +33,9 @@ class StageTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Of one micro-batch; of the last stage with the loss."""
     backward_seconds: float
     transfer_seconds: float
-    """From here to the next stage, one way; 0 of the last."""
+    """From here to the next stage that waits for it, one way; 0 of the last."""
+    fetch_seconds: float = 0.0
+    """The same, of what was sent before the next stage asked for it."""
     pass_seconds: float = 0.0
     """What the schedule takes within each pass besides the model, measured with stages that compute nothing."""
     between_seconds: float = 0.0

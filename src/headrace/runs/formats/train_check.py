@@ -95,7 +95,7 @@ class CheckpointChoice(msgspec.Struct, frozen=True, kw_only=True):
     predicted_step_seconds: float
     predicted_peak_bytes: int
     step_seconds: float | None = None
-    """As run; None: it was not run, or did not finish."""
+    """As run, scaled by how fast the training without checkpoints was beside it; None: it was not run, or did not finish."""
     peak_bytes: int | None = None
     core_wait: float | None = None
     """Share of the time in which the training thread waited for a core; left out of the step."""

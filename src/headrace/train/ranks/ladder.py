@@ -225,10 +225,13 @@ def _prepare(output: Path, *, force: bool) -> None:
         )
     if output.exists() and not output.is_dir():
         raise SettingsError(f"-o {output} is a file, expected a folder")
-    for folder in old:
-        shutil.rmtree(folder)
-    (output / FILE).unlink(missing_ok=True)
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        for folder in old:
+            shutil.rmtree(folder)
+        (output / FILE).unlink(missing_ok=True)
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"-o {output} cannot be written: {error.strerror}; name another folder") from None
 
 
 def _finish(folder: RunFolder, status: str, reason: str) -> None:

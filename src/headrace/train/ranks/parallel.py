@@ -163,6 +163,7 @@ def predict(way: Way, stages: Sequence[StageTimes], micro_batches: int) -> Pipel
             forward=one.forward_seconds + one.pass_seconds,
             backward=one.backward_seconds + one.pass_seconds,
             transfer=one.transfer_seconds,
+            fetch=one.fetch_seconds,
             between=one.between_seconds,
         )
         for one in stages

@@ -1,7 +1,14 @@
-"""What activation checkpointing saves and costs: counted, predicted, and the best choices run. Each in a child process."""
+"""What activation checkpointing saves and costs: counted, predicted, and the best choices run. Each in a child process.
+
+The training without checkpoints runs between choices, too: a core is a fifth faster in some minutes than in others, so what a
+choice takes is scaled by what its neighbours took.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,15 +41,37 @@ def check_checkpointing(recipe: str, seed: int) -> CheckpointCheck:
     ]
     sizes = dict(counted["sizes"])
     size = counted["batch_size"]
-    before = ask_child("steps", recipe, seed, environment=ALLOCATOR, batch_size=size, seconds=_SECONDS)
+
+    def run_without() -> dict[str, Any]:
+        return ask_child("steps", recipe, seed, environment=ALLOCATOR, batch_size=size, seconds=_SECONDS)
+
+    before, answers = [run_without()], []
     choices = front(units, frozenset(counted["rest"]), sizes)
-    nothing = choices[0]
-    ran = tuple(_run(recipe, seed, size, before, nothing, choice) for choice in pick(choices))
+    picked = pick(choices)
+    for choice in picked:
+        answers.append(_run(recipe, seed, size, choice))
+        before.append(run_without())
+    nothing, peak = choices[0], before[0]["peak_bytes"]
+    without = [one["step_seconds"] for one in before]
+    usual = statistics.median(without)
+    steps = at_usual_speed([found.get("step_seconds") for found in answers], without)
+    ran = tuple(
+        CheckpointChoice(
+            units=choice.names,
+            activation_bytes=choice.activation_bytes,
+            predicted_step_seconds=usual + choice.lost_seconds,
+            predicted_peak_bytes=peak - nothing.activation_bytes + choice.activation_bytes,
+            step_seconds=seconds,
+            peak_bytes=found.get("peak_bytes"),
+            core_wait=found.get("core_wait"),
+        )
+        for choice, found, seconds in zip(picked, answers, steps, strict=True)
+    )
     return CheckpointCheck(
         batch_size=size,
         activation_bytes=nothing.activation_bytes,
-        step_seconds=before["step_seconds"],
-        peak_bytes=before["peak_bytes"],
+        step_seconds=usual,
+        peak_bytes=peak,
         units=tuple(
             CheckpointUnit(
                 name=name,
@@ -54,27 +83,29 @@ def check_checkpointing(recipe: str, seed: int) -> CheckpointCheck:
         ),
         front_size=len(choices),
         choices=ran,
-        proposed=propose(ran, nothing.activation_bytes, before["step_seconds"]),
+        proposed=propose(ran, nothing.activation_bytes, usual),
     )
 
 
-def _run(
-    recipe: str, seed: int, size: int, before: dict[str, Any], nothing: Choice, choice: Choice
-) -> CheckpointChoice:
+def _run(recipe: str, seed: int, size: int, choice: Choice) -> dict[str, Any]:
+    """Return what the training takes with a choice; empty: it did not finish."""
     names = list(choice.names)
     answer = run_child(
         "steps", recipe, seed=seed, environment=ALLOCATOR, batch_size=size, seconds=_SECONDS, checkpointed=names
     )
-    found = answer.results[0] if answer.results else {}
-    return CheckpointChoice(
-        units=choice.names,
-        activation_bytes=choice.activation_bytes,
-        predicted_step_seconds=before["step_seconds"] + choice.lost_seconds,
-        predicted_peak_bytes=before["peak_bytes"] - nothing.activation_bytes + choice.activation_bytes,
-        step_seconds=found.get("step_seconds"),
-        peak_bytes=found.get("peak_bytes"),
-        core_wait=found.get("core_wait"),
-    )
+    return answer.results[0] if answer.results else {}
+
+
+def at_usual_speed(steps: Sequence[float | None], without: Sequence[float]) -> list[float | None]:
+    """Return what steps would have taken had the core always been as fast as it was in the middle.
+
+    Args:
+        steps: Of each choice, in seconds; None: it did not finish.
+        without: Of the training without checkpoints, before each choice and after the last.
+    """
+    beside = [math.sqrt(before * after) for before, after in itertools.pairwise(without)]
+    usual = statistics.median(without)
+    return [None if took is None else took * usual / near for took, near in zip(steps, beside, strict=True)]
 
 
 def propose(choices: Sequence[CheckpointChoice], activation_bytes: int, step_seconds: float) -> tuple[str, ...]:

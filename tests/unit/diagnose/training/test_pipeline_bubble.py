@@ -35,6 +35,14 @@ def test_a_slow_stage_and_a_slow_way_make_the_others_wait() -> None:
     assert found.bubble == pytest.approx(1 - (4 + 14) / (2 * 17))
 
 
+def test_a_message_that_was_sent_before_is_fetched_when_it_is_asked_for() -> None:
+    """The second stage takes longer and is always late: the first message it waits for, and fetches the other and gets on."""
+    stages = [StageNeeds(forward=1.0, backward=1.0, transfer=0.5, fetch=0.25), StageNeeds(forward=3.0, backward=3.0)]
+    found = time_pipeline(stages, [order_gpipe(2)] * 2)
+    # 1 + 0.5, 3, 0.25 + 3, then 3 and 3; the last gradient: 0.5, and 1
+    assert found.seconds == pytest.approx(1.5 + 3.0 + 3.25 + 3.0 + 3.0 + 1.5)
+
+
 def test_what_the_schedule_takes_around_passes_is_bubble() -> None:
     """Worked out by hand: half a second before each of six passes that follow one another."""
     stages = [StageNeeds(forward=1.0, backward=1.0, between=0.5)] * 2

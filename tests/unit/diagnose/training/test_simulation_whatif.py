@@ -183,6 +183,7 @@ def _equal_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation_whatif, "SPEED_IN_A_CROWD", 1.0)
 
 
+@pytest.mark.usefixtures("cold_caches")
 @pytest.mark.parametrize(("was", "becomes"), [(0, 2), (0, 4), (1, 3), (2, 0), (2, 1)])
 def test_cores_that_are_slower_together_are_known(
     run: Run, monkeypatch: pytest.MonkeyPatch, was: int, becomes: int
@@ -230,6 +231,7 @@ def test_recorded_training_is_replayed(workers: int) -> None:
     assert simulate_training(build_model(recorded, Change())).rate == pytest.approx(recorded.rate, rel=2e-3)
 
 
+@pytest.mark.usefixtures("cold_caches")
 @pytest.mark.parametrize("was", [0, 1, 4])
 @pytest.mark.parametrize("becomes", [1, 2, 3])
 def test_other_workers_are_predicted(run: Run, was: int, becomes: int) -> None:
@@ -318,6 +320,20 @@ def test_what_is_left_is_cheaper_without_loading_in_between(run: Run) -> None:
     assert ratio.low < 39 / 19 < ratio.mid
     assert document.bound_ratio == pytest.approx(39 / 19, rel=0.03)
     assert any("caches" in one for one in document.assumes)
+
+
+@pytest.mark.parametrize(("was", "becomes"), [(2, 0), (0, 2)])
+def test_loading_between_training_costs_both_their_caches(run: Run, was: int, becomes: int) -> None:
+    """26 of 39 ms are loading: by two thirds the training, and by a third the loading, find data of the other in the caches."""
+    replay = TrainingReplay(run, _record(_job(workers=was)))
+    change = Change(settings=(f"loader.workers={becomes}",))
+    warm, cold = (replay._model(change, pace=pace) for pace in (replay.pace, replay._cold))
+    for step, as_cold in zip(warm.steps, cold.steps, strict=True):
+        one, other = step.microbatches[0], as_cold.microbatches[0]
+        for needs, others, share in ((one.compute, other.compute, 26 / 39), (one.load, other.load, 13 / 39)):
+            factor = 1 - WARMTH * share if becomes else 1 / (1 - WARMTH * share)
+            got, had = (sum(need.cpu for need in given) for given in (needs, others))
+            assert got == pytest.approx(had * factor, rel=0.02)
 
 
 def test_a_worker_that_loads_less_does_not_make_the_training_thread_cheaper(run: Run) -> None:

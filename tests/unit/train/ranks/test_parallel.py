@@ -14,7 +14,7 @@ from headrace.cli import main
 from headrace.runs.formats.parallel import StageTimes, Way
 from headrace.train.ranks.launch import RanksFailed
 from headrace.train.ranks.parallel import ParallelSettings, describe, measure_ways, predict
-from headrace.train.ranks.parallel_child import Answer, Found, Step, middle_of_messages
+from headrace.train.ranks.parallel_child import Answer, Found, Step, middle_of_messages, usual_of
 
 RECIPE = """
 import torch
@@ -100,6 +100,12 @@ def test_a_message_takes_from_when_it_is_sent_until_the_waiting_rank_has_it() ->
     sent = [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
     came = [5.0, 19.0, 20.1, 30.2, 40.3, 50.4, 60.5]
     assert middle_of_messages(sent, came) == pytest.approx(0.3)
+
+
+def test_a_pass_takes_its_mean_without_the_slowest_tenth() -> None:
+    """Passes of a step add up, so their middle is too little where some are slow; one in ten may be an accident."""
+    assert usual_of([1.0] * 6 + [2.0] * 3 + [100.0]) == pytest.approx(12.0 / 9)
+    assert usual_of([1.0, 3.0]) == 2.0
 
 
 def test_what_the_schedule_takes_is_part_of_the_prediction() -> None:

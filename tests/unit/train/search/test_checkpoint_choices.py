@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headrace.runs.formats.train_check import CheckpointChoice
 from headrace.train.search.checkpoint_choices import Unit, front, pick, weigh
-from headrace.train.search.checkpointing import propose
+from headrace.train.search.checkpointing import at_usual_speed, propose
 
 
 def _chain(count: int) -> tuple[list[Unit], dict[int, int]]:
@@ -90,3 +92,11 @@ def test_proposed_is_what_was_measured_to_pay() -> None:
     small, slow, best, unknown = choice("a", 60, 1.0), choice("b", 10, 1.5), choice("c", 40, 1.3), choice("d", 5, None)
     assert propose([small, slow, best, unknown], 100, 1.0) == ("c",)
     assert propose([small, slow, unknown], 100, 1.0) == ()
+
+
+def test_a_core_that_was_slower_for_a_while_makes_no_choice_slower() -> None:
+    """It took half as long again around the second of three choices, of which each takes a fifth longer than nothing."""
+    without, steps = [1.0, 1.0, 1.5, 1.5, 1.0], [1.2, 1.2 * 1.5**0.5, 1.8, None]
+    found = at_usual_speed(steps, without)
+    assert found[:3] == pytest.approx([1.2, 1.2, 1.2])
+    assert found[3] is None
