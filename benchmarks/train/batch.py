@@ -2,13 +2,15 @@
 
 `kills`: trials that take more memory than they may are killed, and the process that tries them lives on. `accumulation`: six
 mistakes that were planted are named, right code is not. `checkpointing`: memory and time that were predicted beside those of
-the choices that were run; times want a quiet machine.
+the choices that were run. `search`: samples per second of the size that was found, over those of the best of all sizes, in
+rounds that run every size. Times want a quiet machine.
 
-    python -m benchmarks.train.batch [kills] [accumulation] [checkpointing] [--quick] [--json] [--write]
+    python -m benchmarks.train.batch [kills] [accumulation] [checkpointing] [search] [--quick] [--json] [--write]
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,19 +20,25 @@ import torch
 from benchmarks import measure
 from benchmarks.train import batch_recipes
 from headrace.runs.formats.train_check import CheckpointCheck
+from headrace.train import Recipe
 from headrace.train.search.accumulation import check_accumulation
+from headrace.train.search.batch_search import SearchSettings, search_batch_size
 from headrace.train.search.checkpointing import check_checkpointing
 from headrace.train.search.children import run_child
+from headrace.train.search.step_trial import run_steps
 
 _RECIPES = Path(batch_recipes.__file__)
 #: Of a trial: less than the hungry training takes, and more than PyTorch does.
 _LIMIT_BYTES = 700 * 10**6
+#: Steps of a size are timed so long, in a search and in the rounds of all sizes.
+_SIZE_SECONDS = 0.2
 
 
 #: {part: what runs it}; the short way, two kills and checkpoints of one model.
 PARTS: dict[str, Callable[[bool], Any]] = {
     "kills": lambda quick: count_kills(2 if quick else 50),
     "accumulation": lambda _: name_planted(),
+    "search": lambda quick: compare_searches(batch_recipes.SEARCHED[: 1 if quick else None]),
     "checkpointing": lambda quick: compare_checkpoints(batch_recipes.CHECKPOINTED[: 1 if quick else None]),
 }
 
@@ -93,6 +101,36 @@ def _rows(maker: str, found: CheckpointCheck) -> list[dict[str, Any]]:
     ]
 
 
+def compare_searches(makers: Sequence[str]) -> list[dict[str, Any]]:
+    """Return for each training how many sizes were run, and how fast the one that was found is beside the best of all."""
+    torch.set_num_threads(1)
+    return [_search(maker) for maker in makers]
+
+
+def _search(maker: str) -> dict[str, Any]:
+    found = search_batch_size(f"{_RECIPES}:{maker}", SearchSettings(seconds=_SIZE_SECONDS))
+    recipe: Recipe = getattr(batch_recipes, maker)()
+    sizes = range(1, len(recipe.data) + 1)
+    rounds = [
+        [
+            size / run_steps(recipe, batch_size=size, seconds=_SIZE_SECONDS, base_bytes=0)["step_seconds"]
+            for size in order
+        ]
+        for order in (sizes, sizes[::-1])
+    ]
+    rates = dict(zip(sizes, map(math.sqrt, map(math.prod, zip(rounds[0], rounds[1][::-1], strict=True))), strict=True))
+    best = max(rates, key=rates.__getitem__)
+    assert found.batch_size is not None
+    return {
+        "training": maker,
+        "sizes": len(rates),
+        "runs": len(found.trials),
+        "found": found.batch_size,
+        "best": best,
+        "of_best": rates[found.batch_size] / rates[best],
+    }
+
+
 def as_text(result: Mapping[str, Any]) -> str:
     """Return the result as Markdown; parts may be missing."""
     lines = ["# Batch size, accumulation and checkpointing", ""]
@@ -112,6 +150,17 @@ def as_text(result: Mapping[str, Any]) -> str:
             "| training | checkpointed | activations freed | peak off by | step off by | slower by | core waited for |",
             "|---|---|---|---|---|---|---|",
             *(_line(row) for row in rows),
+        ]
+    if (searches := result.get("search")) is not None:
+        lines += [
+            "",
+            "| training | sizes | run by the search | found | best | samples/s of the best |",
+            "|---|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| {row['training'].removeprefix('make_')} | {row['sizes']} | {row['runs']} ({row['runs'] / row['sizes']:.0%}) | "
+            f"{row['found']} | {row['best']} | {row['of_best']:.1%} |"
+            for row in searches
         ]
     return "\n".join(lines)
 

@@ -36,6 +36,21 @@ def _mean(model: Any, batch: Any) -> torch.Tensor:
     return found
 
 
+# --- search
+
+
+def make_narrow() -> Recipe:
+    """Return a training whose small batches cost hardly less than large ones."""
+    return _blocks(3, 64, 128, 64, 2)
+
+
+def make_pictures() -> Recipe:
+    """Return a training of convolutions, whose activations leave the caches as batches grow."""
+    return _pictures(64, 32)
+
+
+SEARCHED = ("make_narrow", "make_pictures")
+
 # --- accumulation
 
 
@@ -166,8 +181,7 @@ def make_wide() -> Recipe:
     return _blocks(4, 512, 2048, 16, 128)
 
 
-def make_images() -> Recipe:
-    """Return a training of pairs of convolutions, whose first ones keep most."""
+def _pictures(samples: int, side: int) -> Recipe:
     channels = (3, 16, 32, 64, 64)
     layers = [
         torch.nn.Sequential(
@@ -176,8 +190,13 @@ def make_images() -> Recipe:
         )
         for before, after in itertools.pairwise(channels)
     ]  # fmt: skip
-    data = torch.utils.data.TensorDataset(torch.randn(16, 3, 128, 128))
-    return Recipe(model=torch.nn.Sequential(*layers), loss=_mean, data=data, optimizer=_sgd, batch_size=16)
+    data = torch.utils.data.TensorDataset(torch.randn(samples, 3, side, side))
+    return Recipe(model=torch.nn.Sequential(*layers), loss=_mean, data=data, optimizer=_sgd, batch_size=samples)
+
+
+def make_images() -> Recipe:
+    """Return a training of pairs of convolutions, whose first ones keep most."""
+    return _pictures(16, 128)
 
 
 CHECKPOINTED = ("make_deep", "make_wide", "make_images")
