@@ -6,8 +6,8 @@ On Ray: beside `--supervise`, beside Ray Data's own program, and while actors an
 killed and begun again with `--resume`. Fleets, predictions and autoscaling have modules of their own (`benchmarks.scale_*`).
 
 Rates are those from the first result to the last, medians of turns in which every design runs once. All designs run the same
-function on the same files and cores; Ray Data's program is the fused one, an actor for each core. Killed are actors, processes
-of leases and, with their nodes, raylets.
+function on the same files and cores; Ray Data's program is the fused one, an actor for each core, and for the model also the
+chain of operators of its documentation. Killed are actors, processes of leases and, with their nodes, raylets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from typing import Any
 
 import psutil
 
-from benchmarks import scale_autoscaling, scale_fleet, scale_prediction
+from benchmarks import models, scale_autoscaling, scale_fleet, scale_prediction, scale_ray_data
+from benchmarks.ours import PLANS
 from headrace.samples import catalogue
 
 #: That one portion is killed when it is next looked, every 50 ms.
@@ -41,9 +42,7 @@ _ITEMS_A_KILL = 300
 _APP = Path(__file__).with_name("scale_app.py")
 #: What is done in less than a minute; a Ray cluster alone takes half of one to come up and go.
 QUICK_PARTS = ("shards", "fleet", "autoscaling")
-#: Whose rates are compared.
-_DESIGNS = ("supervise", "on_ray", "on_ray_from_files", "ray_data")
-PARTS = ("rates", "dataset", "kills", "shards", "fleet", "prediction", "autoscaling")
+PARTS = ("rates", "model", "dataset", "kills", "shards", "fleet", "prediction", "autoscaling")
 
 
 class Bench:
@@ -74,6 +73,11 @@ class Bench:
         """Put all photographs into the queue."""
         (self.folder / "queued.jsonl").unlink(missing_ok=True)
         self.headrace("submit", "sqlite:///jobs.db", "--inline", "photos").communicate()
+
+    def clear_results(self) -> None:
+        """Remove what an earlier run over the folder wrote."""
+        for file in self.folder.glob("r*.jsonl*"):
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
 
     def times(self, pattern: str) -> list[float]:
         """Return when each result was there, in order."""
@@ -116,47 +120,24 @@ def on_ray(bench: Bench) -> tuple[float, float]:
 
 def on_ray_from_files(bench: Bench) -> float:
     """Return the rate of two workers on Ray over the folder, a portion for each."""
-    for file in bench.folder.glob("r*.jsonl*"):
-        shutil.rmtree(file) if file.is_dir() else file.unlink()
+    bench.clear_results()
     words = ["--results", "r.jsonl", "--on", "ray", "--workers", "2", "--portions", "2"]
     bench.headrace("run", "scale_app.py:listed", *words).communicate()
     return rate(bench.times("r.jsonl"))
 
 
-def ray_data(bench: Bench, batch_size: int) -> float:
-    """Return the rate of Ray Data's own program with two actors."""
-    import ray
-
-    class Shrink:
-        def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-            from scale_app import shrink
-
-            return {"at": [shrink(Path(path))["at"] for path in batch["path"]]}
-
-    paths = [{"path": str(path)} for path in sorted((bench.folder / "photos").iterdir())]
-    environment = {"env_vars": {"PYTHONPATH": os.pathsep.join([str(bench.folder), *sys.path])}}
-    with _local_ray(runtime_env=environment):
-        ray.data.DataContext.get_current().enable_progress_bars = False
-        blocks = max(4, len(paths) // batch_size)
-        rows = ray.data.from_items(paths, override_num_blocks=blocks).map_batches(
-            Shrink, batch_size=batch_size, compute=ray.data.ActorPoolStrategy(size=2)
-        )
-        return rate(sorted(row["at"] for row in rows.take_all()))
-
-
-@contextlib.contextmanager
-def _local_ray(**options: Any) -> Iterator[None]:
-    import ray
-
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(
-        "local", num_cpus=2, include_dashboard=False, object_store_memory=200 << 20, log_to_driver=False,
-        logging_level="ERROR", **options,
-    )  # fmt: skip
-    try:
-        yield
-    finally:
-        ray.shutdown()
+def classified_on_ray(bench: Bench) -> float:
+    """Return the rate of two workers on Ray that classify the folder's photographs, with portions as they are by default."""
+    bench.clear_results()
+    words = [
+        "--plan",
+        str(PLANS / "folder_to_parquet.toml"),
+        "--set",
+        f"model.artifact={json.dumps(str(models.build()))}",
+    ]
+    words += ["--results", "r.jsonl", "--on", "ray", "--workers", "2"]
+    bench.headrace("run", "scale_app.py:classified", *words).communicate()
+    return rate(bench.times("r.jsonl"))
 
 
 def poisoned(num_rows: int) -> dict[str, Any]:
@@ -173,7 +154,7 @@ def poisoned(num_rows: int) -> dict[str, Any]:
 
         return hr.Pipeline(hr.items([0]), stages=[hr.stage("work", work)])
 
-    with _local_ray(runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}):
+    with scale_ray_data.local_ray(runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}):
         ray.data.DataContext.get_current().enable_progress_bars = False
         pool = ray.data.ActorPoolStrategy(size=2)
         rows = ray.data.from_items([{"item": number, "id": number} for number in range(num_rows)])
@@ -310,6 +291,9 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     if "rates" in asked:
         with _bench(600 if quick else 2000) as bench:
             found["ray"] |= _rates(bench, (32,) if quick else (32, 128), 1 if quick else args.turns)
+    if "model" in asked:
+        with _bench(200 if quick else 1000) as bench:
+            found["ray"]["model"] = _model_rates(bench, (8,) if quick else (2, 8), 1 if quick else args.turns)
     if "dataset" in asked:
         found["ray"]["dataset"] = poisoned(200 if quick else 1000)
     if "kills" in asked:
@@ -334,18 +318,22 @@ def _bench(num_items: int, *, are_empty: bool = False) -> Iterator[Bench]:
         yield Bench(Path(name), num_items, are_empty=are_empty)
 
 
+def _medians(turns: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
+
+
+def _median_ratio(turns: Sequence[dict[str, float]], ours: str, theirs: str) -> float:
+    return statistics.median(turn[ours] / turn[theirs] for turn in turns)
+
+
 def _rates(bench: Bench, batch_sizes: Sequence[int], num_turns: int) -> dict[str, Any]:
     """Return medians over turns: of ratios within a turn, and of each design's rate."""
     turns = [_turn(bench, batch_sizes) for _ in range(num_turns)]
-
-    def median(of: Callable[[dict[str, float]], float]) -> float:
-        return statistics.median(map(of, turns))
-
     return {
-        "share_of_supervise": median(lambda turn: turn["on_ray"] / turn["supervise"]),
-        "ratio_ray_data": median(lambda turn: turn["on_ray_from_files"] / turn["ray_data"]),
-        "first_result_seconds": max(turn["first_result_seconds"] for turn in turns),
-        "rates": {name: median(lambda turn, name=name: turn[name]) for name in turns[0] if name in _DESIGNS},
+        "share_of_supervise": _median_ratio(turns, "on_ray", "supervise"),
+        "ratio_ray_data": _median_ratio(turns, "on_ray_from_files", "ray_data"),
+        "first_result_seconds": max(turn.pop("first_result_seconds") for turn in turns),
+        "rates": _medians(turns),
         "turns": turns,
     }
 
@@ -354,11 +342,33 @@ def _turn(bench: Bench, batch_sizes: Sequence[int]) -> dict[str, float]:
     supervise = supervised(bench)
     ray, first = on_ray(bench)
     from_files = on_ray_from_files(bench)
-    own = max(ray_data(bench, size) for size in batch_sizes)
+    own = max(rate(scale_ray_data.shrink(bench.folder, size)) for size in batch_sizes)
     return {
         "supervise": supervise, "on_ray": ray, "on_ray_from_files": from_files, "ray_data": own,
         "first_result_seconds": first,
     }  # fmt: skip
+
+
+def _model_rates(bench: Bench, batch_sizes: Sequence[int], num_turns: int) -> dict[str, Any]:
+    """Return the same of designs that classify, beside Ray Data's fused program and its chain of operators."""
+
+    def best(program: Callable[[Path, int], list[float]]) -> float:
+        return max(rate(program(bench.folder, size)) for size in batch_sizes)
+
+    turns = [
+        {
+            "on_ray": classified_on_ray(bench),
+            "ray_data_fused": best(scale_ray_data.classify),
+            "ray_data_operators": best(scale_ray_data.classify_in_operators),
+        }
+        for _ in range(num_turns)
+    ]
+    return {
+        "ratio_fused": _median_ratio(turns, "on_ray", "ray_data_fused"),
+        "ratio_operators": _median_ratio(turns, "on_ray", "ray_data_operators"),
+        "rates": _medians(turns),
+        "turns": turns,
+    }
 
 
 def main() -> int:
