@@ -76,7 +76,9 @@ class RayCluster:
             self._ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES, **options)
         except Exception as error:  # of many types, plain ones among them
             why = _last_line(str(error))  # a server's whole traceback may be in it
-            raise SettingsError(f"--on {address}: no Ray cluster could be joined there: {why}") from None
+            # Ray says it on its own lines alone, and `ray start` asks for a token wherever one lies in ~/.ray.
+            token = "" if os.environ.get("RAY_AUTH_MODE") else "; if it asks for a token, set RAY_AUTH_MODE=token"
+            raise SettingsError(f"--on {address}: no Ray cluster could be joined there: {why}{token}") from None
 
     def start(self, setting: Setting) -> Any:
         """Ask for a worker; Ray places it once there is room."""

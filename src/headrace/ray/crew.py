@@ -22,7 +22,8 @@ logger = logging.getLogger("headrace")
 _POLL_SECONDS = 0.2
 _NEWS_SECONDS = 1.0
 _PROGRESS_SECONDS = 10.0
-#: Before a lease whose worker or process died is tried again, at most; twice as long each time.
+#: Before a lease whose worker or process died is tried again, or a worker that never came is asked for again, at most; twice as
+#: long each time.
 _MOST_PAUSE_SECONDS = 30.0
 _FIRST_PAUSE_SECONDS = 0.5
 
@@ -85,9 +86,13 @@ class _Post:
     """One worker."""
 
     number: int
-    worker: Any
-    call: Any
+    worker: Any = None
+    call: Any = None
     is_there: bool = False
+    num_missed: int = 0
+    """How many workers in a row were asked for and never came."""
+    begin_at: float = 0.0
+    """Where there is no worker: when one is asked for again."""
     lease: Lease | None = None
     since: float = 0.0
     news: Any = None
@@ -149,17 +154,18 @@ class Crew:
         self._progress_at = self._now() + _PROGRESS_SECONDS
         try:
             for number in range(min(self._num_workers, len(leases))):
-                worker = self._cluster.start(self._setting)
-                self._posts.append(_Post(number, worker, self._cluster.call(worker, "ready")))
+                self._posts.append(_Post(number))
             while self._has_work():
                 self._heed_stops()
+                self._ask_workers()
                 self._hand_out()
                 self._listen()
                 self._ask_news()
                 self._tell_progress()
         finally:
             for post in self._posts:
-                self._cluster.end(post.worker)
+                if post.worker is not None:
+                    self._cluster.end(post.worker)
         return self.result
 
     def _has_work(self) -> bool:
@@ -186,6 +192,12 @@ class Crew:
             self._stop_all()
 
     # --- giving
+
+    def _ask_workers(self) -> None:
+        for post in self._posts:
+            if post.worker is None and not self.is_stopping and post.begin_at <= self._now():
+                post.worker = self._cluster.start(self._setting)
+                post.call = self._cluster.call(post.worker, "ready")
 
     def _hand_out(self) -> None:
         if self.is_stopping:
@@ -225,7 +237,7 @@ class Crew:
             if isinstance(answer, Report):
                 self._take_report(post, answer)
             else:
-                post.is_there = True
+                post.is_there, post.num_missed = True, 0
                 self._tell_all_there()
 
     def _take_report(self, post: _Post, report: Report) -> None:
@@ -254,10 +266,15 @@ class Crew:
             self._note_death(lease, f"its worker is gone: {cause}", self._now() - post.since)
         if self.is_stopping:
             return
-        if not was_there:  # it does not come back
-            self._cluster.end(post.worker)
-            post.worker = self._cluster.start(self._setting)
-        post.call = self._cluster.call(post.worker, "ready")
+        if was_there:
+            post.call = self._cluster.call(post.worker, "ready")
+            return
+        self._cluster.end(post.worker)  # it does not come back
+        post.worker = None
+        pause = _pause(post.num_missed)
+        post.num_missed += 1
+        post.begin_at = self._now() + pause
+        self._say(f"a worker did not come: {cause}; another is asked for in {pause:g} s")
 
     def _note_death(self, lease: Lease, cause: str, seconds: float) -> None:
         self.result.deaths.append((lease, cause, seconds))
@@ -270,7 +287,7 @@ class Crew:
             self._fail(3, f"{lease.name} died again and again and came no further; the last time: {cause}")
             self.result.is_unfinished = True
             return
-        pause = min(_MOST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** min(lease.attempt, 10)) if seconds < 5 else 0.0
+        pause = _pause(lease.attempt) if seconds < 5 else 0.0
         self._pending.append((self._now() + pause, again))
         self._say(f"{lease.name}: {cause}; it goes on with the next free worker")
 
@@ -322,3 +339,7 @@ class Crew:
                 f"; the cluster has {self._cluster.free_cores():g} cores free, and a worker needs {self._setting.cores}"
             )
         self._progress(text)
+
+
+def _pause(num_before: int) -> float:
+    return min(_MOST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(num_before, 10))

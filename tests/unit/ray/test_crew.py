@@ -70,24 +70,30 @@ class FakeCluster:
 
 
 class Talk:
-    """What a crew says, and a clock that goes on by a minute whenever it is asked."""
+    """What a crew says, and a clock that goes on by a minute, or less, whenever it is asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, step_seconds: float = 60.0) -> None:
         self.said: list[str] = []
         self.told: list[str] = []
-        self.minutes = 0
+        self.seconds = 0.0
+        self._step_seconds = step_seconds
 
     def now(self) -> float:
-        """Return the next minute."""
-        self.minutes += 1
-        return self.minutes * 60.0
+        """Return the next time."""
+        self.seconds += self._step_seconds
+        return self.seconds
 
 
 def crew(
-    cluster: FakeCluster, num_leases: int, *, may_go_on: bool = True, num_stops: Callable[[], int] = lambda: 0
+    cluster: FakeCluster,
+    num_leases: int,
+    *,
+    may_go_on: bool = True,
+    num_stops: Callable[[], int] = lambda: 0,
+    step_seconds: float = 60.0,
 ) -> tuple[Crewed, Talk]:
     """Run leases on two workers."""
-    talk = Talk()
+    talk = Talk(step_seconds)
     leases = [Lease(f"part {number}", number, argparse.Namespace()) for number in range(num_leases)]
     found = Crew(
         cluster, Setting("."), 2, say=talk.said.append, tell=talk.told.append, progress=lambda text: None,
@@ -137,6 +143,16 @@ def test_a_worker_that_does_not_come_back_is_replaced() -> None:
     found, _ = crew(cluster, 2)
     assert cluster.num_started == 3
     assert len(found.done) == 2
+
+
+def test_workers_that_never_come_are_asked_for_with_pauses() -> None:
+    """A cluster that refuses each at once, as one that is going down does, is not asked thousands of times a second."""
+    cluster = FakeCluster(begins=[Lost("cancelled")] * 4)
+    found, talk = crew(cluster, 1, step_seconds=0.1)
+    assert [line.rpartition(" in ")[2] for line in talk.said] == ["0.5 s", "1 s", "2 s", "4 s"]
+    assert "a worker did not come: cancelled" in talk.said[0]
+    assert talk.seconds > 7.5
+    assert (cluster.num_started, cluster.num_ended, len(found.done)) == (5, 5, 1)
 
 
 def test_what_dies_without_coming_further_ends_the_run() -> None:
