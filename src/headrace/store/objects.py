@@ -22,11 +22,20 @@ from headrace.base.settings import check
 
 #: Schemes of addresses of buckets.
 SCHEMES = ("s3", "gs", "az")
+#: What the names of the variables of each begin with, of which the library reads settings and credentials.
+_VARIABLES = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
+_KEYS = {
+    "s3": "AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
 _BUSY = re.compile(r"\b(429|503|500|502|504)\b|SlowDown|slow down|reduce your request rate", re.IGNORECASE)
 _FORBIDDEN = re.compile(r"\b(401|403)\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch", re.IGNORECASE)
-#: Addresses and names in a message, which may contain any of the words and numbers that are looked for.
-_QUOTED = re.compile(r"https?://\S+|<(?!Code|Message)\w+>[^<]*|location .*? (?=not found)")
-_NO_BUCKET = re.compile(r"NoSuchBucket|bucket does not exist", re.IGNORECASE)
+#: Addresses, names and durations in a message, which may contain any of the words and numbers that are looked for.
+_QUOTED = re.compile(
+    r"https?://\S+|\bin \d+(?:\.\d+)?(?:ns|µs|ms|s)\b|<(?!Code|Message)\w+>[^<]*|location .*? (?=not found)"
+)
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 _NO_ANSWER = re.compile(r"error sending request|connection refused|dns error", re.IGNORECASE)
 #: What stands behind a `?` where somebody gave credentials or an endpoint.
 _SETTING = re.compile(r"[\w-]+=")
@@ -123,7 +132,7 @@ class Bucket:
         if scheme == "s3":
             _check_endpoint(os.environ.get("AWS_ENDPOINT_URL", ""))
         options: dict[str, Any] = {"timeout": f"{timeout_seconds:.0f}s", "connect_timeout": "10s"}
-        if scheme == "s3" and os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"):
+        if _allows_http(_VARIABLES[scheme]):
             options["allow_http"] = True
         # Whether to try again is for the source to say: it knows the other items.
         retry = {"max_retries": 0, "retry_timeout": datetime.timedelta(seconds=timeout_seconds)}
@@ -158,7 +167,7 @@ class Bucket:
         found: list[Listed] = []
         seen: set[str] = set()
         for chunk in chunks:
-            found += [Listed(one["path"], one["size"], one.get("e_tag")) for one in chunk]
+            found += [Listed(one["path"], one["size"], _quote(one.get("e_tag"))) for one in chunk]
             seen.update(one["path"] for one in chunk)
             if len(found) > 2 * len(seen):  # two may be called the same but for a slash in front
                 raise SourceError(
@@ -169,7 +178,7 @@ class Bucket:
 
     def _list_one(self, path: str) -> list[Listed]:
         one = self._obstore.head(self._store, path)
-        return [Listed(path, one["size"], one.get("e_tag"))]
+        return [Listed(path, one["size"], _quote(one.get("e_tag")))]
 
     def put(self, path: str, data: bytes) -> None:
         """Write an object, all of it or nothing; one of this name is replaced.
@@ -201,7 +210,7 @@ class Bucket:
         except Exception as error:
             raise self._explain(error, f"{self.store}/{path}") from None
         ended = time.monotonic()
-        if etag and answer.meta.get("e_tag") not in (None, etag):  # a store that knows no If-Match
+        if etag and _quote(answer.meta.get("e_tag")) not in (None, etag):  # a store that knows no If-Match
             raise changed(f"{self.store}/{path}", _SLASH_IN_FRONT)
         if len(data) != end - start:
             raise FetchFailed(f"object.short: {self.store}/{path} gave {len(data):,} of {end - start:,} bytes")
@@ -209,7 +218,7 @@ class Bucket:
 
     def _explain(self, error: Exception, where: str) -> ItemError:
         """Return what an error of the library means, without quoting what may hold a secret."""
-        errors, said = self._errors, _QUOTED.sub("", str(error))
+        errors, said, scheme = self._errors, _QUOTED.sub("", str(error)), self.store.partition(":")[0]
         if isinstance(error, errors.InvalidPathError):
             return FetchRejected(
                 f"object.name: {where}: among these names is one with an empty part, `.` or `..` between its slashes, which "
@@ -223,7 +232,7 @@ class Bucket:
             return changed(where, _SLASH_IN_FRONT)
         if isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError) or _FORBIDDEN.search(said):
             return FetchRejected(
-                f"object.forbidden: {where} may not be used with these credentials; check AWS_PROFILE, the role of the "
+                f"object.forbidden: {where} may not be used with these credentials; check {_KEYS[scheme]}, the role of the "
                 "machine, or the store's own settings"
             )
         if found := _BUSY.search(said):
@@ -235,14 +244,32 @@ class Bucket:
             return busy
         if _CREDENTIALS.search(said):
             return FetchFailed(
-                f"object.credentials: no credentials for {where} were found; set AWS_PROFILE, AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY, or give the machine a role"
+                f"object.credentials: no credentials for {where} were found; set {_KEYS[scheme]}, or give the machine a role"
             )
         if _NO_ANSWER.search(said):
             return FetchFailed(
-                f"object.failed: the store of {where} gave no answer; check the network and AWS_ENDPOINT_URL"
+                f"object.failed: the store of {where} gave no answer; check the network, and the address of the server if "
+                f"you set one ({_VARIABLES[scheme]}_...)"
+            )
+        if "builder error" in said:
+            return FetchFailed(
+                f"object.failed: the store of {where} is to be asked without TLS; allow it by "
+                f"{_VARIABLES[scheme]}_ALLOW_HTTP=true"
             )
         return FetchFailed(f"object.failed: {where} could not be read or written ({type(error).__name__})")
+
+
+def _quote(etag: str | None) -> str | None:
+    """Return an ETag as answers have it: Azure's lists leave its quotes out, and If-Match needs them."""
+    return etag if etag is None or etag.endswith('"') else f'"{etag}"'
+
+
+def _allows_http(prefix: str) -> bool:
+    """Return whether the environment leads to a server without TLS, or says that one is allowed."""
+    found = [os.environ.get(f"{prefix}_{name}", "") for name in ("ENDPOINT_URL", "ENDPOINT", "STORAGE_ENDPOINT")]
+    return (
+        any(one.startswith("http://") for one in found) or os.environ.get(f"{prefix}_ALLOW_HTTP", "").lower() == "true"
+    )
 
 
 def _check_endpoint(url: str) -> None:

@@ -10,10 +10,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from headrace.base.errors import FetchFailed, SourceError
+from headrace.store import objects
 from headrace.store.objects import Bucket
 
 BEGIN = b"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>same</NextContinuationToken>"
 ONE = b"<Contents><Key>a/%d.jpg</Key><Size>5</Size><LastModified>2020-01-01T00:00:00.000Z</LastModified></Contents>"
+BARE = ONE.replace(b"<Size>", b"<ETag>e</ETag><Size>") % 1
 #: What it says to send, and how much of it its client took.
 LONG = 1 << 30
 
@@ -23,9 +25,14 @@ class Liar(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     num_sent = num_pages = 0
+    #: Lists leave the quotes of ETags out, as Azure's do, and parts are given with If-Match in quotes alone.
+    is_bare = False
 
     def do_GET(self) -> None:
         """Answer."""
+        if self.is_bare:
+            self._answer_bare()
+            return
         if "list-type" in self.path:
             type(self).num_pages += 1
             page = BEGIN + b"".join(ONE % number for number in range(1_000)) + b"</ListBucketResult>"
@@ -38,6 +45,16 @@ class Liar(BaseHTTPRequestHandler):
                 self.wfile.write(bytes(1 << 20))
                 type(self).num_sent += 1 << 20
         self.close_connection = True
+
+    def _answer_bare(self) -> None:
+        if "list-type" in self.path:
+            page = b"<ListBucketResult><IsTruncated>false</IsTruncated>" + BARE + b"</ListBucketResult>"
+            self._begin(200, len(page))
+            self.wfile.write(page)
+            return
+        is_wanted = self.headers.get("If-Match") == '"e"'
+        self._begin(206 if is_wanted else 412, 100 if is_wanted else 0)
+        self.wfile.write(bytes(100) if is_wanted else b"")
 
     def _begin(self, status: int, length: int) -> None:
         self.send_response(status)
@@ -56,6 +73,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """Give a bucket of such a store."""
     pytest.importorskip("obstore")
     Liar.num_sent = Liar.num_pages = 0
+    Liar.is_bare = False
     with ThreadingHTTPServer(("127.0.0.1", 0), Liar) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for name, value in {"ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}", "ACCESS_KEY_ID": "a",
@@ -78,3 +96,31 @@ def test_a_list_without_end_ends(bucket: Bucket) -> None:
     with pytest.raises(SourceError, match="lists the same names again and again"):
         bucket.list_objects("a")
     assert Liar.num_pages <= 10
+
+
+def test_an_etag_without_quotes_is_that_of_answers(bucket: Bucket) -> None:
+    """Every object of Azure counted as replaced before."""
+    Liar.is_bare = True
+    (one,) = bucket.list_objects("a")
+    assert bucket.get(one.path, 0, 100, one.etag).data == bytes(100)
+
+
+@pytest.mark.parametrize("took", ["403.217µs", "403ms", "401.5ms", "404.1s"])
+def test_how_long_a_request_took_is_no_status(bucket: Bucket, took: str) -> None:
+    """One of a thousand failures would be rejected for ever."""
+    said = RuntimeError(f"Generic S3 error: Error performing GET http://h/a in {took} - HTTP error: broken pipe")
+    assert str(bucket._explain(said, "s3://photos/a")).startswith("object.failed: s3://photos/a could not")
+
+
+def test_a_server_without_tls_is_allowed_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As emulators are; without it nothing is sent, and the variable is named."""
+    pytest.importorskip("obstore")
+    for name, value in {"ACCOUNT_NAME": "a", "ACCOUNT_KEY": "YQ=="}.items():
+        monkeypatch.setenv(f"AZURE_STORAGE_{name}", value)
+    monkeypatch.setattr(objects, "PAUSES", (0.0,))
+    monkeypatch.setenv("AZURE_ENDPOINT", "http://127.0.0.1:1/a")
+    with pytest.raises(SourceError, match="gave no answer; check the network"):
+        Bucket("az://photos").list_objects("a")
+    bucket = Bucket("az://photos")
+    said = RuntimeError("Generic Azure error: HTTP error: builder error")
+    assert "AZURE_ALLOW_HTTP=true" in str(bucket._explain(said, "az://photos/a"))
