@@ -11,10 +11,11 @@ which portion to run again, and the exit status is 1.
 from __future__ import annotations
 
 import argparse
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.terminal import write, write_json
+from headrace.cli.terminal import say, write, write_json
 
 if TYPE_CHECKING:
     from headrace.pipeline.gathering import Gathered
@@ -33,11 +34,13 @@ def run(args: argparse.Namespace) -> int:
     """Look at all portions, and put their results together."""
     from headrace.cli import EXIT_DONE, EXIT_NEGATIVE
     from headrace.cli.loading import parse_results
-    from headrace.pipeline.gathering import find_doubled, find_portions, join, look_at
+    from headrace.pipeline.gathering import find_differences, find_doubled, find_portions, join, look_at
 
     results = _check(args.results)
     gathered = [look_at(*one, parse_results) for one in sorted(find_portions(results).items())]
     doubled = find_doubled(gathered)
+    for says in find_differences(gathered):
+        say(f"headrace gather: {says}", level=logging.WARNING)
     is_whole = not doubled and not any(one.left or one.is_again for one in gathered)
     if is_whole and not args.check:
         join(gathered, results)

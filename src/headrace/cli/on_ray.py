@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import logging
 import os
 import signal
 from collections import Counter
@@ -353,7 +354,7 @@ def _signals() -> Iterator[list[int]]:
 def _gather(args: argparse.Namespace, crewed: Crewed, leases: list[Lease]) -> list[Gathered]:
     """Return what became of each portion that was begun; puts their results together where all of them are done."""
     from headrace.base.errors import HeadraceError
-    from headrace.pipeline.gathering import find_doubled, join
+    from headrace.pipeline.gathering import find_differences, find_doubled, join
 
     if not args.results:
         return []
@@ -361,6 +362,8 @@ def _gather(args: argparse.Namespace, crewed: Crewed, leases: list[Lease]) -> li
     for lease in leases:
         with contextlib.suppress(HeadraceError):
             gathered.append(_look_at(lease.args))
+    for says in find_differences(gathered):
+        say(f"headrace run: {says}", level=logging.WARNING)
     is_whole = len(gathered) == len(leases) and not any(one.left for one in gathered)
     if crewed.is_unfinished or crewed.status or "://" in args.results:
         return gathered

@@ -9,7 +9,8 @@ disagree with them: a line that is there is done, one that is not will be. Besid
 
 Records of the journal, after its header:
 
-    {"began": SECONDS, "pid": N, "host": NAME}      a process started on what was left
+    {"began": SECONDS, "pid": N, "host": NAME}      a process started on what was left; of a portion with `listed`: how many
+                                                    items the whole had then
     {"models": [...]}                               models as opened there
     {"parts": {ID: {...}}}                          what tells whether a file of many jobs, such as a clip, is the same; of
                                                     those that are new there, or changed and forced upon the run
@@ -90,11 +91,14 @@ class Past:
     crashed: bool = False
     """Nobody knows how it ended, and nobody had asked it to."""
     alone: str | None = None
+    num_listed: int | None = None
+    """Items of the whole when this portion of it was last begun; None: it is no portion, or nobody noted it."""
 
     def read(self, record: Mapping[str, Any]) -> None:
         """Take in the next record."""
         match record:
             case {"began": _}:
+                self.num_listed = record.get("listed")
                 self.is_cut_off, self.crashed, self.alone = True, True, None
             case {"models": list(models)}:
                 self.models = models
@@ -136,6 +140,7 @@ class Checkpoint:
         max_crashes: int,
         notes_delivered: bool,
         resumed: bool,
+        num_listed: int | None = None,
         earlier: tuple[dict[str, Any], Sequence[dict[str, Any]]] | None = None,
         is_job: Callable[[str], bool] | None = None,
     ) -> None:
@@ -151,7 +156,8 @@ class Checkpoint:
         self.observer = InFlightFile(folder / IN_HAND)
         if is_job is not None:
             self._note_parts(entries)
-        journal.must_append({"began": time.time(), "pid": os.getpid(), "host": socket.gethostname()})
+        began = {"began": time.time(), "pid": os.getpid(), "host": socket.gethostname()}
+        journal.must_append(began if num_listed is None else {**began, "listed": num_listed})
         given_up = self._give_up_guilty(delivered, max_crashes)
         self._ended: set[str] = set() if is_job is None else delivered | past.done.keys()
         # Where the jobs are not listed, only suspects are known by now; the source knows what comes after them.

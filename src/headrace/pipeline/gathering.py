@@ -38,6 +38,9 @@ class Gathered:
         rejected: How many items were turned away.
         given_up: How many were given up.
         left: Items that are not done; 0: none.
+        source: What it is a portion of.
+        pipeline: That did it.
+        listed: How many items the whole had when it was last begun; None: not known.
         is_again: Whether results of an earlier run are before its own: it was begun again without `--resume`.
     """
 
@@ -47,6 +50,9 @@ class Gathered:
     rejected: int
     given_up: int
     left: int
+    source: str = ""
+    pipeline: str = ""
+    listed: int | None = None
     is_again: bool = False
 
 
@@ -133,7 +139,8 @@ def look_at(
     return Gathered(
         portion=portion, results=Path(path), delivered=delivered, rejected=ends.count("rejected"),
         given_up=ends.count("given_up"), left=max(left, int(past.is_cut_off or past.has_more)),
-        is_again=_has_earlier(Path(path), header.get("mark", {})),
+        source=str(header.get("source", "")).removeprefix(f"portion {portion} of "), pipeline=str(header.get("pipeline", "")),
+        listed=past.num_listed, is_again=_has_earlier(Path(path), header.get("mark", {})),
     )  # fmt: skip
 
 
@@ -142,6 +149,24 @@ def _has_earlier(path: Path, mark: Mapping[str, Any]) -> bool:
     if path.is_dir():
         return any(not part.name.startswith(str(mark.get("parts", "part"))) for part in _parts(path))
     return int(mark.get("offset", 0)) > 0
+
+
+def find_differences(gathered: Sequence[Gathered]) -> list[str]:
+    """Return in what portions differ that are of one run: what they are portions of, and by what they were done."""
+    found = []
+    for what, values in (
+        ("sources", {one.source for one in gathered}), ("pipelines", {one.pipeline for one in gathered}),
+    ):  # fmt: skip
+        if len(values) > 1:
+            found.append(f"the portions are of {len(values)} {what}: {', '.join(sorted(values)[:5])}")
+    counts = {one.listed: one.portion for one in gathered if one.listed is not None}
+    if len(counts) > 1:
+        least, most = min(counts), max(counts)
+        found.append(
+            f"the source changed between the portions: {least:,} items when {counts[least]} began, {most:,} when "
+            f"{counts[most]} did; what came later may be missing: --resume --shard {counts[least]} does what is new there"
+        )
+    return found
 
 
 def find_doubled(gathered: Sequence[Gathered]) -> list[str]:

@@ -105,6 +105,7 @@ def open_checkpoint(
             max_crashes=plan.source.max_receives or source.max_receives,
             notes_delivered=recoverable is None,
             resumed=resume,
+            num_listed=source.num_listed,
             earlier=earlier,
             is_job=None if source.lists_ahead else source.job_ids(),
         )

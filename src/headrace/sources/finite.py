@@ -96,6 +96,8 @@ class FiniteSource(Source):
 
     #: The program itself lists the items, so they may name files of this machine.
     is_remote = False
+    #: Of a portion, how many items the whole had when it was last listed; None: not known, or no portion.
+    num_listed: int | None = None
 
     def __init__(self, *, max_receives: int = 3) -> None:
         is_count = isinstance(max_receives, int) and not isinstance(max_receives, bool) and max_receives >= 1

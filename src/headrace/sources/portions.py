@@ -98,7 +98,11 @@ class PortionOf(FiniteSource):
 
     def entries(self) -> Iterator[Entry]:
         """Return the items of the portion, in the order of the source."""
-        return (entry for entry in self._source.entries() if self._portion.holds(entry.id))
+        number = 0
+        for number, entry in enumerate(self._source.entries(), 1):  # noqa: B007 - counted to the end
+            if self._portion.holds(entry.id):
+                yield entry
+        self.num_listed = number
 
     def job_ids(self) -> Callable[[str], bool]:
         """Return what tells whether a job of the portion may have an id."""

@@ -233,3 +233,35 @@ def test_a_portion_without_items_is_done() -> None:
     assert len(list(Path().glob("r-*.jsonl"))) <= 5
     assert main(["gather", "r.jsonl"]) == 0
     assert sorted(ids("r.jsonl")) == NAMES[:5]
+
+
+def test_a_source_that_changes_between_portions_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """What came after the first portion had ended is named as missing, until that portion has looked again."""
+    words = ["--results", "out/results.jsonl"]
+    assert run("0/2", *words) == 0
+    for number in range(20):
+        Path("photos", f"later{number}.jpg").write_bytes(b"x")
+    assert run("1/2", *words) == 0
+    capsys.readouterr()
+    assert main(["gather", "out/results.jsonl", "--check"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the source changed between the portions: " in said
+    assert "what came later may be missing: --resume --shard 0/2 does what is new there" in said
+    assert run("0/2", *words, "--resume") == 0
+    capsys.readouterr()
+    assert main(["gather", "out/results.jsonl"]) == 0
+    assert "changed" not in capsys.readouterr().err
+    assert sum(name.startswith("later") for name in ids("out/results.jsonl")) == 20
+
+
+def test_portions_of_another_source_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a folder of another name."""
+    words = ["--results", "out/results.jsonl"]
+    assert run("0/2", *words) == 0
+    Path("others").mkdir()
+    Path("others", "a.jpg").write_bytes(b"x")
+    assert run("1/2", *words, "--source", "others") == 0
+    capsys.readouterr()
+    main(["gather", "out/results.jsonl", "--check"])
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the portions are of 2 sources: the folder " in said
