@@ -397,6 +397,8 @@ class CatchUp:
     def __init__(self) -> None:
         self._caught_up: tuple[float, float] | None = None
         """When a read last waited, and what the stream's clock said then; None: nothing to compare with."""
+        self._last = -math.inf
+        """What that clock said last."""
         self._since: float | None = None
         """Since when packets are passed by; None: they are not."""
 
@@ -412,7 +414,9 @@ class CatchUp:
         if own is None or not packet.time_base:
             return False
         seconds = float(own * packet.time_base)
-        if self._caught_up is None or waited >= _WAITED_SECONDS:
+        has_begun_anew = seconds < self._last - _LAG_SECONDS / 2  # farther back than frames are reordered
+        self._last = seconds
+        if self._caught_up is None or waited >= _WAITED_SECONDS or has_begun_anew:
             self._caught_up = now, seconds
         lag = (now - self._caught_up[0]) - (seconds - self._caught_up[1])
         if abs(lag) > _JUMP_SECONDS:

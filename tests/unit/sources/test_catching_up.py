@@ -113,3 +113,5 @@ def test_what_has_no_keyframes_is_decoded_all_the_same() -> None:
     assert not catch_up.passes_by(packet(500.0), 0.0, 112.9)
     assert not catch_up.passes_by(packet(0.0), 0.0, 113.0)
     assert not catch_up.passes_by(packet(None), 0.0, 113.0)
+    assert not catch_up.passes_by(packet(8.0), 0.1, 121.0)
+    assert not catch_up.passes_by(packet(0.0), 0.0, 121.04)  # a clip that is sent again and again
