@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 import time
+from collections import defaultdict
 
 
 class CollectorClock:
@@ -19,12 +21,14 @@ class CollectorClock:
 
     Attributes:
         seconds: Within collections.
+        thread_seconds: {thread, as the kernel numbers it: seconds of the collections that it made}.
         collections: How many there were.
         full_collections: Those of the oldest generation, which look at every object.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.thread_seconds: defaultdict[int, float] = defaultdict(float)
         self.collections = 0
         self.full_collections = 0
         self._began: float | None = None
@@ -51,7 +55,9 @@ class CollectorClock:
         if phase == "start":
             self._began = time.perf_counter()
         elif self._began is not None:  # else it had begun before we listened
-            self.seconds += time.perf_counter() - self._began
+            took = time.perf_counter() - self._began
+            self.seconds += took
+            self.thread_seconds[threading.get_native_id()] += took
             self._began = None
             self.collections += 1
             self.full_collections += info["generation"] == 2

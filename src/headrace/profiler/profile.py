@@ -16,6 +16,7 @@ import logging
 import random
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -367,12 +368,16 @@ class Profiler:
                 **self._collector.gauges(),
             }
         }
+        collecting: defaultdict[str, float] = defaultdict(float)
+        for place in self._run.worker_threads():
+            collecting[place.name.rpartition("-")[0]] += self._collector.thread_seconds.get(place.thread_id, 0.0)
         for station in self._run.statistics():
             values[f"stage:{station.name}"] = {
                 "queue_depth": station.depth,
                 "queue_bytes": station.depth_bytes,
                 "busy_workers": station.busy,
                 "waiting_producers": station.waiting_producers,
+                "gc_seconds": collecting[station.name],
             }
         self._gauges.write(time.monotonic_ns(), values)
 

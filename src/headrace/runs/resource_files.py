@@ -64,6 +64,7 @@ Scopes and what is measured in each (units in `NAMES`; a rate is over the time s
     busy_workers                at work
     workers                     at work or not; flight recorder only
     waiting_producers           workers of stages before it that wait because the queue is full
+    gc_seconds                  of the run's, in collections that threads of its workers made; profiles only
 
 References:
     Linux kernel: Documentation/accounting/psi.rst, filesystems/proc.rst, admin-guide/iostats.rst, admin-guide/cgroup-v2.rst.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 
 import pytest
 
@@ -30,6 +31,7 @@ def test_explicit_collections_count(clock: CollectorClock) -> None:
             gc.enable()
     assert clock.gauges() == {"gc_seconds": clock.seconds, "gc_collections": 2, "gc_full_collections": 1}
     assert clock.seconds > 0
+    assert clock.thread_seconds == {threading.get_native_id(): pytest.approx(clock.seconds)}
 
 
 def test_nothing_is_left_behind(clock: CollectorClock) -> None:

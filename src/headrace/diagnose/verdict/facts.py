@@ -407,7 +407,8 @@ def _machine(evidence: Evidence, document: ProfileDocument) -> dict[str, float]:
             mean = gauge.between(first, last).mean() if gauge else None
             if mean is not None:
                 found[f"{scope}.{name}"] = mean
-    for scope, names in _COUNTERS.items():
+    stations = {f"stage:{account.station}": ("gc_seconds",) for account in document.stages}
+    for scope, names in (_COUNTERS | stations).items():
         for name in names:
             gauge = evidence.gauges.get(scope, name)
             inside = gauge.between(first, last) if gauge else None

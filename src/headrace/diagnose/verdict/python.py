@@ -15,6 +15,8 @@ _GIL_WAIT = 0.25
 #: Cores beyond which a run is not held back by one lock that all its work needs.
 _ONE_CORE = 1.4
 _LOCK_WAIT = 0.25
+#: Of what the holder of the GIL computes: then the collector is named before the GIL.
+_COLLECTS_MUCH = 0.3
 #: Cores to leave idle before a lock, not the cores, is what limits.
 _CORES_FREE = 0.9
 
@@ -77,7 +79,8 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
             ),
         ),
         removal=Change(speedups={holder.name: 4.0}),
-        is_lesser=view is not holder and (view.cpu_share or 0.0) >= waits,
+        is_lesser=_collects_much(facts, holder)
+        or (view is not holder and (view.cpu_share or 0.0) + (view.delay_share or 0.0) >= waits),
     )
 
 
@@ -203,6 +206,16 @@ def _lock(facts: Facts, view: StageView) -> Iterator[Proposal]:
     )
 
 
+def _collecting(facts: Facts, view: StageView) -> float:
+    """Return the share of the time in which threads of a stage's workers collect garbage; 0 where that was not sampled."""
+    return facts.machine.get(f"stage:{view.account.station}.gc_seconds_share", 0.0)
+
+
+def _collects_much(facts: Facts, view: StageView) -> bool:
+    """Return whether a good part of what a stage computes, and holds the GIL for, is the collector."""
+    return _collecting(facts, view) * facts.document.elapsed_seconds >= _COLLECTS_MUCH * view.cpu_seconds > 0
+
+
 def _gc(facts: Facts) -> Iterator[Proposal]:
     share_of_time = facts.machine.get("run.gc_seconds_share")
     if share_of_time is None:
@@ -213,13 +226,15 @@ def _gc(facts: Facts) -> Iterator[Proposal]:
     share = share_of_time / max(min(1.0, worked / elapsed), share_of_time, 1e-9)
     if share < WORTH_NAMING:
         return
-    most = max(facts.stages, key=lambda view: view.cpu_seconds)
+    # Threads of which stage collect was sampled; of older recordings it is guessed, by who computes most.
+    most = max(facts.stages, key=lambda view: (_collecting(facts, view), view.cpu_seconds))
+    where = f", most of it in {most.name}" if _collecting(facts, most) else ""
     yield Proposal(
         verdict=VerdictClass.GC,
         stage=most.name,
         says=(
             f"Python's cyclic garbage collector ran {share_of_time:.0%} of the time, holding the GIL: {share:.0%} of what the "
-            f"stages computed, most of it in {most.name}"
+            f"stages computed{where}"
         ),
         rule=f"at least {WORTH_NAMING:.0%} of the stages' computing is the collector",
         resources=("cores", "gil", *most.resources),

@@ -386,6 +386,45 @@ def test_the_collector_is_named_before_the_stage_it_runs_in(diagnose: Diagnose, 
     assert found.runner_up.verdict is VerdictClass.PREPROCESS
 
 
+@pytest.mark.parametrize(("seen", "stage"), [("stage:parse", "parse"), ("source", "preprocess")])
+def test_the_collector_is_where_it_was_seen(
+    facts_of: Callable[[Any], Facts], pipe: Any, made: Any, seen: str, stage: str
+) -> None:
+    """A stage that computes less than another collects; where nobody looked which one does, none is said to do most of it."""
+    seconds = np.linspace(0.0, 4.0 * 0.4, 60)
+    stages = [made(name="preprocess", work="preprocess", cpu=0.011), made(name="parse", cpu=0.01)]
+    gauges = {("run", "gc_seconds"): seconds, (seen, "gc_seconds"): seconds}
+    proposals = ranking.all_proposals(facts_of(pipe(stages=stages, gauges=gauges)))
+    (found,) = [one for one in proposals if one.verdict is VerdictClass.GC]
+    assert found.stage == stage
+    assert ("most of it in parse" in found.says) is (stage == "parse")
+
+
+@pytest.mark.parametrize(("wait", "delay", "is_lesser"), [(0.0046, 0.0011, True), (0.0057, 0.0, False)])
+def test_waiting_for_a_core_is_part_of_a_stage_s_own_work(
+    facts_of: Callable[[Any], Facts], pipe: Any, made: Any, wait: float, delay: float, is_lesser: bool
+) -> None:
+    """A stage waits 4.6 of 10 ms for the GIL of another: its own 4.3 are more with the 1.1 that they wait for a core."""
+    waiting = made(name="blur", cpu=0.0043, wait=wait, delay=delay, state="gil", meanwhile="parse")
+    facts = facts_of(pipe(stages=[waiting, made(name="parse", cpu=0.005, releases_gil=False)]))
+    (found,) = [one for one in ranking.all_proposals(facts) if one.verdict is VerdictClass.GIL]
+    assert found.stage == "parse"
+    assert found.is_lesser is is_lesser
+
+
+@pytest.mark.parametrize(("seen", "verdict"), [("stage:parse", VerdictClass.GC), ("source", VerdictClass.GIL)])
+def test_a_collector_that_is_much_of_the_holder_s_work_is_named_before_the_gil(
+    diagnose: Diagnose, made: Any, seen: str, verdict: VerdictClass
+) -> None:
+    """What waits for the GIL waits longer than the collector runs; that it runs is why."""
+    seconds = np.linspace(0.0, 4.0 * 0.27, 60)
+    waiting = made(name="preprocess", work="preprocess", cpu=0.002, wait=0.006, state="gil", meanwhile="parse")
+    holding = made(name="parse", cpu=0.008, wait=0.002, releases_gil=False)
+    gauges = {("run", "gc_seconds"): seconds, (seen, "gc_seconds"): seconds}
+    found = diagnose(waiting, holding, gauges=gauges)
+    assert (found.first.verdict, found.first.stage) == (verdict, "parse")
+
+
 def test_reading_waits_for_the_disk(diagnose: Diagnose, made: Any) -> None:
     """A reader that is blocked on the disk: DISK, not DECODE."""
     found = diagnose(
