@@ -97,6 +97,8 @@ class PipelineStep:
                 f"a batch is a {type(batch).__module__.partition('.')[0]} {type(batch).__name__}; expected a dictionary of "
                 'NumPy arrays, as `batch_format="numpy"` of Dataset.map_batches gives, which is the default'
             )
+        if not batch:  # a block without rows may have no columns either
+            return {self._result: np.empty(0, object), self._error: np.empty(0, object)}
         column = self._find_column(batch)
         kept = {name: values for name, values in batch.items() if name != column}
         for parameter, name in (("result", self._result), ("error", self._error)):

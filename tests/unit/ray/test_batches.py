@@ -91,6 +91,12 @@ def test_a_column_of_the_rows_is_not_replaced(step: Callable[..., Any], name: st
     assert found[name].tolist() == [7]
 
 
+def test_a_block_without_rows_and_columns_is_one(step: Callable[..., Any]) -> None:
+    """What a filter left nothing of has no column to work on, and is no reason to end the Dataset."""
+    found = step(pipeline)({})
+    assert {name: list(values) for name, values in found.items()} == {"result": [], "error": []}
+
+
 def test_an_empty_batch_is_one(step: Callable[..., Any]) -> None:
     """Ray makes them."""
     found = step(pipeline)({"bytes": objects()})
