@@ -70,6 +70,8 @@ _TURN_SECONDS = 0.05
 _BEHIND_SECONDS = 0.2
 #: A stream that lags by so much, by its own clock, decodes keyframes alone until it has caught up; by more the clock jumped.
 _LAG_SECONDS, _JUMP_SECONDS = 1.0, 10.0
+#: A read that takes so long waited for the sender, and not for a core; and by how much clocks may differ, as a share.
+_PAUSE_SECONDS, _DRIFT = 0.5, 0.001
 #: Where streams may end: tries in a row that bring nothing, after which one is given up.
 _MOST_TRIES = 5
 
@@ -391,12 +393,13 @@ class TurnPatience:
 class CatchUp:
     """Says which packets of one connection are not worth decoding, because the stream lags behind its sender.
 
-    It lags by the time that went by, less what the stream's own clock says, since a read last waited for the sender.
+    It lags by the time that went by, less what the stream's own clock says, since it was least behind. Whether a read waited
+    tells little where threads wait for cores; but who decodes nothing and waits has surely caught up.
     """
 
     def __init__(self) -> None:
         self._caught_up: tuple[float, float] | None = None
-        """When a read last waited, and what the stream's clock said then; None: nothing to compare with."""
+        """When it was least behind, and what the stream's clock said then; None: nothing to compare with."""
         self._last = -math.inf
         """What that clock said last."""
         self._since: float | None = None
@@ -416,10 +419,11 @@ class CatchUp:
         seconds = float(own * packet.time_base)
         has_begun_anew = seconds < self._last - _LAG_SECONDS / 2  # farther back than frames are reordered
         self._last = seconds
-        if self._caught_up is None or waited >= _WAITED_SECONDS or has_begun_anew:
+        surely = _PAUSE_SECONDS if self._since is None else _WAITED_SECONDS
+        if self._caught_up is None or waited >= surely or has_begun_anew:
             self._caught_up = now, seconds
-        lag = (now - self._caught_up[0]) - (seconds - self._caught_up[1])
-        if abs(lag) > _JUMP_SECONDS:
+        lag = (1 - _DRIFT) * (now - self._caught_up[0]) - (seconds - self._caught_up[1])
+        if not 0.0 <= lag <= _JUMP_SECONDS:
             self._caught_up, lag = (now, seconds), 0.0
         if self._since is None and lag >= _LAG_SECONDS:
             self._since = now

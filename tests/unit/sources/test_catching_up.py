@@ -89,6 +89,19 @@ def test_all_frames_come_again_once_it_is_fast_enough(monkeypatch: pytest.Monkey
     assert 0 < counts["packets_behind"] < 150
 
 
+def test_who_waits_for_a_core_has_not_caught_up() -> None:
+    """Reads that take some milliseconds while the machine is full hide no lag; a pause of the camera is none."""
+    catch_up = CatchUp()
+
+    def packet(seconds: float) -> Any:
+        return SimpleNamespace(dts=seconds, pts=seconds, time_base=1, is_keyframe=False)
+
+    late = [catch_up.passes_by(packet(number * GAP), 0.02, 100.0 + 2 * number * GAP) for number in range(30)]
+    assert late == [False] * 26 + [True] * 4
+    catch_up = CatchUp()
+    assert not any(catch_up.passes_by(packet(number * GAP), 2.0, 100.0 + 2 * number) for number in range(30))
+
+
 @pytest.mark.parametrize("cost", [GAP / 10, 0.99 * GAP])
 def test_a_stream_that_keeps_up_loses_nothing(monkeypatch: pytest.MonkeyPatch, cost: float) -> None:
     """However little there is to spare."""
