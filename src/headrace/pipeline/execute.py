@@ -419,6 +419,7 @@ class _Run:
             levers=context.levers,
             adjustable=runtime.adjustable,
             receivers_cpu_seconds=runtime.receivers_cpu_seconds,
+            flushes_cpu_seconds=runtime.flushes_cpu_seconds,
         )
 
     def describe(self) -> dict[str, Any]:

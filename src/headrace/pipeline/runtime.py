@@ -263,6 +263,11 @@ class Runtime:
         return self._receivers.cpu_seconds
 
     @property
+    def flushes_cpu_seconds(self) -> dict[int, float]:
+        """{kernel's number: CPU time} in which workers made results durable."""
+        return self._settling.unflushed.cpu_seconds
+
+    @property
     def is_drained(self) -> bool:
         """Whether one signal ended a source that has no other end, and all that was received was finished."""
         is_endless = self._admission.limit is None and self._pipeline.source.is_endless

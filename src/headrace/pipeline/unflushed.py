@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from headrace.base.clock import Clock
@@ -51,6 +52,8 @@ class UnflushedResults:
         self._num_failed = 0
         self._longest_ns = self._num_abandoned = 0
         self._last_error = ""
+        self.cpu_seconds: dict[int, float] = {}
+        """{kernel's number of a thread: CPU time of its flushes} for workers that filled the buffer."""
         self.is_stuck = False
         """The last flush failed: results are kept, and no more should come than the queues hold."""
         self.takes_nothing = False
@@ -64,7 +67,9 @@ class UnflushedResults:
             self._items.extend(items)
             full = len(self._items) >= self._delivery.flush_items and not self.is_stuck
         if full:
+            thread, began = threading.get_native_id(), time.thread_time()
             self.flush()
+            self.cpu_seconds[thread] = self.cpu_seconds.get(thread, 0.0) + time.thread_time() - began
 
     def flush_if_due(self) -> None:
         """Flush what has waited long enough."""

@@ -76,6 +76,8 @@ class RunInProgress:
     """Returns the stations that can be experimented with, once the first job has come."""
     receivers_cpu_seconds: Mapping[int, float]
     """{kernel's number: CPU time} of the source's receivers that have ended; they do so before the rest."""
+    flushes_cpu_seconds: Mapping[int, float]
+    """{kernel's number: CPU seconds in which a worker made results durable}; grows while the run lasts."""
 
 
 #: Makes a context manager that is entered before the run begins and left when it is over, before the folder is finished.

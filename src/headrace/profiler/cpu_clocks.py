@@ -21,13 +21,14 @@ RECEIVING = "receiving"
 FINISHING = "finishing batches"
 DECODING = "decoding frames"
 OTHER = "other Python threads"
+WRITING = "writing results"
 
 #: Roles of headrace's own threads, by their names.
 _ROLES = {
     "MainThread": "main thread",
     "heartbeat": "heartbeats",
     "bookkeeper": "making spans",
-    "flusher": "writing results",
+    "flusher": WRITING,
     "headrace-span-writer": "writing spans",
     "headrace-live-view": "progress view",
     "headrace-profiler": "profiling",
@@ -78,11 +79,19 @@ class CpuClocks:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         self._switches = usage.ru_nvcsw, usage.ru_nivcsw
 
-    def sum_by_role(self) -> dict[str, float]:
-        """Return {role: CPU seconds} up to the last look."""
+    def sum_by_role(self, flushes: Mapping[int, float] | None = None) -> dict[str, float]:
+        """Return {role: CPU seconds} up to the last look.
+
+        Args:
+            flushes: {kernel's number: CPU seconds} of writing results down in threads whose role is another.
+        """
         total: defaultdict[str, float] = defaultdict(float)
         for number, seconds in self._last.items():
-            total[self._roles[number]] += seconds - self._first.get(number, 0.0)
+            used = seconds - self._first.get(number, 0.0)
+            writing = min(used, (flushes or {}).get(number, 0.0))
+            total[self._roles[number]] += used - writing
+            if writing:
+                total[WRITING] += writing
         return dict(total)
 
     def total(self) -> float:

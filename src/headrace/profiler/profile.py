@@ -410,7 +410,7 @@ class Profiler:
                 "the run was over before its clocks were read" if received else "no job came"
             )
             return
-        self._info.thread_cpu_seconds = self._clocks.sum_by_role()
+        self._info.thread_cpu_seconds = self._clocks.sum_by_role(self._run.flushes_cpu_seconds)
         self._info.process_cpu_seconds = self._clocks.total()
         self._info.native_cpu_seconds = self._clocks.native()
         self._info.voluntary_switches, self._info.involuntary_switches = self._clocks.count_switches()

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from headrace.base.metering import process_cpu_seconds, thread_cpu_seconds
+from headrace.pipeline.unflushed import UnflushedResults
 from headrace.pipeline.worker import WorkerThread
 from headrace.profiler.cpu_clocks import (
     DECODING,
@@ -19,8 +21,10 @@ from headrace.profiler.cpu_clocks import (
     PROCESSES,
     RECEIVING,
     WORKERS,
+    WRITING,
     CpuClocks,
 )
+from headrace.testing import FakeClock
 
 
 def spin(seconds: float) -> None:
@@ -185,3 +189,27 @@ def test_a_worker_that_ran_before_counts_from_then_on() -> None:
     made.set()
     thread.join()
     assert told[0].sum_by_role()[WORKERS] < 0.1
+
+
+def test_results_that_a_worker_writes_down_are_no_work_of_its_own() -> None:
+    """A database that computes for each row was taken for work of the workers that nobody can explain."""
+
+    class Computing:
+        flush_items, flush_seconds = 2, 10.0
+
+        def flush(self) -> None:
+            spin(0.05)
+
+    clocks = CpuClocks()
+    unflushed = UnflushedResults(Computing(), lambda items: None, FakeClock(), lambda item, reason: None)  # type: ignore[arg-type]
+
+    def work() -> None:
+        unflushed.add([SimpleNamespace(job=SimpleNamespace(id=name)) for name in "ab"])  # type: ignore[misc]
+        clocks.read([WorkerThread(os.getpid(), threading.get_native_id(), "work-0")])
+
+    thread = threading.Thread(target=work, name="work-0")
+    thread.start()
+    thread.join()
+    roles = clocks.sum_by_role(unflushed.cpu_seconds)
+    assert roles[WRITING] >= 0.05
+    assert roles[WORKERS] == clocks.sum_by_role()[WORKERS] - roles[WRITING]
