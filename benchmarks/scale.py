@@ -119,15 +119,15 @@ def on_ray(bench: Bench) -> tuple[float, float]:
 
 
 def on_ray_from_files(bench: Bench) -> float:
-    """Return the rate of two workers on Ray over the folder, a portion for each."""
+    """Return the rate of two workers on Ray over the folder, with portions as they are by default."""
     bench.clear_results()
-    words = ["--results", "r.jsonl", "--on", "ray", "--workers", "2", "--portions", "2"]
+    words = ["--results", "r.jsonl", "--on", "ray", "--workers", "2"]
     bench.headrace("run", "scale_app.py:listed", *words).communicate()
     return rate(bench.times("r.jsonl"))
 
 
 def classified_on_ray(bench: Bench) -> float:
-    """Return the rate of two workers on Ray that classify the folder's photographs, with portions as they are by default."""
+    """Return the rate of two workers on Ray that classify the folder's photographs."""
     bench.clear_results()
     words = [
         "--plan",
