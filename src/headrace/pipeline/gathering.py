@@ -25,6 +25,7 @@ from headrace.sources.portions import Portion
 _NAME = re.compile(r"-(\d+)-of-([1-9]\d*)")
 _COPY_BYTES = 1 << 20
 _CHECKPOINT = ".checkpoint"
+_MOST_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ def find_portions(results: Path) -> dict[Portion, Path]:
     missing = [str(one) for one in (Portion(index, counts[0]) for index in range(counts[0])) if one not in found]
     if missing:
         raise SettingsError(
-            f"of {counts[0]} portions {len(missing)} have no results: --shard {', '.join(missing[:20])}"
+            f"of {counts[0]} portions {len(missing)} have no results: --shard {', '.join(missing[:_MOST_NAMED])}"
         )
     return found
 
@@ -162,9 +163,12 @@ def find_differences(gathered: Sequence[Gathered]) -> list[str]:
     counts = {one.listed: one.portion for one in gathered if one.listed is not None}
     if len(counts) > 1:
         least, most = min(counts), max(counts)
+        behind = [str(one.portion) for one in gathered if one.listed is not None and one.listed < most]
+        others = f" and {len(behind) - _MOST_NAMED} others" if len(behind) > _MOST_NAMED else ""
         found.append(
             f"the source changed between the portions: {least:,} items when {counts[least]} began, {most:,} when "
-            f"{counts[most]} did; what came later may be missing: --resume --shard {counts[least]} does what is new there"
+            f"{counts[most]} did; what came later may be missing: --resume --shard {', '.join(behind[:_MOST_NAMED])}{others} "
+            f"{'does' if len(behind) == 1 else 'each do'} what is new there"
         )
     return found
 

@@ -229,8 +229,8 @@ class Crew:
         try:
             answer = self._cluster.answer(call)
         except NoPlace as error:
+            self._fail(3, f"a worker cannot begin: {error}")  # first: no other one is asked for
             self._lose(post, str(error))
-            self._fail(3, f"a worker cannot begin: {error}")
         except Lost as error:
             self._lose(post, str(error))
         else:

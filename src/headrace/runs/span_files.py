@@ -123,7 +123,7 @@ class SpanWriter(Observer):
     Attributes:
         written_spans: Spans in closed files.
         lost_spans: Spans that could not be written, because the disk refused or was too slow, or a value did not fit.
-        beside: Called in the writer's thread each time that it closes a file or has nothing to write, if set: for what else
+        beside: Called in the writer's thread every `rotate_seconds`, also where there are no spans, if set: for what else
             should outlive a SIGKILL.
     """
 
@@ -196,12 +196,20 @@ class SpanWriter(Observer):
                 if is_due:
                     self._write_rest()
             if is_due:
-                if self.beside is not None:
-                    self.beside()
+                self._call_beside()
                 due = time.monotonic() + self._rotate_seconds
         # Not left to the thread that closes: where that is the main one, the handler of a signal may raise an exception in the
         # midst of writing (PyTorch's does when a loader's worker dies), which would cost what is being written.
         self.flush()
+
+    def _call_beside(self) -> None:
+        try:
+            if self.beside is not None:
+                self.beside()
+        except Exception:  # Nothing may end the writer's thread.
+            if "beside" not in self._complained:
+                self._complained.add("beside")
+                logger.exception("What is written beside the spans failed. The run goes on; report this as a bug.")
 
     def _collect(self, pause_seconds: float) -> None:
         """Turn what the hook took into record batches, and those into files of `rotate_spans`.

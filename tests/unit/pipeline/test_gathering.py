@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import SettingsError
-from headrace.pipeline.gathering import Gathered, join
+from headrace.pipeline.gathering import Gathered, find_differences, join
 from headrace.sources.portions import Portion
 
 
@@ -52,3 +52,15 @@ def test_two_at_once_do_not_write_one_file(tmp_path: Path, monkeypatch: pytest.M
     assert (len(copies), refused) == (1, [True])
     assert (tmp_path / "r.jsonl").read_bytes() == b'{"id":"a"}\n'
     assert not (tmp_path / "r.jsonl.new").exists()
+
+
+def test_every_portion_that_began_before_is_named() -> None:
+    """An item that came later may belong to any of them."""
+    gathered = [
+        Gathered(
+            portion=Portion(index, 4), results=Path("r"), delivered=set(), rejected=0, given_up=0, left=0, listed=listed
+        )
+        for index, listed in enumerate([5, 5, 7, 6])
+    ]
+    (said,) = find_differences(gathered)
+    assert "--resume --shard 0/4, 1/4, 3/4 each do what is new there" in said

@@ -176,9 +176,23 @@ def test_an_error_of_the_users_code_ends_the_run() -> None:
 
 def test_a_worker_that_cannot_begin_ends_the_run() -> None:
     """Such as one whose node lacks the working folder."""
-    found, _ = crew(FakeCluster(begins=[NoPlace("no folder")]), 2)
+    cluster = FakeCluster(begins=[NoPlace("no folder")])
+    found, talk = crew(cluster, 2)
     assert found.status == 3
     assert "no folder" in found.reason
+    assert talk.said == []  # no other one is asked for
+    assert cluster.num_started == cluster.num_ended == 2
+
+
+def test_the_lease_of_a_worker_that_cannot_go_on_is_noted() -> None:
+    """As left undone, not as one that goes on."""
+
+    def no_place(lease: Lease) -> Report:
+        raise NoPlace("no folder")
+
+    found, talk = crew(FakeCluster(no_place), 1)
+    assert (found.status, found.is_unfinished, len(found.deaths)) == (3, True, 1)
+    assert talk.said == ["part 0: its worker is gone: no folder"]
 
 
 def test_a_signal_stops_those_at_work_and_begins_no_other() -> None:

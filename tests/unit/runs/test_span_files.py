@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -247,3 +248,24 @@ def test_spans_that_wait_for_the_disk_are_bounded(
     writer.flush()
     assert writer.lost_spans == 2
     assert read_run(folder.path).spans().num_rows == 3
+
+
+def test_what_fails_beside_the_spans_does_not_end_the_writer(
+    folder: RunFolder, make_span: MakeSpan, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is tried again, and said once."""
+    tried, again = [], threading.Event()
+
+    def fail() -> None:
+        tried.append(1)
+        if len(tried) == 3:
+            again.set()
+        raise RuntimeError("a mistake")
+
+    writer = SpanWriter(folder.spans, rotate_seconds=0.01)
+    writer.beside = fail
+    assert again.wait(60)
+    writer.stage_finished([make_span()])
+    writer.close()
+    assert writer.written_spans == 1
+    assert len(caplog.records) == 1
