@@ -1,6 +1,6 @@
 """Beyond one machine: workers on a local Ray cluster, portions, fleets, predictions and autoscaling.
 
-    python -m benchmarks.scale --json [--quick] [--only PART]...
+    python -m benchmarks.scale --json [--quick] [--only PART]... [--write]
 
 On Ray: beside `--supervise`, beside Ray Data's own program, and while actors and nodes are killed. Portions (`--shard I/N`) are
 killed and begun again with `--resume`. Fleets, predictions and autoscaling have modules of their own (`benchmarks.scale_*`).
@@ -32,7 +32,9 @@ from typing import Any
 import psutil
 
 from benchmarks import models, scale_autoscaling, scale_fleet, scale_prediction, scale_ray_data
+from benchmarks.measure import write_result
 from benchmarks.ours import PLANS
+from benchmarks.scale_text import describe
 from headrace.samples import catalogue
 
 #: That one portion is killed when it is next looked, every 50 ms.
@@ -383,8 +385,12 @@ def main() -> int:
     parser.add_argument(
         "--kills", type=int, default=32, metavar="N", help="how many workers, nodes and portions are killed"
     )
+    parser.add_argument("--write", action="store_true", help="write the dated result")
     args = parser.parse_args()
-    sys.stdout.write(json.dumps(measure(args), indent=None if args.json else 2) + "\n")
+    found = measure(args)
+    sys.stdout.write(json.dumps(found, indent=None if args.json else 2) + "\n")
+    if args.write:
+        write_result("scale", describe(found, sys.argv[1:]), found)
     return 0
 
 
