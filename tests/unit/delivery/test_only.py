@@ -222,6 +222,7 @@ def test_of_more_streams_than_are_kept_no_clip_is_lost(tmp_path: Path) -> None:
     assert len(shades(tmp_path / result["clip"])) == 1
 
 
+@pytest.mark.full
 def test_no_more_than_a_clip_needs_is_kept(tmp_path: Path) -> None:
     """Of 250 frames of a stream those of the last half second; a hundred cameras would fill the memory with the others."""
     _, delivery = watched(tmp_path)
