@@ -68,10 +68,13 @@ _TELL_SECONDS = 60.0
 #: behind then, and what is not drained grows old.
 _TURN_SECONDS = 0.05
 _BEHIND_SECONDS = 0.2
-#: A stream that lags by so much, by its own clock, decodes keyframes alone until it has caught up; by more the clock jumped.
-_LAG_SECONDS, _JUMP_SECONDS = 1.0, 10.0
-#: A read that takes so long waited for the sender, and not for a core; and by how much clocks may differ, as a share.
-_PAUSE_SECONDS, _DRIFT = 0.5, 0.001
+#: A stream that lags by so much, by its own clock, decodes keyframes alone until it has caught up.
+_LAG_SECONDS = 1.0
+#: Reads that take so long, for so much of the stream's clock, waited for the sender: to wait for a core takes some milliseconds
+#: for each packet.
+_UNREAD_SECONDS, _UNREAD_SPAN = 0.5, 1.0
+#: By how much clocks may differ, as a share.
+_DRIFT = 0.001
 #: Where streams may end: tries in a row that bring nothing, after which one is given up.
 _MOST_TRIES = 5
 
@@ -393,8 +396,9 @@ class TurnPatience:
 class CatchUp:
     """Says which packets of one connection are not worth decoding, because the stream lags behind its sender.
 
-    It lags by the time that went by, less what the stream's own clock says, since it was least behind. Whether a read waited
-    tells little where threads wait for cores; but who decodes nothing and waits has surely caught up.
+    It lags by the time that went by, less what the stream's own clock says, since it was least behind, or since reads last
+    waited for the sender: then nothing was unread, however slow the sender is. One read that waited tells little where threads
+    wait for cores.
     """
 
     def __init__(self) -> None:
@@ -402,11 +406,12 @@ class CatchUp:
         """When it was least behind, and what the stream's clock said then; None: nothing to compare with."""
         self._last = -math.inf
         """What that clock said last."""
-        self._since: float | None = None
-        """Since when packets are passed by; None: they are not."""
+        self._reads = (0.0, 0.0)
+        """What that clock said when reads began to be added up, and the seconds that they took since."""
+        self._has_keyframe = self._is_behind = False
 
     def passes_by(self, packet: Any, waited: float, now: float) -> bool:
-        """Return whether not to decode a packet.
+        """Return whether not to decode a packet; never before a keyframe, for a stream may have none.
 
         Args:
             packet: PyAV's; what tells no time, as the last one, is always decoded.
@@ -417,21 +422,27 @@ class CatchUp:
         if own is None or not packet.time_base:
             return False
         seconds = float(own * packet.time_base)
+        self._has_keyframe = self._has_keyframe or packet.is_keyframe
+        lag = self._lag(seconds, waited, now)
+        if self._is_behind:
+            self._is_behind = not (packet.is_keyframe and lag < _BEHIND_SECONDS)
+        else:
+            self._is_behind = self._has_keyframe and lag >= _LAG_SECONDS
+        return self._is_behind and not packet.is_keyframe
+
+    def _lag(self, seconds: float, waited: float, now: float) -> float:
         has_begun_anew = seconds < self._last - _LAG_SECONDS / 2  # farther back than frames are reordered
         self._last = seconds
-        surely = _PAUSE_SECONDS if self._since is None else _WAITED_SECONDS
-        if self._caught_up is None or waited >= surely or has_begun_anew:
-            self._caught_up = now, seconds
-        lag = (1 - _DRIFT) * (now - self._caught_up[0]) - (seconds - self._caught_up[1])
-        if not 0.0 <= lag <= _JUMP_SECONDS:
-            self._caught_up, lag = (now, seconds), 0.0
-        if self._since is None and lag >= _LAG_SECONDS:
-            self._since = now
-        elif self._since is not None and packet.is_keyframe and lag < _BEHIND_SECONDS:
-            self._since = None
-        elif self._since is not None and now >= self._since + _NO_KEYFRAME_SECONDS:
-            self._since = None  # it never says that a frame is a keyframe
-        return self._since is not None and not packet.is_keyframe
+        began, reading = self._reads[0], self._reads[1] + waited
+        is_read = reading >= _UNREAD_SECONDS
+        is_over = is_read or has_begun_anew or seconds >= began + _UNREAD_SPAN
+        self._reads = (seconds, 0.0) if is_over else (began, reading)
+        if self._caught_up is not None and not is_read and not has_begun_anew:
+            lag = (1 - _DRIFT) * (now - self._caught_up[0]) - (seconds - self._caught_up[1])
+            if lag >= 0.0:
+                return lag
+        self._caught_up = now, seconds
+        return 0.0
 
 
 def _has_waited(packet: Any, before: Any, seconds: float) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
@@ -89,17 +91,20 @@ def test_all_frames_come_again_once_it_is_fast_enough(monkeypatch: pytest.Monkey
     assert 0 < counts["packets_behind"] < 150
 
 
+def packet(seconds: float | None, *, is_keyframe: bool = False) -> Any:
+    """Return what stands for a packet with this time."""
+    return SimpleNamespace(dts=seconds, pts=None, time_base=1, is_keyframe=is_keyframe)
+
+
 def test_who_waits_for_a_core_has_not_caught_up() -> None:
     """Reads that take some milliseconds while the machine is full hide no lag; a pause of the camera is none."""
+    packets = [packet(number * GAP, is_keyframe=number == 0) for number in range(30)]
+
     catch_up = CatchUp()
-
-    def packet(seconds: float) -> Any:
-        return SimpleNamespace(dts=seconds, pts=seconds, time_base=1, is_keyframe=False)
-
-    late = [catch_up.passes_by(packet(number * GAP), 0.02, 100.0 + 2 * number * GAP) for number in range(30)]
+    late = [catch_up.passes_by(one, 0.01, 100.0 + 2 * number * GAP) for number, one in enumerate(packets)]
     assert late == [False] * 26 + [True] * 4
     catch_up = CatchUp()
-    assert not any(catch_up.passes_by(packet(number * GAP), 2.0, 100.0 + 2 * number) for number in range(30))
+    assert not any(catch_up.passes_by(one, 2.0, 100.0 + 2 * number) for number, one in enumerate(packets))
 
 
 @pytest.mark.parametrize("cost", [GAP / 10, 0.99 * GAP])
@@ -112,19 +117,72 @@ def test_a_stream_that_keeps_up_loses_nothing(monkeypatch: pytest.MonkeyPatch, c
 
 
 def test_what_has_no_keyframes_is_decoded_all_the_same() -> None:
-    """After ten seconds in which no packet says that it is one; and a clock that jumps is no lag."""
+    """Where no packet says that it is one, there is nothing to wait for."""
     catch_up = CatchUp()
 
-    def packet(seconds: float | None, *, is_keyframe: bool = False) -> Any:
-        return SimpleNamespace(dts=seconds, pts=seconds, time_base=1, is_keyframe=is_keyframe)
-
     assert not catch_up.passes_by(packet(0.0), 0.1, 100.0)
-    assert catch_up.passes_by(packet(0.5), 0.0, 102.0)
+    assert not catch_up.passes_by(packet(0.5), 0.0, 102.0)
     assert not catch_up.passes_by(packet(0.6, is_keyframe=True), 0.0, 102.1)
-    assert catch_up.passes_by(packet(2.0), 0.1, 103.0)
-    assert not catch_up.passes_by(packet(11.9), 0.1, 112.9)
-    assert not catch_up.passes_by(packet(500.0), 0.0, 112.9)
-    assert not catch_up.passes_by(packet(0.0), 0.0, 113.0)
-    assert not catch_up.passes_by(packet(None), 0.0, 113.0)
-    assert not catch_up.passes_by(packet(8.0), 0.1, 121.0)
-    assert not catch_up.passes_by(packet(0.0), 0.0, 121.04)  # a clip that is sent again and again
+    assert catch_up.passes_by(packet(0.7), 0.0, 102.2)
+
+
+def test_a_clock_that_jumps_is_no_lag() -> None:
+    """Ahead, back, or back to its beginning, as of a clip that is sent again and again."""
+    catch_up = CatchUp()
+
+    assert not catch_up.passes_by(packet(0.0, is_keyframe=True), 0.1, 100.0)
+    assert not catch_up.passes_by(packet(500.0), 0.0, 100.1)
+    assert not catch_up.passes_by(packet(0.0), 0.0, 100.2)
+    assert not catch_up.passes_by(packet(None), 0.0, 100.2)
+    assert not catch_up.passes_by(packet(8.0), 0.1, 108.2)
+    assert not catch_up.passes_by(packet(0.0), 0.0, 108.24)
+
+
+def play(
+    seconds: float, cost: float, *, gop: int, read: Callable[[], float] = lambda: 1e-5, rate: float = 1.0
+) -> list[tuple[int, float]]:
+    """Return of each frame that is decoded its number, and how old it was when it was read, in seconds.
+
+    Args:
+        seconds: How much of the stream.
+        cost: Seconds of decoding a frame.
+        gop: Frames from one keyframe to the next.
+        read: Gives the seconds of a read of what is there already.
+        rate: Seconds of the sender's clock that it sends a second.
+    """
+    now, catch_up, decoded = 1000.0, CatchUp(), []
+    for number in range(round(seconds / GAP)):
+        sent, asked = 1000.0 + number * GAP / rate, now
+        now = max(now + read(), sent)
+        if not catch_up.passes_by(packet(number * GAP, is_keyframe=number % gop == 0), now - asked, now):
+            decoded.append((number, now - sent))
+            now += cost
+    return decoded
+
+
+@pytest.mark.parametrize("milliseconds", [0.2, 3.0, 8.0])
+@pytest.mark.parametrize(("gop", "cost"), [(50, 1.2), (25, 2.0)])
+def test_no_frame_is_old_where_reads_wait_for_a_core(gop: int, cost: float, milliseconds: float) -> None:
+    """Each read of what is there already takes some milliseconds on a full machine; in a quarter of an hour no frame is old."""
+    rng = random.Random(gop)
+
+    decoded = play(900.0, cost * GAP, gop=gop, read=lambda: rng.expovariate(1000 / milliseconds))
+
+    assert max(age for _, age in decoded) < 2.0
+    assert len(decoded) > 900 / GAP * 0.3
+
+
+@pytest.mark.parametrize("gop", [350, 700])
+def test_decoding_goes_on_at_a_keyframe_however_late_that_is(gop: int) -> None:
+    """A frame is decoded only after the one before or as a keyframe, however far apart keyframes are."""
+    numbers = [number for number, _ in play(300.0, 2 * GAP, gop=gop)]
+
+    assert len(numbers) < 300 / GAP
+    assert all(number % gop == 0 or number == before + 1 for before, number in itertools.pairwise(numbers))
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.9, 1.1])
+@pytest.mark.parametrize("gop", [50, 250])
+def test_a_sender_with_another_pace_than_its_clock_loses_nothing(rate: float, gop: int) -> None:
+    """As a transcoder that is not fast enough, or a camera whose timestamps are wrong, while there are cores to spare."""
+    assert len(play(300.0, 0.4 * GAP, gop=gop, rate=rate)) == round(300.0 / GAP)
