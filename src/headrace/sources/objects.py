@@ -12,8 +12,8 @@ from headrace.base.pieces import RemotePiece
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.sources.folder import IMAGE_PATTERNS
 from headrace.sources.shards import number_ids
-from headrace.store.file_systems import FileSystem, Store
-from headrace.store.object_shards import list_object_shard
+from headrace.store.file_systems import Store, open_store
+from headrace.store.object_shards import list_object_shard, list_with_index
 from headrace.store.objects import Bucket, Listed, ObjectAddress
 from headrace.store.samples import TEXT_PARTS
 
@@ -43,8 +43,11 @@ class Objects(FiniteSource):
         max_receives: int = 3,
     ) -> None:
         super().__init__(max_receives=max_receives)
-        self._given = None if fs is None else FileSystem(fs, url)
-        self._address = ObjectAddress(self._given.store, "") if self._given else ObjectAddress.parse(url)
+        self._given: Store | None = None
+        prefix = ""
+        if fs is not None:
+            self._given, prefix = open_store(url, fs)
+        self._address = ObjectAddress(self._given.store, prefix) if self._given else ObjectAddress.parse(url)
         self._patterns = tuple(pattern.lower() for pattern in patterns)
         self._listed = {"source.listed_objects": 0, "source.list_microseconds": 0, "source.index_microseconds": 0}
 
@@ -66,7 +69,7 @@ class Objects(FiniteSource):
         """
         bucket = self._given or Bucket(self._address.store)
         began = time.monotonic()
-        found = bucket.list_objects(self._address.prefix)
+        found = list_with_index(bucket, self._address.prefix)
         self._listed["source.list_microseconds"] += round(1e6 * (time.monotonic() - began))
         self._listed["source.listed_objects"] += len(found)
         shards = [one for one in found if one.path.endswith(".tar")]

@@ -37,7 +37,7 @@ def identity(payload: Any, *, is_immutable: bool = False) -> str | None:
         version = _version(payload.path)
         return version and f"{version} {payload.offset} {payload.length} {payload.crc32}"
     if isinstance(payload, RemotePiece):
-        if payload.etag is None or _is_young(payload.etag):
+        if payload.etag is None or _is_young(payload.etag) or getattr(payload.opened, "is_archive", False):
             return None
         return f"{payload.shown} {payload.etag} {payload.object_size} {payload.offset} {payload.length} {payload.crc32}"
     if is_immutable and isinstance(payload, str) and payload.startswith(("http://", "https://")):
@@ -46,9 +46,9 @@ def identity(payload: Any, *, is_immutable: bool = False) -> str | None:
 
 
 def _is_young(etag: str) -> bool:
-    """Return whether a version is no more than a time (of a file system that knows nothing better), and has just begun."""
+    """Return whether a version is no more than a time (of a file system that knows nothing better), and may have just begun."""
     kind, _, rest = etag.partition(" ")
-    return kind == "time" and time.time() - float(rest.partition(" ")[0]) < _RACY_NS / 1e9
+    return kind == "text" or (kind == "time" and time.time() - float(rest.partition(" ")[0]) < _RACY_NS / 1e9)
 
 
 def _version(path: Path) -> str | None:

@@ -11,8 +11,9 @@ import contextlib
 import errno
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from headrace.base.errors import FetchFailed, FetchRejected, ItemError, SourceError
@@ -23,8 +24,16 @@ from headrace.store.objects import Bucket, Got, Listed, ObjectAddress, changed, 
 
 _NEEDED = ("find", "info", "cat_file")
 #: What tells two contents of one name apart, best first; each store has its own word.
-_TAGS = ("ETag", "etag", "version_id", "VersionId", "generation", "content_md5", "md5", "md5Hash", "sha", "CRC")
-_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+_TAGS = (
+    "ETag", "etag", "version_id", "VersionId", "generation", "content_md5", "md5", "md5Hash", "Content-MD5", "Digest", "sha",
+    "CRC",
+)  # fmt: skip
+_TIMES = (
+    "mtime", "LastModified", "last_modified", "Last-Modified", "last_write_time", "modificationTime", "modify", "updated",
+    "modified", "created",
+)  # fmt: skip
+#: What tells two places of one path apart; most kinds leave it out of their addresses.
+_PLACES = ("host", "port", "url", "endpoint_url", "account_name", "org", "repo")
 #: Beside those that await their answers: a read opens a place of its own.
 _MANY_AT_ONCE = {"file", "local", "memory", "zip"}
 _BUSY, _FORBIDDEN = (429, 500, 502, 503, 504), (401, 403)
@@ -44,22 +53,27 @@ class FileSystem:
         SourceError: If it cannot say what the path means.
 
     Attributes:
-        store: For people to read, such as `sftp://host/photos`; for an archive with the path of its file.
+        store: For people to read, such as `sftp://host//photos`; for an archive with the path of its file.
+        is_archive: Whether a version tells the listing of one archive apart alone: in a second archive of this name the time
+            of a member may be the same, and its bytes others.
     """
 
     def __init__(self, fs: Any, path: str) -> None:
         lacks = [name for name in _NEEDED if not callable(getattr(fs, name, None))]
         check(not lacks, "fs", type(fs).__name__, f"a file system of fsspec, with {', '.join(_NEEDED)}")
         check(not getattr(fs, "asynchronous", False), "fs", type(fs).__name__, "one made without asynchronous=True")
-        check(isinstance(path, str), "url", type(path).__name__, "the path of a folder or file as text")
         self._fs = fs
         try:
-            self._root = str(getattr(fs, "_strip_protocol", str)(path)).rstrip("/")
-            shown = str(getattr(fs, "unstrip_protocol", str)(self._root)).rstrip("/")
+            root = str(getattr(fs, "_strip_protocol", str)(path))
+            self._root = root.rstrip("/") or root[:1]  # a slash alone is the root, and nothing the working folder
+            self.store = hide_secrets_in_text(_address(fs, self._root))
         except Exception as error:
             raise SourceError(f"{type(fs).__name__} cannot read the path ({type(error).__name__})") from None
-        inside = getattr(getattr(fs, "fo", None), "path", None)
-        self.store = hide_secrets_in_text(f"{shown}::{inside}" if isinstance(inside, str) else shown)
+        layers = list(_layers(fs))
+        kinds = {kind.__name__ for layer in layers for kind in type(layer).__mro__}
+        self.is_archive = "AbstractArchiveFileSystem" in kinds or any(getattr(one, "fo", None) for one in layers)
+        # One that caches gives the bytes that it kept beside the version that is there now.
+        self._tells_version = "CachingFileSystem" not in kinds
 
     def __str__(self) -> str:
         return self.store
@@ -81,13 +95,13 @@ class FileSystem:
             FetchRejected: If no other try can succeed: `object.missing`, `object.forbidden`, `object.changed`.
             FetchFailed: If one may: `object.busy`, `object.short`, `object.failed`.
         """
-        whole = self._path(path)
-        began = time.monotonic()
+        whole = self.key(path)
         try:
             with contextlib.nullcontext() if _allows_many(self._fs) else _one_at_a_time:
+                began = time.monotonic()
                 data = bytes(self._fs.cat_file(whole, start=start, end=end)) if end > start else b""
                 ended = time.monotonic()
-                now = _version(self._look_up(whole)) if etag else None
+                now = self._version(self._look_up(whole)) if etag else None
         except Exception as error:
             raise self._explain(error, self._shown(path)) from None
         if now != etag:
@@ -96,14 +110,18 @@ class FileSystem:
             raise FetchFailed(f"object.short: {self._shown(path)} gave {len(data):,} of {end - start:,} bytes")
         return Got(data, 0.0, ended - began)  # when the first byte came is not told
 
-    def _path(self, path: str) -> str:
-        return f"{self._root}/{path}" if path and self._root else path or self._root
+    def key(self, path: str) -> str:
+        """Return what tells a file apart from others of the file system, whatever folder above it was named."""
+        return f"{self._root.rstrip('/')}/{path}" if path and self._root else path or self._root
+
+    def _version(self, info: Mapping[str, Any]) -> str | None:
+        return _version(info) if self._tells_version else None
 
     def _shown(self, path: str) -> str:
         return f"{self.store}/{path}" if path else self.store
 
     def _list(self, prefix: str) -> list[Listed]:
-        whole = self._path(prefix)
+        whole = self.key(prefix)
         self._forget()
         with contextlib.nullcontext() if _allows_many(self._fs) else _one_at_a_time:
             found: Mapping[str, Any] = self._fs.find(whole, detail=True)
@@ -120,10 +138,11 @@ class FileSystem:
         size = info.get("size")
         if not isinstance(size, int):
             raise SourceError(
-                f"object.failed: {type(self._fs).__name__} tells no size of {path}, which is needed to read it"
+                f"object.failed: {type(self._fs).__name__} tells no size of {hide_secrets_in_text(path)}, which is "
+                "needed to read it"
             )
         below = path.lstrip("/").removeprefix(self._root.lstrip("/")).lstrip("/") if path != self._root else ""
-        return Listed(below, size, _version(info))
+        return Listed(below, size, self._version(info))
 
     def _look_up(self, path: str) -> Mapping[str, Any]:
         self._forget(path)
@@ -160,9 +179,37 @@ Store = Bucket | FileSystem
 def open_store(address: str, fs: Any = None) -> tuple[Store, str]:
     """Return what an address is below, and the prefix in it; raises as `Bucket` or, with a file system, `FileSystem` does."""
     if fs is not None:
-        return FileSystem(fs, address), ""
+        check(isinstance(address, str), "url", type(address).__name__, "the path of a folder or file as text")
+        # The index of a shard is beside it.
+        name = address.rstrip("/").rpartition("/")[2] if address.rstrip("/").endswith(".tar") else ""
+        return FileSystem(fs, address.rstrip("/").removesuffix(name) if name else address), name
     place = ObjectAddress.parse(address)
     return Bucket(place.store), place.prefix
+
+
+def _layers(fs: Any) -> Iterator[Any]:
+    """Yield a file system, and those that it hands its calls on to."""
+    for _ in range(8):
+        if fs is None:
+            return
+        yield fs
+        fs = getattr(fs, "sync_fs", None) or getattr(fs, "fs", None)
+
+
+def _address(fs: Any, path: str) -> str:
+    """Return a text for people that is another one for another host, archive or base: addresses of fsspec are not."""
+    if getattr(type(fs), "protocol", "") == "dir":
+        return _address(fs.fs, "/".join(filter(None, (fs.path, path.lstrip("/")))))
+    shown = str(getattr(fs, "unstrip_protocol", str)(path)).rstrip("/")
+    if isinstance(inside := getattr(getattr(fs, "fo", None), "path", None), str):
+        return f"{shown}::{_address(fs.fo.fs, inside) if hasattr(fs.fo, 'fs') else inside}"
+    options = [one for layer in _layers(fs) if isinstance(one := getattr(layer, "storage_options", None), Mapping)]
+    options += [one["client_kwargs"] for one in options if isinstance(one.get("client_kwargs"), Mapping)]
+    inner = getattr(fs, "sync_fs", fs)
+    told = ([getattr(inner, name, None), *(one.get(name) for one in options)] for name in _PLACES)
+    places = [str(found) for one in told if (found := next((x for x in one if x and isinstance(x, str | int)), None))]
+    kind, _, rest = shown.partition("://")
+    return f"{kind}://{':'.join(places)}/{rest}" if places else shown
 
 
 def _allows_many(fs: Any) -> bool:
@@ -171,6 +218,8 @@ def _allows_many(fs: Any) -> bool:
     protocol = getattr(kind, "protocol", "")
     if protocol == "dir":
         return _allows_many(fs.fs)
+    if (inner := getattr(fs, "sync_fs", None)) is not None:  # only its own functions await
+        return _allows_many(inner)
     names = {protocol} if isinstance(protocol, str) else set(protocol)
     return bool(getattr(kind, "async_impl", False)) or bool(names & _MANY_AT_ONCE)
 
@@ -179,11 +228,29 @@ def _version(info: Mapping[str, Any]) -> str | None:
     """Return a text that is another one after a file was replaced; None: nothing tells."""
     for name in _TAGS:
         if info.get(name):
-            return f"{name} {info[name]} {info.get('size')}"
+            # Lists of older adlfs leave the quotes out, its answers do not.
+            tag = str(info[name]).removeprefix("W/").strip('"')
+            return f"{name} {tag} {info.get('size')}"
     for name in _TIMES:
         if info.get(name):
-            found = info[name]
-            if isinstance(found, datetime):
-                found = found.timestamp()
-            return f"{'time' if isinstance(found, float | int) else name} {found} {info.get('size')}"
+            seconds = _seconds(info[name])
+            return f"{'text' if seconds is None else 'time'} {info[name] if seconds is None else seconds} {info.get('size')}"
+    return None
+
+
+def _seconds(found: Any) -> float | None:
+    """Return a time in seconds since 1970; None: it is written in a way that is not known."""
+    readers = (
+        lambda text: datetime.strptime(f"{text}+0000", "%Y%m%d%H%M%S%z"),
+        datetime.fromisoformat,
+        parsedate_to_datetime,
+    )
+    for read in readers if isinstance(found, str) else ():
+        with contextlib.suppress(ValueError, TypeError):
+            found = read(found)
+            break
+    if isinstance(found, datetime):
+        return found.timestamp()
+    if isinstance(found, float | int):
+        return found / 1_000 if found > 1e11 else found  # HDFS counts milliseconds
     return None

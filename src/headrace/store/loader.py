@@ -45,7 +45,7 @@ class Loader:
         collate: Called with a list of what transform returned; None: arrays and tensors are stacked, numbers become an array,
             tuples and dicts by their parts, anything else is a list.
         workers: Threads or processes.
-        fs: A file system of fsspec in which `path` is a folder or a list of folders; None: this machine's, or object stores.
+        fs: A file system of fsspec in which `path` is a folder, a shard or a list of them; None: this machine's, or buckets.
         executor: `thread`, or `process` where `transform` is Python that keeps the GIL; it is sent to processes then, so it
             must be a function of a module.
         ordered: False: batches come as they are ready, with the same samples in each. At most 256 overtake one that is missing.
@@ -118,7 +118,8 @@ class Loader:
         if not len(self._reader):
             shown, path = self._reader.shown, self._reader.paths[0]
             self._reader.close()
-            raise SourceError(f"{shown} holds no sample that can be read; `headrace pack {path} -o NEW` lists why")
+            why = f"; `headrace pack {path} -o NEW` lists why" if fs is None else "; pack again what it was made of"
+            raise SourceError(f"{shown} holds no sample that can be read{why}")
         self._order = Order(len(self._reader), seed, shuffle=shuffle, block=block)
         self._batch, self._rank, self._ranks = batch, rank, ranks
         self._end: End = end if end is not None else "keep" if ranks == 1 else "pad"

@@ -106,6 +106,13 @@ def make_processes(work: Work, workers: int) -> Executor:
     try:
         packed = pickle.dumps(work)
     except Exception as error:
+        try:
+            pickle.dumps(work.reader)
+        except Exception:
+            raise SettingsError(
+                "executor = 'process' opens the shards in other processes, and `fs` cannot be sent there "
+                f"({type(error).__name__}); give one that pickle can copy, or use executor = 'thread'"
+            ) from None
         raise SettingsError(
             f"executor = 'process' sends `transform` and `collate` to other processes, and one cannot be sent ({error}); "
             "define it as a function of a module, outside of other functions"

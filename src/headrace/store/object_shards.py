@@ -7,6 +7,7 @@ kept. What the store refuses for now is asked for again, later and later.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -20,6 +21,7 @@ from typing import Any
 import pyarrow
 
 from headrace.base.errors import FetchFailed, FetchRejected, ItemError, SourceError
+from headrace.base.redaction import hide_secrets_in_text
 from headrace.store.file_systems import Store, open_store
 from headrace.store.objects import PAUSES, Listed
 from headrace.store.samples import Sample, Stored, join_samples
@@ -31,6 +33,16 @@ _MOST_AT_ONCE = 512 << 20
 _BLOCK_BYTES = 4 << 20
 _Block = dict[int, tuple[int, bytes]]
 """{number of the shard: where it was read from, and the bytes}."""
+
+
+def list_with_index(store: Store, prefix: str) -> list[Listed]:
+    """Return what is below a prefix; where it names one shard also the index, which is beside it; raises SourceError."""
+    found = store.list_objects(prefix)
+    if any(one.path == prefix for one in found) and prefix.endswith(".tar"):
+        beside = index_path(Path(prefix)).as_posix()
+        with contextlib.suppress(SourceError):  # that there is none is said where it is looked for
+            found += store.list_objects(beside)
+    return found
 
 
 def list_object_shard(bucket: Store, shard: Listed, found: Sequence[Listed]) -> list[Sample]:
@@ -77,13 +89,14 @@ class ObjectShardReader:
         self, urls: Sequence[str], *, block: int | None = 1, kept_bytes: int = 256 << 20, fs: Any = None
     ) -> None:
         self.paths = list(urls)
-        self.shown = urls[0] if len(urls) == 1 else f"{urls[0]} and {len(urls) - 1:,} more"
+        self.shown = hide_secrets_in_text(urls[0]) + (f" and {len(urls) - 1:,} more" if len(urls) > 1 else "")
         self._fs = fs
         self._shards: list[tuple[str, Listed]] = []
         """Each with the address of where it was found, by which a process opens that again."""
         self._samples: list[tuple[int, Sample]] = []
+        known: set[str] = set()
         for url in urls:
-            self._add(url)
+            self._add(url, known)
         num_bytes = sum(_end(sample) - _start(sample) for _, sample in self._samples)
         self._block = block or max(1, round(_BLOCK_BYTES * len(self._samples) / max(1, num_bytes)))
         self._kept_bytes = kept_bytes
@@ -94,22 +107,20 @@ class ObjectShardReader:
         self._stores = {address: open_store(address, self._fs)[0] for address in {one for one, _ in self._shards}}
         self._blocks: OrderedDict[int, Future[_Block]] = OrderedDict()
 
-    def _add(self, address: str) -> None:
+    def _add(self, address: str, known: set[str]) -> None:
         store, prefix = open_store(address, self._fs)
-        found = store.list_objects(prefix)
-        if prefix.endswith(".tar"):  # its index is beside it, and not below
-            found += store.list_objects(index_path(Path(prefix)).as_posix())
+        found = list_with_index(store, prefix)
         shards = [one for one in found if one.path.endswith(".tar")]
         opens = address if self._fs is not None else store.store
-        known = {(place, one.path) for place, one in self._shards}  # what is named twice is read once
         if not shards:
             raise SourceError(
                 f"{store.store}/{prefix} names no tar shard among {len(found):,} objects; upload what `headrace "
                 "pack` made, with the index beside each shard"
             )
         for shard in shards:
-            if (opens, shard.path) in known:
+            if (key := store.key(shard.path)) in known:  # what is named twice is read once
                 continue
+            known.add(key)
             self._samples += [(len(self._shards), sample) for sample in list_object_shard(store, shard, found)]
             self._shards.append((opens, shard))
 

@@ -6,12 +6,13 @@ they are not looked at here, and no message quotes what the library says of a re
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import importlib
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +25,12 @@ from headrace.base.settings import check
 SCHEMES = ("s3", "gs", "az")
 #: What the names of the variables of each begin with, of which the library reads settings and credentials.
 _VARIABLES = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
+#: Behind these: those of addresses of servers.
+_ENDPOINTS = {
+    "s3": ("ENDPOINT_URL_S3", "ENDPOINT_URL", "ENDPOINT"),
+    "gs": ("BASE_URL",),
+    "az": ("ENDPOINT", "STORAGE_ENDPOINT"),
+}
 _KEYS = {
     "s3": "AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
@@ -129,16 +136,20 @@ class Bucket:
             raise MissingExtra(f"{store} (an object store)", "stores") from None
         self.store = store
         scheme = store.partition(":")[0]
-        if scheme == "s3":
-            _check_endpoint(os.environ.get("AWS_ENDPOINT_URL", ""))
+        endpoints = [f"{_VARIABLES[scheme]}_{name}" for name in _ENDPOINTS[scheme]]
+        for name in endpoints:
+            _check_endpoint(name, os.environ.get(name, ""))
         options: dict[str, Any] = {"timeout": f"{timeout_seconds:.0f}s", "connect_timeout": "10s"}
-        if _allows_http(_VARIABLES[scheme]):
+        if _allows_http(_VARIABLES[scheme], endpoints):
             options["allow_http"] = True
         # Whether to try again is for the source to say: it knows the other items.
         retry = {"max_retries": 0, "retry_timeout": datetime.timedelta(seconds=timeout_seconds)}
         try:
             more = {"credential_provider": provider} if scheme == "s3" and (provider := _profile()) else {}
-            self._store = stores.from_url(store, client_options=options, retry_config=retry, **more)
+            with _no_panic(store):
+                self._store = stores.from_url(store, client_options=options, retry_config=retry, **more)
+        except FetchRejected as error:
+            raise SourceError(error.reason) from None
         except Exception as error:  # the library's own classes, ValueError, ...
             raise SourceError(
                 f"{store} cannot be opened ({type(error).__name__}); check the address and its settings"
@@ -160,7 +171,15 @@ class Bucket:
         return self._list_again(prefix, self._list)
 
     def _list_again(self, prefix: str, list_them: Callable[[str], list[Listed]]) -> list[Listed]:
-        return list_again(lambda: list_them(prefix), lambda error: self._explain(error, f"{self.store}/{prefix}"))
+        def ask() -> list[Listed]:
+            with _no_panic(self.store):
+                return list_them(prefix)
+
+        return list_again(ask, lambda error: self._explain(error, f"{self.store}/{prefix}"))
+
+    def key(self, path: str) -> str:
+        """Return what tells an object apart from others, whatever prefix was named."""
+        return f"{self.store}/{path}"
 
     def _list(self, prefix: str) -> list[Listed]:
         chunks = self._obstore.list(self._store, prefix or None, chunk_size=1_000)
@@ -188,7 +207,8 @@ class Bucket:
             FetchFailed: If one may: `object.busy`, `object.failed`.
         """
         try:
-            self._obstore.put(self._store, path, data, use_multipart=False)
+            with _no_panic(self.store):
+                self._obstore.put(self._store, path, data, use_multipart=False)
         except Exception as error:
             raise self._explain(error, f"{self.store}/{path}") from None
 
@@ -204,9 +224,10 @@ class Bucket:
             options["range"] = (start, end)
         began = time.monotonic()
         try:
-            answer = self._obstore.get(self._store, path, options=options)
-            first = time.monotonic()
-            data = _join(answer, end - start)
+            with _no_panic(self.store):
+                answer = self._obstore.get(self._store, path, options=options)
+                first = time.monotonic()
+                data = _join(answer, end - start)
         except Exception as error:
             raise self._explain(error, f"{self.store}/{path}") from None
         ended = time.monotonic()
@@ -219,6 +240,8 @@ class Bucket:
     def _explain(self, error: Exception, where: str) -> ItemError:
         """Return what an error of the library means, without quoting what may hold a secret."""
         errors, said, scheme = self._errors, _QUOTED.sub("", str(error)), self.store.partition(":")[0]
+        if isinstance(error, ItemError):
+            return error
         if isinstance(error, errors.InvalidPathError):
             return FetchRejected(
                 f"object.name: {where}: among these names is one with an empty part, `.` or `..` between its slashes, which "
@@ -264,23 +287,37 @@ def _quote(etag: str | None) -> str | None:
     return etag if etag is None or etag.endswith('"') else f'"{etag}"'
 
 
-def _allows_http(prefix: str) -> bool:
+def _allows_http(prefix: str, endpoints: list[str]) -> bool:
     """Return whether the environment leads to a server without TLS, or says that one is allowed."""
-    found = [os.environ.get(f"{prefix}_{name}", "") for name in ("ENDPOINT_URL", "ENDPOINT", "STORAGE_ENDPOINT")]
+    found = [os.environ.get(name, "").lower() for name in endpoints]
     return (
         any(one.startswith("http://") for one in found) or os.environ.get(f"{prefix}_ALLOW_HTTP", "").lower() == "true"
     )
 
 
-def _check_endpoint(url: str) -> None:
-    """Raise SourceError if requests cannot go there: the library ends the process's thread then, without an error to catch."""
+@contextlib.contextmanager
+def _no_panic(store: str) -> Iterator[None]:
+    """Raise FetchRejected where the library panics, as over a line break in a key: that error is no `Exception`."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise FetchRejected(
+            f"object.forbidden: the library cannot make a request to {store} of these settings; check the variables "
+            f"{_VARIABLES[store.partition(':')[0]]}_..., and what keeps the keys, for line breaks and addresses of no server"
+        ) from None
+
+
+def _check_endpoint(name: str, url: str) -> None:
+    """Raise SourceError if requests cannot go there: the library panics then."""
     try:
         parts = urlsplit(url)
         is_right = not url or (parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0)
     except ValueError:
         is_right = False
     if not is_right:
-        raise SourceError("AWS_ENDPOINT_URL is no address of a server; expected one such as http://127.0.0.1:9000")
+        raise SourceError(f"{name} is no address of a server; expected one such as http://127.0.0.1:9000")
 
 
 def _join(answer: Any, length: int) -> bytes:

@@ -288,3 +288,116 @@ def test_a_time_alone_is_a_version_only_once_it_is_past() -> None:
     old = RemotePiece("sftp://h/a", "b.jpg", 0, 5, 5, f"time {time.time() - 60} 5", None, object())
     assert identity(young) is None
     assert identity(old) is not None
+
+
+class Told:
+    """A file system that tells of one file what it was given."""
+
+    def __init__(self, listed: dict[str, Any], info: dict[str, Any], **own: Any) -> None:
+        self.find = lambda path, detail: {"a/b.jpg": {"size": 1, **listed}}
+        self.info = lambda path: {"size": 1, **info}
+        self.cat_file = lambda path, start, end: b"x"
+        vars(self).update(own)
+
+
+def payload_of(fs: Any) -> Any:
+    """Return the payload of the only job."""
+    (entry,) = hr.objects("a", fs=fs).entries()
+    return entry.payload
+
+
+@pytest.mark.parametrize(("listed", "told"), [("0x8D", '"0x8D"'), ('W/"e"', '"e"')])
+def test_quotes_of_an_etag_are_no_part_of_it(listed: str, told: str) -> None:
+    """Older adlfs lists them without and answers with them."""
+    assert ObjectReader(1 << 30, 5.0)(payload_of(Told({"etag": listed}, {"etag": told}))) == b"x"
+
+
+@pytest.mark.parametrize(
+    ("info", "kind"),
+    [
+        ({"Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT"}, "time 1445412480.0 "),
+        ({"modify": "20151021072800"}, "time 1445412480.0 "),
+        ({"updated": "2015-10-21T07:28:00+00:00"}, "time 1445412480.0 "),
+        ({"modificationTime": 1445412480000}, "time 1445412480.0 "),
+        ({"Content-MD5": "abc="}, "Content-MD5 abc= "),
+        ({"modify": "Oct 21 07:28"}, "text Oct 21 07:28 "),
+    ],
+)
+def test_versions_of_other_kinds_are_known(info: dict[str, Any], kind: str) -> None:
+    """By their own words; a time that cannot be read is a version, but nothing is cached by it."""
+    payload = payload_of(Told(info, info))
+    assert payload.etag.startswith(kind)
+    assert (identity(payload) is None) == kind.startswith("text")
+
+
+def test_a_text_time_of_now_may_change_once_more() -> None:
+    """As a number does."""
+    from email.utils import formatdate
+
+    now = {"Last-Modified": formatdate(usegmt=True)}
+    assert identity(payload_of(Told(now, now))) is None
+
+
+def test_the_same_path_elsewhere_is_another_source(tmp_path: Path) -> None:
+    """On another host, and below another base: `resume` and caches go by it."""
+    from fsspec.implementations.dirfs import DirFileSystem
+    from fsspec.implementations.local import LocalFileSystem
+
+    hosts = {hr.objects("/a", fs=Told({}, {}, storage_options={"host": name})).where for name in ("nas", "other")}
+    bases = {hr.objects("a", fs=DirFileSystem(str(tmp_path / name), LocalFileSystem())).where for name in ("x", "y")}
+    assert len(hosts) == len(bases) == 2
+    assert str(tmp_path / "x" / "a") in min(bases)
+
+
+def test_nothing_is_cached_of_an_archive_or_a_cache(tmp_path: Path) -> None:
+    """A member of the same name, size and time may have other bytes; a cache may give old ones as the new version's."""
+    for kind in ("tar", "zip", "simplecache"):
+        fs, path = make(kind, tmp_path / kind)
+        (entry, *_) = hr.objects(path, fs=fs).entries()
+        assert identity(entry.payload) is None
+        assert ObjectReader(1 << 30, 5.0)(entry.payload) == FILES["000.jpg"]
+    assert entry.payload.etag is None
+
+
+def test_a_wrapped_kind_is_read_as_its_own_kind(tmp_path: Path) -> None:
+    """Its functions await, and two threads still share one position."""
+    from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+
+    from headrace.store.file_systems import _allows_many
+
+    assert not _allows_many(AsyncFileSystemWrapper(make("tar", tmp_path)[0]))
+
+
+def test_the_root_is_not_the_working_folder() -> None:
+    """A slash was taken away at its end, which was all there is."""
+    from fsspec.implementations.local import LocalFileSystem
+
+    class Here(LocalFileSystem):
+        """Notes what is listed."""
+
+        asked: str
+
+        def find(self, path: str, *args: Any, **options: Any) -> Any:
+            type(self).asked = path
+            return {"/x/a.jpg": {"size": 1, "type": "file", "mtime": 1.0}}
+
+    assert [entry.payload.path for entry in hr.objects("/", fs=Here()).entries()] == ["x/a.jpg"]
+    assert Here.asked == "/"
+
+
+def test_one_shard_is_named_by_itself(packed: Any) -> None:
+    """Its index is beside it; what is named twice, as itself or a folder above, is read once."""
+    shards = sorted(name for name in packed.store if name.endswith(".tar"))
+    _, read = run(hr.objects(shards[0], fs=packed))
+    assert 0 < len(read) < len(FILES)
+    with hr.loader(shards[0], 8, fs=packed) as loader:
+        assert sum(len(batch) for batch in loader) == len(read)
+    with hr.loader(["/packed", "/packed/", shards[0]], 8, fs=packed) as loader:
+        assert sum(len(batch) for batch in loader) == len(FILES)
+
+
+def test_a_file_system_that_cannot_be_sent_is_named(packed: Any) -> None:
+    """Not `transform`, which was not even given."""
+    packed.storage_options = {"key": lambda: 0}
+    with pytest.raises(SettingsError, match="`fs` cannot be sent there"):
+        hr.loader("/packed", 8, fs=packed, executor="process")

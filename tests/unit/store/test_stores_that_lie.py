@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from headrace.base.errors import FetchFailed, SourceError
+from headrace.base.errors import FetchFailed, FetchRejected, SourceError
 from headrace.store import objects
 from headrace.store.objects import Bucket
 
@@ -124,3 +124,62 @@ def test_a_server_without_tls_is_allowed_by_name(monkeypatch: pytest.MonkeyPatch
     bucket = Bucket("az://photos")
     said = RuntimeError("Generic Azure error: HTTP error: builder error")
     assert "AZURE_ALLOW_HTTP=true" in str(bucket._explain(said, "az://photos/a"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ENDPOINT", "nonsense"),
+        ("ENDPOINT", "127.0.0.1:1"),
+        ("ENDPOINT_URL", "https://h:99999"),
+        ("ENDPOINT_URL_S3", "nonsense"),
+        ("SESSION_TOKEN", "very\nsecret"),
+        ("ACCESS_KEY_ID", "very\nsecret"),
+    ],
+)
+def test_what_the_library_panics_over_is_an_error(
+    bucket: Bucket, name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own one passes every `except Exception`."""
+    monkeypatch.setenv(f"AWS_{name}", value)
+    if name.startswith("ENDPOINT"):
+        with pytest.raises(SourceError, match=f"AWS_{name} is no address of a server"):
+            Bucket("s3://photos")
+        return
+    opened = Bucket("s3://photos")
+    with pytest.raises(SourceError, match=r"AWS_.*line breaks") as caught:
+        opened.list_objects("a")
+    assert "secret" not in str(caught.value)
+    for ask in (lambda: opened.get("a", 0, 1, None), lambda: opened.put("a", b"x")):
+        with pytest.raises(FetchRejected, match=r"AWS_.*line breaks"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("store", "name", "url"),
+    [
+        ("s3://photos", "AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1"),
+        ("s3://photos", "AWS_ENDPOINT_URL", "HTTP://127.0.0.1:1"),
+        ("gs://photos", "GOOGLE_BASE_URL", "http://127.0.0.1:1"),
+        ("az://photos", "AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:1/a"),
+    ],
+)
+def test_a_server_is_asked_without_tls_where_its_address_says_so(
+    bucket: Bucket, store: str, name: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By each name that the library reads."""
+    monkeypatch.setattr(objects, "PAUSES", (0.0,))
+    for other, value in {"GOOGLE_SKIP_SIGNATURE": "true", "AZURE_STORAGE_ACCOUNT_NAME": "a",
+                         "AZURE_STORAGE_ACCOUNT_KEY": "YQ==", name: url}.items():  # fmt: skip
+        monkeypatch.setenv(other, value)
+    if name != "AWS_ENDPOINT_URL":
+        monkeypatch.delenv("AWS_ENDPOINT_URL")
+    with pytest.raises(SourceError, match="gave no answer; check the network"):
+        Bucket(store).list_objects("a")
+
+
+def test_a_name_that_the_library_does_not_read_allows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else another server would be asked without TLS."""
+    monkeypatch.delenv("AWS_ALLOW_HTTP", raising=False)
+    monkeypatch.setenv("AWS_STORAGE_ENDPOINT", "http://127.0.0.1:1")
+    assert not objects._allows_http("AWS", [f"AWS_{name}" for name in objects._ENDPOINTS["s3"]])
