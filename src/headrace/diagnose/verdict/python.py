@@ -212,23 +212,30 @@ def _collecting(facts: Facts, view: StageView) -> float:
 
 
 def _collects_much(facts: Facts, view: StageView) -> bool:
-    """Return whether a good part of what a stage computes, and holds the GIL for, is the collector."""
-    return _collecting(facts, view) * facts.document.elapsed_seconds >= _COLLECTS_MUCH * view.cpu_seconds > 0
+    """Return whether a good part of what a stage's workers compute, and hold the GIL for, is the collector."""
+    if _collected(facts) < WORTH_NAMING:
+        return False
+    worked = sum(one.cpu_seconds for one in facts.stages if one.account.station == view.account.station)
+    return _collecting(facts, view) * facts.document.elapsed_seconds >= _COLLECTS_MUCH * worked > 0
 
 
-def _gc(facts: Facts) -> Iterator[Proposal]:
-    share_of_time = facts.machine.get("run.gc_seconds_share")
-    if share_of_time is None:
-        return
+def _collected(facts: Facts) -> float:
+    """Return the collector's share of what the stages computed; 0 where it was not measured."""
+    share_of_time = facts.machine.get("run.gc_seconds_share", 0.0)
     # The collector holds the GIL: while it runs, one core works and no other Python does.
     worked = sum(view.cpu_seconds for view in facts.stages)
     elapsed = max(facts.document.elapsed_seconds, 1e-9)
-    share = share_of_time / max(min(1.0, worked / elapsed), share_of_time, 1e-9)
+    return share_of_time / max(min(1.0, worked / elapsed), share_of_time, 1e-9)
+
+
+def _gc(facts: Facts) -> Iterator[Proposal]:
+    share = _collected(facts)
     if share < WORTH_NAMING:
         return
+    share_of_time = facts.machine["run.gc_seconds_share"]
     # Threads of which stage collect was sampled; of older recordings it is guessed, by who computes most.
     most = max(facts.stages, key=lambda view: (_collecting(facts, view), view.cpu_seconds))
-    where = f", most of it in {most.name}" if _collecting(facts, most) else ""
+    where = f", most of it in {most.name}" if _collecting(facts, most) >= share_of_time / 2 else ""
     yield Proposal(
         verdict=VerdictClass.GC,
         stage=most.name,

@@ -317,8 +317,9 @@ class _Pipelined:
 
 
 def usual_of(seconds: Sequence[float]) -> float:
-    """Return the mean without the slowest tenth: passes of a step add up, slow ones too, and chance counts little."""
-    return statistics.fmean(sorted(seconds)[: len(seconds) - len(seconds) // 10])
+    """Return the mean without the slowest and fastest tenth, of three one at least: slow passes count, accidents do not."""
+    cut = max(len(seconds) // 10, int(len(seconds) > 2))
+    return statistics.fmean(sorted(seconds)[cut : len(seconds) - cut])
 
 
 def batch_size(recipe: Recipe, request: Request) -> int:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,7 +14,7 @@ from headrace.base.records import Counters, SourceWork
 from headrace.cli.diagnosis_text import as_text
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.diagnosis import diagnosis_document
-from headrace.diagnose.verdict import cores, flow, intake, ranking
+from headrace.diagnose.verdict import cores, flow, intake, python, ranking
 from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.proposal import Proposal
 from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
@@ -386,18 +387,21 @@ def test_the_collector_is_named_before_the_stage_it_runs_in(diagnose: Diagnose, 
     assert found.runner_up.verdict is VerdictClass.PREPROCESS
 
 
-@pytest.mark.parametrize(("seen", "stage"), [("stage:parse", "parse"), ("source", "preprocess")])
+@pytest.mark.parametrize(
+    ("seen", "part", "stage"),
+    [("stage:parse", 0.6, "parse"), ("stage:parse", 0.4, "parse"), ("source", 1.0, "preprocess")],
+)
 def test_the_collector_is_where_it_was_seen(
-    facts_of: Callable[[Any], Facts], pipe: Any, made: Any, seen: str, stage: str
+    facts_of: Callable[[Any], Facts], pipe: Any, made: Any, seen: str, part: float, stage: str
 ) -> None:
-    """A stage that computes less than another collects; where nobody looked which one does, none is said to do most of it."""
+    """A stage that computes less than another collects; none does most of it if nobody looked, or others than stages did."""
     seconds = np.linspace(0.0, 4.0 * 0.4, 60)
     stages = [made(name="preprocess", work="preprocess", cpu=0.011), made(name="parse", cpu=0.01)]
-    gauges = {("run", "gc_seconds"): seconds, (seen, "gc_seconds"): seconds}
+    gauges = {("run", "gc_seconds"): seconds, (seen, "gc_seconds"): part * seconds}
     proposals = ranking.all_proposals(facts_of(pipe(stages=stages, gauges=gauges)))
     (found,) = [one for one in proposals if one.verdict is VerdictClass.GC]
     assert found.stage == stage
-    assert ("most of it in parse" in found.says) is (stage == "parse")
+    assert ("most of it in parse" in found.says) is (part == 0.6)
 
 
 @pytest.mark.parametrize(("wait", "delay", "is_lesser"), [(0.0046, 0.0011, True), (0.0057, 0.0, False)])
@@ -423,6 +427,26 @@ def test_a_collector_that_is_much_of_the_holder_s_work_is_named_before_the_gil(
     gauges = {("run", "gc_seconds"): seconds, (seen, "gc_seconds"): seconds}
     found = diagnose(waiting, holding, gauges=gauges)
     assert (found.first.verdict, found.first.stage) == (verdict, "parse")
+
+
+@pytest.mark.parametrize(
+    ("holds", "other", "seconds", "is_fused"), [(0.008, 0.01, 1.1, True), (0.0015, 0.006, 0.21, False)]
+)
+def test_the_gil_comes_first_where_the_collector_is_little(
+    facts_of: Callable[[Any], Facts], pipe: Any, made: Any, holds: float, other: float, seconds: float, is_fused: bool
+) -> None:
+    """Little of what the holder's workers compute, in stages fused with it too, or so little that `GC` is not named at all."""
+    waiting = made(name="preprocess", work="preprocess", cpu=0.0005, wait=0.006, state="gil", meanwhile="parse")
+    stages = [waiting, made(name="parse", cpu=holds, releases_gil=False), made(name="load", cpu=other)]
+    collected = np.linspace(0.0, seconds, 60)
+    gauges = {("run", "gc_seconds"): collected, ("stage:parse", "gc_seconds"): collected}
+    facts = facts_of(pipe(stages=stages, gauges=gauges))
+    if is_fused:
+        account = msgspec.structs.replace(facts.stages[2].account, station="parse")
+        fused = dataclasses.replace(facts.stages[2], account=account)
+        facts = dataclasses.replace(facts, stages=(*facts.stages[:2], fused))
+    (found,) = [one for one in python.rules(facts) if one.verdict is VerdictClass.GIL]
+    assert (found.stage, found.is_lesser) == ("parse", False)
 
 
 def test_reading_waits_for_the_disk(diagnose: Diagnose, made: Any) -> None:
