@@ -200,7 +200,8 @@ def _address(fs: Any, path: str) -> str:
     """Return a text for people that is another one for another host, archive or base: addresses of fsspec are not."""
     if getattr(type(fs), "protocol", "") == "dir":
         return _address(fs.fs, "/".join(filter(None, (fs.path, path.lstrip("/")))))
-    shown = str(getattr(fs, "unstrip_protocol", str)(path)).rstrip("/")
+    # Hidden before a host stands in front of a password, which is not known as one there.
+    shown = hide_secrets_in_text(str(getattr(fs, "unstrip_protocol", str)(path)).rstrip("/"))
     if isinstance(inside := getattr(getattr(fs, "fo", None), "path", None), str):
         return f"{shown}::{_address(fs.fo.fs, inside) if hasattr(fs.fo, 'fs') else inside}"
     options = [one for layer in _layers(fs) if isinstance(one := getattr(layer, "storage_options", None), Mapping)]

@@ -401,3 +401,11 @@ def test_a_file_system_that_cannot_be_sent_is_named(packed: Any) -> None:
     packed.storage_options = {"key": lambda: 0}
     with pytest.raises(SettingsError, match="`fs` cannot be sent there"):
         hr.loader("/packed", 8, fs=packed, executor="process")
+
+
+def test_a_password_in_a_path_is_not_shown() -> None:
+    """Also of a kind that leaves it in the path, and knows its host besides."""
+    fs = Told({}, {}, host="nas")
+    with pytest.raises(SourceError, match="names no tar shard") as caught:
+        hr.loader("sftp://u:pw1x@nas/packed", 8, fs=fs)
+    assert "pw1x" not in str(caught.value) + hr.objects("sftp://u:pw1x@nas/packed", fs=fs).where
