@@ -394,6 +394,8 @@ class SourceWork(msgspec.Struct, frozen=True, kw_only=True):
     """CPU seconds of a job in the thread that works ahead of the receivers, mean; None: receivers do it, or it is not known."""
     wait_seconds: float | None = None
     """Seconds of a job that this thread neither computed nor waited for a core, mean; None as above."""
+    jobs_ahead: int = 1
+    """Jobs that this thread keeps ready at most: a call of the source brings no more."""
 
 
 class Receiving(msgspec.Struct, frozen=True, kw_only=True):

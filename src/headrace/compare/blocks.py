@@ -446,6 +446,13 @@ def _too_few(received: Received, limit: int | None, result: Result) -> list[str]
     return [f"the source has {num_items:,} items, and a block was to have {limit:,}: blocks are shorter than they say"]
 
 
+@contextlib.contextmanager
+def as_in_blocks(source: FiniteSource, limit: int | None) -> Iterator[None]:
+    """Let a source give a profile what it gives blocks: each job once; from the start again if it ends before a limit."""
+    with source.trying_once(), contextlib.nullcontext() if limit is None else source.going_around():
+        yield
+
+
 def replace_parts(pipeline: Pipeline, source: FiniteSource, delivery: Delivery | None = None) -> Pipeline:
     """Return the pipeline with another source and delivery; the stages are the same objects.
 

@@ -54,13 +54,13 @@ def find_bounds(replay: Replay, change: Change | None = None) -> list[Bound]:
         (station, _station_demand(station, members, jobs))
         for station, members in zip(system.stations, units, strict=True)
     ]
-    inline, call = _receiver_demand(system), _call_demand(system)
-    everything = [call, inline, *(demand for _, demand in demands)]
+    inline, reading = _receiver_demand(system), _reader_demand(system)
+    everything = [reading, inline, *(demand for _, demand in demands)]
     found = [*_bound_shared(system, everything)]
     for station, demand in demands:
         found += _workers(station, demand, replay.compute_added_workers(station.name))
     found += _resources(system, everything)
-    found += _outside(system, scenario, inline, call)
+    found += _outside(system, scenario, inline, reading)
     return sorted(found, key=lambda bound: bound.throughput)
 
 
@@ -115,18 +115,21 @@ def _resources(system: System, demands: Sequence[Demand]) -> list[Bound]:
     return found
 
 
-def _outside(system: System, scenario: Scenario, inline: Demand, call: Demand) -> list[Bound]:
+def _outside(system: System, scenario: Scenario, inline: Demand, reading: Demand) -> list[Bound]:
     found = []
     receivers = system.receivers
     per_call = min(receivers.jobs_per_call, scenario.plan.source.receive_batch)
-    call_seconds = receivers.call_seconds + call.total * per_call
-    per_job = call_seconds / per_call + inline.total
+    per_job = receivers.call_seconds / per_call + inline.total
     if per_job > 0:
         rate = receivers.num / per_job
         says = (
-            f"{pluralize(receivers.num, 'receiver')} / ({format_duration(call_seconds)} per call of "
+            f"{pluralize(receivers.num, 'receiver')} / ({format_duration(receivers.call_seconds)} per call of "
             f"{pluralize(per_call, 'job')} + {format_duration(inline.total)} of stages that they run, per job) = {rate:.4g}/s"
         )
+        found.append(Bound(name="receiving", stage=None, throughput=rate, says=says))
+    if reading.total > 0:
+        rate = 1.0 / reading.total
+        says = f"1 thread of the source / {format_duration(reading.total)} per job = {rate:.4g}/s"
         found.append(Bound(name="receiving", stage=None, throughput=rate, says=says))
     if system.arrivals is not None and len(system.arrivals) > 1:
         rate = (len(system.arrivals) - 1) / max(system.arrivals[-1] - system.arrivals[0], 1e-9)
@@ -162,10 +165,10 @@ def _receiver_demand(system: System) -> Demand:
     return _sum(receivers.programs or (), 1.0 / jobs)
 
 
-def _call_demand(system: System) -> Demand:
-    """Return what a job needs of a source that works for it on this machine."""
-    receivers = system.receivers
-    return _sum([receivers.call_program], 1.0 / receivers.jobs_per_call, receivers.threads)
+def _reader_demand(system: System) -> Demand:
+    """Return what a job needs of the source's own thread."""
+    reader = system.receivers.reader
+    return _sum((), 1.0) if reader is None else _sum([reader.program], 1.0, reader.threads)
 
 
 def _station_demand(station: Station, units: Sequence[int], jobs: int) -> Demand:

@@ -22,7 +22,7 @@ from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.formatting import pluralize
 from headrace.base.plan import Plan, resolve
 from headrace.base.plan_changes import list_changed_settings
-from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, measure_block, replace_parts
+from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, as_in_blocks, measure_block, replace_parts
 from headrace.compare.comparison import METRICS, compare_pipelines
 from headrace.compare.comparison import Question as Compared
 from headrace.compare.contenders import Blocks
@@ -164,7 +164,8 @@ def _find_recording(
     settings = ProfileSettings(measure_overhead=False)
     source, limit = items.source_for(question.pipeline)
     pipeline = replace_parts(question.pipeline, source)
-    result = profile(pipeline, question.before, output=folder, limit=limit, settings=settings)
+    with as_in_blocks(source, limit):
+        result = profile(pipeline, question.before, output=folder, limit=limit, settings=settings)
     if result.interrupted:
         raise Interrupted(f"interrupted while recording; what ran until then is in {folder}")
     return read_run(folder)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import heapq
+import itertools
 import threading
 import time
 from collections import deque
@@ -44,6 +45,10 @@ class Entry:
     """The stream that a frame belongs to; None for single images."""
     sequence: int | None = None
     """Position in the stream; None: the position in the source."""
+
+    def again(self, turn: int) -> Entry:
+        """Return the same for the turn of this number, from 1; its position is a later one then."""
+        return self if turn == 1 else replace(self, id=f"{self.id}#{turn}", sequence=None)
 
 
 @dataclass(slots=True)
@@ -105,6 +110,7 @@ class FiniteSource(Source):
         self._max_receives = max_receives
         self._open: _OpenFinite | None = None
         self._work_list: WorkList | None = None
+        self._goes_around = False
 
     @property
     def where(self) -> str | None:
@@ -124,6 +130,15 @@ class FiniteSource(Source):
             yield
         finally:
             self._max_receives = before
+
+    @contextlib.contextmanager
+    def going_around(self) -> Iterator[None]:
+        """Begin again after the last job in the runs of a `with` block, which a limit ends; ids are `ID#2` then, and so on."""
+        self._goes_around = True
+        try:
+            yield
+        finally:
+            self._goes_around = False
 
     def follow(self, work_list: WorkList | None) -> None:
         """Give out the jobs of a work list from the next `open` on; None: all jobs."""
@@ -170,10 +185,14 @@ class FiniteSource(Source):
         """Return the jobs of a run: all, or those of the work list. None among them: the next one is not there yet."""
         return self.entries() if self._work_list is None else iter(self._work_list.entries)
 
+    def _rounds(self) -> Iterator[Entry | None]:
+        """Return the jobs of a run, again and again if they are to be."""
+        return around(self.remaining) if self._goes_around else self.remaining()
+
     def open(self, settings: SourcePlan) -> None:
         """Find the jobs."""
         tries = self._max_receives if settings.max_receives is None else settings.max_receives
-        self._open = _OpenFinite(self.remaining(), tries, settings.max_in_flight, self._work_list)
+        self._open = _OpenFinite(self._rounds(), tries, settings.max_in_flight, self._work_list)
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return up to limit jobs; [] while others may still be retried; None at the end."""
@@ -225,6 +244,17 @@ class FiniteSource(Source):
         if self._open is None:
             raise RuntimeError("open the source before using it")
         return self._open
+
+
+def around(read: Callable[[], Iterator[Entry | None]]) -> Iterator[Entry | None]:
+    """Return entries that can be read again and again, without an end unless there are none."""
+    for turn in itertools.count(1):
+        num_read = 0
+        for entry in read():
+            num_read += entry is not None
+            yield entry and entry.again(turn)
+        if not num_read:
+            return
 
 
 def entries_to_keep(source: FiniteSource) -> Iterator[Entry]:

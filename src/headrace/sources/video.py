@@ -8,6 +8,7 @@ and passes by the frames that are done, before they are converted; suspects of a
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import re
 from collections import Counter
@@ -127,6 +128,7 @@ class Video(FiniteSource):
                 f"decode with more threads, where cores are free: threads={2 * self._threads}",
             ),
             threads=self._threads,
+            jobs_ahead=_DEPTH,
             **self._measured(),
         )
 
@@ -176,8 +178,22 @@ class Video(FiniteSource):
         self._totals = {}
         clips = self._known_clips()
         self._found = None  # the next run may find others
-        self._reader = ReadAhead(self._read(clips, self._work_list), _DEPTH, "video")
+        read = self._read_around(clips) if self._goes_around else self._read(clips, self._work_list)
+        self._reader = ReadAhead(read, _DEPTH, "video")
         return self._take_counted(self._reader)
+
+    def _rounds(self) -> Iterator[Entry | None]:
+        return self.remaining()  # its thread goes around
+
+    def _read_around(self, clips: Mapping[str, Path]) -> Generator[_Counted, None, None]:
+        """Give the frames again and again, with the counts of their own turn."""
+        for turn in itertools.count(1):
+            num_read = 0
+            for entry, counts in self._read(clips, None):
+                num_read += entry is not None
+                yield entry and entry.again(turn), counts
+            if not num_read:
+                return
 
     def follow(self, work_list: WorkList | None) -> None:
         """Give out what a work list leaves, its suspects in the order in which they are decoded."""

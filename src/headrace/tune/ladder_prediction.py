@@ -12,7 +12,7 @@ import msgspec
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.plan import Plan
 from headrace.base.plan_changes import list_changed_settings
-from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, replace_parts
+from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, as_in_blocks, replace_parts
 from headrace.compare.contenders import Blocks, Say, run_block
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.whatif import predict
@@ -106,6 +106,7 @@ def _profile(pipeline: Pipeline, plan: Plan, items: SameItems, run_folder: Path)
     # It would switch profiling off for part of what is little enough.
     settings = ProfileSettings(measure_overhead=False)
     source, limit = items.source_for(pipeline)
-    result = profile(replace_parts(pipeline, source), plan, output=run_folder, limit=limit, settings=settings)
+    with as_in_blocks(source, limit):
+        result = profile(replace_parts(pipeline, source), plan, output=run_folder, limit=limit, settings=settings)
     if result.interrupted:
         raise Interrupted(f"interrupted while the sequential Plan was profiled; what ran until then is in {run_folder}")

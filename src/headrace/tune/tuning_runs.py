@@ -11,7 +11,7 @@ from pathlib import Path
 from headrace.base.errors import Interrupted, JobsFail
 from headrace.base.formatting import pluralize
 from headrace.base.plan import Plan, resolve, with_instances_as_workers
-from headrace.compare.blocks import Block, Contender, SameItems, fewest_items, replace_parts
+from headrace.compare.blocks import Block, Contender, SameItems, as_in_blocks, fewest_items, replace_parts
 from headrace.compare.contenders import Say, lasts, run_block, run_pilot
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.stage_defaults import stage_defaults
@@ -164,7 +164,8 @@ class TuningRuns:
             paced.num_items = self.items.num_items
             source, limit = paced, None
         pipeline = replace_parts(self.pipeline, source, self.pipeline.delivery if self.deliver else None)
-        result = profile(pipeline, self.resolve(settings), output=folder, limit=limit)
+        with as_in_blocks(source, limit):
+            result = profile(pipeline, self.resolve(settings), output=folder, limit=limit)
         self.seconds += time.monotonic() - began
         self.num_runs += 1
         if result.interrupted:

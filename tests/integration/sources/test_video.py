@@ -102,6 +102,19 @@ def reasons(source: Any) -> dict[str, str]:
     return {entry.id: entry.refused for entry in source.entries() if entry.refused}
 
 
+def test_a_run_that_a_limit_ends_may_go_around_in_a_clip(tmp_path: Path) -> None:
+    """Frames are decoded again in the thread that decodes, which goes on measuring what that takes."""
+    source = hr.video(make(tmp_path / "a.mp4", 5))
+    with source.going_around():
+        _, results = run(source, limit=12)
+    turns = [[f"a.mp4#{number}{again}" for number in range(5)] for again in ("", "#2", "#3")]
+    assert sorted(results) == sorted([*turns[0], *turns[1], *turns[2][:2]])
+    assert results["a.mp4#3#2"] == 3
+    assert source.work.cpu_seconds
+
+    assert len(run(source)[1]) == 5
+
+
 def test_every_frame_is_a_job(tmp_path: Path) -> None:
     """Each picture comes once, in the order of showing, not of storing, with its clip, number and time."""
     make(tmp_path / "in" / "a.mp4", b_frames=2)

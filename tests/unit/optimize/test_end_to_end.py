@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,9 @@ import msgspec
 import pytest
 
 import headrace as hr
+from headrace.base.errors import HeadraceError
 from headrace.base.plan import ModelPlan, Plan, StagePlan
+from headrace.base.records import SourceWork
 from headrace.compare.contenders import Blocks
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.replay import CannotReplay
@@ -26,6 +29,7 @@ from headrace.runs.formats.optimization import Artifact, Attempt, EndToEnd, Opti
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import ValidationDocument, VariantSide
 from headrace.runs.reader import read_run
+from headrace.sources.finite import Entry, FiniteSource
 
 SIDE = VariantSide(name="device", variant={}, open_seconds=0.0)
 FILE = Artifact(sha256="0" * 64, file="net.onnx", num_bytes=1)
@@ -91,6 +95,47 @@ def measured(
     with Ledger(folder / "ledger.sqlite") as ledger:
         told = judge_end_to_end(question, runs=folder, ledger=ledger, blocks=Blocks(pairs=6, seconds=0.3))
     return told, judge(search, told, anyway=False)
+
+
+class Made(FiniteSource):
+    """25 items for each of which it works."""
+
+    work = SourceWork(does="makes them")
+
+    def entries(self) -> Iterator[Entry]:
+        """Make them."""
+        return (Entry(f"item-{number}", str(number).encode()) for number in range(25))
+
+
+class FailsFirst(Timed):
+    """One whose first item fails."""
+
+    def preprocess(self, value: Any) -> Any:
+        """Raise for it."""
+        if value == b"0":
+            raise ValueError("it is the first")
+        return value
+
+
+@pytest.mark.full
+def test_what_is_recorded_tries_each_job_once_and_goes_around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in what is measured: no job comes again because it failed; and a short source is no short recording."""
+
+    def measure(*args: Any, **options: Any) -> None:
+        raise HeadraceError("it is not measured here")
+
+    monkeypatch.setattr(end_to_end_module, "compare_pipelines", measure)
+    pipeline = hr.Pipeline(Made(), module=FailsFirst(0.0), delivery=hr.collect())
+    plan = Plan(model=ModelPlan(**device(0.001)))
+    question = Question(
+        pipeline=pipeline, source=pipeline.source, before=plan, after=plan, stage="process", found=found(0.001, 2.0)
+    )
+    with pytest.raises(HeadraceError, match="not measured here"):
+        judge_end_to_end(question, runs=tmp_path, blocks=Blocks(pairs=2, seconds=0.001))
+
+    (folder,) = tmp_path.glob("optimize-*")
+    counters = read_run(folder).info.counters
+    assert (counters.received, counters.retried, counters.dead_lettered) == (60, 0, 3)
 
 
 @pytest.mark.measures

@@ -29,6 +29,8 @@ class Ahead:
     wait_seconds: float
     threads: int
     """That work while that thread waits."""
+    depth: int
+    """Jobs that it keeps ready at most."""
 
 
 def find_ahead(evidence: Evidence) -> Ahead | None:
@@ -36,7 +38,7 @@ def find_ahead(evidence: Evidence) -> Ahead | None:
     work = evidence.info.source_work
     if work is None or work.cpu_seconds is None or work.wait_seconds is None:
         return None
-    return Ahead(work.cpu_seconds, work.wait_seconds, work.threads)
+    return Ahead(work.cpu_seconds, work.wait_seconds, work.threads, work.jobs_ahead)
 
 
 def sample_jobs(recorded: int, count: int, seed: int | None) -> Array:

@@ -28,6 +28,7 @@ from headrace.diagnose.simulator.system import (
     WAIT,
     Phase,
     Program,
+    Reader,
     Receivers,
     Retry,
     Station,
@@ -369,39 +370,33 @@ class _Builder:
     def _receivers(self, group: Sequence[StageDemands] | None) -> Receivers:
         scenario = self.scenario
         source = self.plan.source
-        common = {
+        common: dict[str, Any] = {
             "num": source.receivers,
             "call_seconds": scenario.call_seconds / scenario.change.speedups.get("receiving", 1.0),
             "jobs_per_call": max(1, min(scenario.jobs_per_call, source.receive_batch)),
         }
         if scenario.ahead is not None:
-            common |= self._call_ahead(scenario.ahead, with_stages=group is not None)
+            common["reader"] = self._reader(scenario.ahead)
+            common["jobs_per_call"] = min(source.receive_batch, scenario.ahead.depth)
         if group is None:
-            return Receivers(**common)  # type: ignore[arg-type]
+            return Receivers(**common)
         device = next((demands for demands in group if demands.info.kind == "device"), None)
-        # Where one more of them stands for the source's thread, those that run stages are no more than there are.
-        own = None if scenario.ahead is None else self._resource("receiver", source.receivers)
         if device is None:
-            return Receivers(**common, programs=[_locked(one, own) for one in self._programs(group)])  # type: ignore[arg-type]
-        batch_program = self._batch_program(group, device)
+            return Receivers(**common, programs=self._programs(group))
+        batch = self.plan.stages[device.name].batch or 1
         return Receivers(
-            **common | {"threads": self._busy(device, group[0])},  # type: ignore[arg-type]
-            batch=self.plan.stages[device.name].batch or 1,
-            batch_program=lambda size, start: _locked(batch_program(size, start), own),
+            **common,
+            batch=batch if scenario.ahead is None else min(batch, common["jobs_per_call"]),
+            batch_program=self._batch_program(group, device),
+            threads=self._busy(device, group[0]),
         )
 
-    def _call_ahead(self, ahead: Ahead, *, with_stages: bool) -> dict[str, Any]:
-        """Return how receivers call a source whose own thread works ahead: one at a time has what that does, beside stages."""
+    def _reader(self, ahead: Ahead) -> Reader:
+        """Return the source's own thread, which has what it works with beside the receivers."""
         times = self.scenario.change.speedups.get("receiving", 1.0)
         kind = SPREAD if ahead.threads > 1 else WAIT
         phases = ((kind, ahead.wait_seconds / times), (CPU, ahead.cpu_seconds / times))
-        program = tuple(phase for phase in phases if phase[1] > 0)
-        return {
-            "num": self.plan.source.receivers + 1 if with_stages else 1,
-            "jobs_per_call": 1,
-            "call_program": _locked(program, self._resource("source", 1)) if with_stages else program,
-            "threads": float(ahead.threads),
-        }
+        return Reader(tuple(phase for phase in phases if phase[1] > 0), ahead.depth, float(ahead.threads))
 
     # --- programs
 

@@ -32,7 +32,7 @@ import numpy as np
 
 from headrace.base.policies.batching import Release, Waiting
 from headrace.diagnose.simulator.entrance import ANSWERED, LATE, REFUSED, Entrance
-from headrace.diagnose.simulator.station_states import StationState, Worker, connect
+from headrace.diagnose.simulator.station_states import StationState, Worker, connect, make_reader
 from headrace.diagnose.simulator.system import CPU, GIL, SPREAD, TAKE, WAIT, Program, System
 from headrace.diagnose.simulator.trace import Trace
 
@@ -89,6 +89,12 @@ class Engine:
         self._waiting_room: deque[Worker] = deque()
         self._waiting_jobs: deque[Worker] = deque()
         self._call_seconds = 0.0
+        # The source's own thread
+        reader = system.receivers.reader
+        self._reader = None if reader is None else make_reader(reader)
+        self._is_reading = False
+        self._reading_since = 0.0
+        self._num_ready = 0
         # Waking
         self._half_handoff = system.handoff_seconds / 2
         self._waker: Worker | None = None
@@ -105,6 +111,7 @@ class Engine:
             self._receive(receiver)
         if self._entrance is not None:
             self._later(self._entrance.next_arrival, self._let_in, self._entrance)
+        self._read_on()
         self._pass_events()
         return self._trace()
 
@@ -575,8 +582,8 @@ class Engine:
         if room <= 0:
             self._waiting_room.append(worker)
             return
-        entrance, left = self._entrance, system.num_jobs - self._num_claimed
-        count = min(room, left if entrance is None else len(entrance.waiting))
+        entrance = self._entrance
+        count = min(room, self._num_there())
         if count == 0:
             worker.since = self.now
             self._waiting_jobs.append(worker)
@@ -587,15 +594,36 @@ class Engine:
             worker.claimed = [entrance.waiting.popleft() for _ in range(count)]
         self._num_claimed += count
         self._inside += count
-        worker.called = self.now
-        if receivers.call_program:
-            worker.ended = self._admit
-            self._later(self.now + receivers.call_seconds, self._begin_call, worker)
-        else:
-            self._later(self.now + receivers.call_seconds, self._admit, worker)
+        self._call_seconds += receivers.call_seconds
+        self._later(self.now + receivers.call_seconds, self._admit, worker)
+        if self._reader is not None:
+            self._num_ready -= count
+            self._read_on()
 
-    def _begin_call(self, worker: Worker) -> None:
-        self._begin(worker, self.system.receivers.call_program)
+    def _num_there(self) -> int:
+        """Return how many jobs a call may bring now."""
+        num_come, reader = self._num_come(), self.system.receivers.reader
+        return num_come if reader is None else min(num_come, self._num_ready, reader.depth)
+
+    def _num_come(self) -> int:
+        """Return how many jobs have come that no receiver has taken."""
+        return self.system.num_jobs - self._num_claimed if self._entrance is None else len(self._entrance.waiting)
+
+    def _read_on(self) -> None:
+        """Let the source's own thread make another job ready, if there is one and room for it."""
+        reader, thread = self.system.receivers.reader, self._reader
+        if reader is None or thread is None or self._is_reading:
+            return
+        if self._num_ready <= reader.depth and self._num_ready < self._num_come():
+            self._is_reading, self._reading_since = True, self.now
+            self._begin(thread, reader.program)
+
+    def _end_reading(self, thread: Worker) -> None:
+        self._is_reading = False
+        self._call_seconds += self.now - self._reading_since
+        self._num_ready += 1
+        self._read_on()
+        self._wake_receivers()
 
     def _let_in(self, entrance: Entrance) -> None:
         """Let in what comes now, or turn it away, and wake a receiver for what came in."""
@@ -605,15 +633,17 @@ class Engine:
             self._end(job, REFUSED)
         if entrance.has_more:
             self._later(entrance.next_arrival, self._let_in, entrance)
-        # One that finds more than it may take has the next one look, as long as there is something.
-        while entrance.waiting and self._waiting_jobs:
+        self._read_on()
+        self._wake_receivers()
+
+    def _wake_receivers(self) -> None:
+        """Let receivers take what is there: one that finds more than it may take has the next one look."""
+        while self._waiting_jobs and self._num_there():
             receiver = self._waiting_jobs.popleft()
             self._receiving.idle_time += self.now - receiver.since
             self._receive(receiver)
 
     def _admit(self, worker: Worker) -> None:
-        self._call_seconds += self.now - worker.called
-        worker.ended = self._hand_on
         arrivals = self.system.arrivals
         for unit in worker.claimed:
             self._received[unit] = self.now if arrivals is None else arrivals[unit]
@@ -649,6 +679,8 @@ class Engine:
                 worker.handed_on = self._take_next
                 if worker.aside is not None:
                     worker.aside.handed_on = self._end_handing_aside
+        if self._reader is not None:
+            self._reader.ended = self._end_reading
         for receiver in self._receiving.workers:
             receiver.ended = self._hand_on
             receiver.handed_on = self._next_claimed
@@ -685,7 +717,7 @@ class Engine:
             gil_wait={name: state.gil_wait / max(1, state.taken) for name, state in by_name.items()},
             gil_wait_seconds=self._receiving.gil_wait + sum(state.gil_wait for state in self._states),
             resource_seconds=tuple(self._resource_seconds),
-            receivers_busy=self._call_seconds / (num_receivers * elapsed),
+            receivers_busy=self._call_seconds / ((num_receivers if self._reader is None else 1) * elapsed),
             receivers_idle=self._receiving.idle_time / (num_receivers * elapsed),
             cores=self.system.cores,
             num_wakes=self._num_wakes,

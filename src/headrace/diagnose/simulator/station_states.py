@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from headrace.diagnose.simulator.system import GIL, Program, Station, System
+from headrace.diagnose.simulator.system import GIL, Program, Reader, Station, System
 
 
 class Worker:
     """One worker, receiver, or thread that hands on for a device."""
 
     __slots__ = (
-        "aside", "at", "called", "claimed", "debt", "ended", "ends", "handed_on", "index", "is_stuck", "is_within", "left",
-        "master", "parked", "program", "since", "state", "threads", "token", "units",
+        "aside", "at", "claimed", "debt", "ended", "ends", "handed_on", "index", "is_stuck", "is_within", "left", "master",
+        "parked", "program", "since", "state", "threads", "token", "units",
     )  # fmt: skip
 
     def __init__(self, state: StationState, master: Worker | None = None) -> None:
@@ -26,8 +26,6 @@ class Worker:
         """How many of `units` have been handed on."""
         self.claimed: list[int] = []
         """Of a receiver: jobs received, to be run or handed on after `units`."""
-        self.called = 0.0
-        """Of a receiver: when its call of the source began."""
         self.debt = 0.0
         """CPU seconds of waking others that it has still to spend."""
         self.token = 0
@@ -231,6 +229,11 @@ def connect(system: System) -> tuple[StationState, list[StationState]]:
             followers.append(states[route[at]] if at < len(route) else None)
         state.follow(followers, route_of)
     return receiving, states
+
+
+def make_reader(reader: Reader) -> Worker:
+    """Return the source's own thread."""
+    return StationState(Station(name="source", workers=1, capacity=1, threads=reader.threads)).workers[0]
 
 
 def _pair_fan_outs(states: Sequence[StationState]) -> None:

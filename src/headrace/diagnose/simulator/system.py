@@ -71,6 +71,18 @@ class Station:
     """{unit: tries that fail before the one that succeeds}."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """The source's own thread, which makes one job after another ready for the receivers."""
+
+    program: Program
+    """What it does for a job."""
+    depth: int
+    """The most jobs that are ready for one call; the thread has one more in hand then, and waits."""
+    threads: float = 1.0
+    """As of a station."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receivers:
     """Who takes jobs from the source and puts them into the first station's queue."""
@@ -78,8 +90,6 @@ class Receivers:
     num: int = 1
     call_seconds: float = 0.0
     """What a call of the source takes; it waits on the outside."""
-    call_program: Program = ()
-    """What a call needs of this machine, after that; the source works for each job."""
     jobs_per_call: int = 10
     """Most jobs that one call brings."""
     programs: Sequence[Program] | None = None
@@ -89,6 +99,8 @@ class Receivers:
     batch_program: Callable[[int, int], Program] | None = None
     threads: float = 1.0
     """As of a station."""
+    reader: Reader | None = None
+    """None: every job is ready when it has come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,7 +54,7 @@ class Trace:
     resource_seconds: tuple[float, ...]
     """While each exclusive resource was taken, summed over its places."""
     receivers_busy: float
-    """Share of the receivers' time within calls of the source that brought jobs."""
+    """Share of the receivers' time within calls of the source that brought jobs; of its own thread, where it has one."""
     receivers_idle: float
     """Share of their time waiting for jobs to come."""
     cores: float

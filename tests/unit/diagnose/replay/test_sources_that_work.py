@@ -48,6 +48,36 @@ def test_stages_in_the_receivers_run_beside_the_decoding(replay_of: Callable[...
     assert replay.ratio(Change(speedups={"model": 10.0})) == pytest.approx(1.5, rel=0.05)
 
 
+def test_batches_in_the_receivers_are_what_was_decoded_meanwhile(replay_of: Callable[..., Replay]) -> None:
+    """While a call of 80 ms runs, frames of 0.5 ms are decoded, as many as the source keeps ready: the next call has those."""
+    work = SourceWork(does="decodes", is_decoding=True, cpu_seconds=0.0005, wait_seconds=0.0, jobs_ahead=4)
+    model = {"name": "model", "kind": "device", "executor": "inline", "batch": 8, "wait": 0.08}
+    replay = replay_of([model, DELIVER], gap=0.01, changes={"source_work": work})
+
+    assert replay.simulate().throughput == pytest.approx(50, rel=0.03)
+    assert find_bounds(replay)[0].throughput == pytest.approx(50, rel=0.03)
+    assert replay.simulate(Change(settings=("source.receive_batch=2",))).throughput == pytest.approx(25, rel=0.03)
+
+
+def test_jobs_that_come_at_a_rate_are_decoded_once_they_are_there(replay_of: Callable[..., Replay]) -> None:
+    """Fewer than can be decoded are all through, each 8 ms and the model's 2 ms after it came; more are not."""
+    replay = decoded(replay_of, {"wait": 0.002}, 0.008)
+
+    assert replay.simulate(Change(arrival_rate=100.0)).throughput == pytest.approx(100, rel=0.05)
+    assert replay.simulate(Change(arrival_rate=2.0)).latencies.min() == pytest.approx(0.01, rel=0.05)
+    assert replay.simulate(Change(arrival_rate=500.0)).throughput == pytest.approx(125, rel=0.05)
+
+
+def test_threads_that_decode_keep_their_cores_beside_a_model_in_the_receivers(replay_of: Callable[..., Replay]) -> None:
+    """Two threads that decode for 8 ms take 16 ms of cores, also where the receivers run a model that takes none."""
+    work = SourceWork(does="decodes", is_decoding=True, cpu_seconds=0.0, wait_seconds=0.008, threads=2)
+    model = {"name": "model", "kind": "device", "executor": "inline", "wait": 0.001}
+    replay = replay_of([model, DELIVER], gap=0.008, changes={"source_work": work})
+
+    cores = next(bound for bound in find_bounds(replay) if bound.name == "cores")
+    assert cores.throughput == pytest.approx(2 / 0.016, rel=0.02)
+
+
 def test_an_answer_does_not_wait_for_the_decoding_before_it(replay_of: Callable[..., Replay]) -> None:
     """A frame counts from when it was there: faster decoding makes no answer come sooner."""
     replay = decoded(replay_of, {"wait": 0.002}, 0.008)
