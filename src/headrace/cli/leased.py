@@ -9,9 +9,11 @@ import argparse
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -43,28 +45,38 @@ def serve(parent: int, folder: Path, work: Callable[[dict[str, Any]], Outcome]) 
 
     Args:
         parent: The worker; without it, leases are asked to end.
-        folder: Where `warm`, each lease's `outcome`, and `ended` are left: process and exit status of the last lease.
+        folder: Where `warm`, each lease's `outcome`, and `ended` are left: process and exit status of the last lease. Once the
+            worker is gone, by whatever kills it, the folder is removed.
         work: Does a lease.
     """
     from headrace.base.parent_death import die_with_parent
     from headrace.ray.leases import receive_lease
 
     child = 0
+    is_asked = False
 
     def ask_to_stop(*_: object) -> None:
+        nonlocal is_asked
         if not child:
-            sys.exit(0)
-        os.kill(child, signal.SIGTERM)
+            is_asked = True  # the next lease is not begun; where the worker has died, there is none
+        else:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(child, signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, ask_to_stop)
     if not die_with_parent(parent, signal.SIGTERM):
+        shutil.rmtree(folder, ignore_errors=True)
         return 1
     leases = os.fdopen(os.dup(0), "rb")  # the standard input of the user's code is empty
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     _leave(folder, "warm", b"")
     while lease := receive_lease(leases):
         mine = os.getpid()
-        with block_signals(signal.SIGTERM):
+        with block_signals(signal.SIGTERM), warnings.catch_warnings():
+            if is_asked:
+                return 0
+            # Of the threads of NumPy's and Arrow's libraries, which hold nothing: no code of the user has run here.
+            warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
             child = os.fork()
             if child == 0:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -73,6 +85,7 @@ def serve(parent: int, folder: Path, work: Callable[[dict[str, Any]], Outcome]) 
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         _leave(folder, "ended", f"{child} {status}".encode())
         child = 0
+    shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 
@@ -85,6 +98,8 @@ def _do(
     if not die_with_parent(parent, signal.SIGTERM):
         return 1
     leases.close()
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed()  # as Python does for `random`: else each lease draws the same numbers
     outcome = work(lease)
     _leave(folder, "outcome", encode(outcome))
     return outcome.status

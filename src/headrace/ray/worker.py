@@ -203,6 +203,14 @@ class _Process:
         with contextlib.suppress(OSError):
             os.killpg(self.pid, signal.SIGKILL)
 
+    def _wait_for_others(self) -> None:
+        """Wait until all that it started have ended, as long as a lease that is asked to stop may take."""
+        until = time.monotonic() + self._grace_seconds + _LEAVE_SECONDS
+        with contextlib.suppress(OSError):
+            while time.monotonic() < until:
+                os.killpg(self.pid, 0)
+                time.sleep(_POLL_SECONDS)
+
     def outcome(self) -> Outcome | None:
         """Return what it left; None: it died."""
         try:
@@ -225,7 +233,9 @@ class _Process:
     def close(self) -> None:
         """End it, and remove its files."""
         process: subprocess.Popen[bytes] | None = getattr(self, "_process", None)
-        if process is not None and process.poll() is None:
+        if process is not None:
+            if process.poll() is not None:  # if it died alone, the process of its lease finishes what it has in hand
+                self._wait_for_others()
             self.kill()
             process.wait()
         if process is not None and process.stdin is not None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from headrace.ray import worker as module
@@ -16,18 +21,37 @@ from headrace.ray.worker import Worker
 
 #: Stands for the process that forks those of leases, each of which does what the lease's arguments say.
 PROCESS = """
-import signal, sys, time
+import os, signal, sys, time, warnings
 from pathlib import Path
+import numpy.random
 from headrace.cli.leased import serve
 from headrace.ray.leases import Outcome
+
+fork, waitpid = os.fork, os.waitpid
+warnings.simplefilter("always")
+
+def fork_loudly():  # as Python 3.12 does where a library has threads
+    text = "This process (pid=1) is multi-threaded, use of fork() may lead to deadlocks in the child."
+    warnings.warn(text, DeprecationWarning, stacklevel=2)
+    return fork()
+
+def wait_and_be_asked(pid, options):  # to stop, in the moment in which the lease has ended
+    ended = waitpid(pid, options)
+    if os.waitstatus_to_exitcode(ended[1]) == -signal.SIGUSR1:
+        signal.raise_signal(signal.SIGTERM)
+    return ended
+
+os.fork, os.waitpid = fork_loudly, wait_and_be_asked
 
 def work(lease):
     args, stopped = lease["args"], []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
     print(args["how"], "begins", flush=True)
     if args["how"] == "die":
-        signal.raise_signal(signal.SIGKILL)
-    while args["how"] == "wait" and not stopped:
+        signal.raise_signal(args["by"])
+    if args["how"] == "draw":
+        print(numpy.random.random())
+    while args["how"] == "ignore" or (args["how"] == "wait" and not stopped):
         time.sleep(0.01)
     if args["how"] == "read":
         print(repr(sys.stdin.read()), flush=True)
@@ -50,6 +74,14 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
 def lease(how: str, **more: object) -> Lease:
     """Return a lease that says what its process does."""
     return Lease("part 0", 0, argparse.Namespace(how=how, run=print, **more))
+
+
+def is_there(process: psutil.Process) -> bool:
+    """Return whether a process runs."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_a_lease_is_done_by_a_process_that_is_there_already(worker: Worker) -> None:
@@ -82,8 +114,44 @@ def test_a_worker_is_ready_once_its_process_is_warm(worker: Worker) -> None:
 
 def test_a_process_that_dies_leaves_the_worker(worker: Worker) -> None:
     """Its signal is told."""
-    assert worker.work(lease("die")).status == -9
+    assert worker.work(lease("die", by=signal.SIGKILL)).status == -9
     assert worker.work(lease("end")).status == 0
+
+
+def test_one_that_dies_while_it_is_asked_to_stop_is_told_as_dead(worker: Worker) -> None:
+    """Nobody is there to pass the request on to."""
+    report = worker.work(lease("die", by=signal.SIGUSR1))
+    assert (report.status, report.said) == (-signal.SIGUSR1, "die begins\n")
+
+
+def test_leases_draw_other_numbers(worker: Worker) -> None:
+    """NumPy's own state would be that of the process which forks them."""
+    assert worker.work(lease("draw")).said != worker.work(lease("draw")).said
+
+
+def test_what_ignores_its_end_ends_although_its_parent_was_killed(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the time that it has to finish what it has in hand."""
+    monkeypatch.setattr(module, "_LEAVE_SECONDS", 0.0)
+    process = worker._next
+    assert process is not None
+    process._grace_seconds = 0.2
+    reports = []
+    thread = threading.Thread(target=lambda: reports.append(worker.work(lease("ignore"))))
+    thread.start()
+    news = ""
+    while "ignore begins" not in news:
+        news += worker.news()
+        time.sleep(0.01)
+    (child,) = psutil.Process(process.pid).children()
+    os.kill(process.pid, signal.SIGKILL)
+    thread.join()
+    assert reports[0].status == -9
+    until = time.monotonic() + 20
+    while is_there(child) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not is_there(child)
 
 
 def test_an_error_is_told_with_its_status(worker: Worker) -> None:
@@ -120,3 +188,40 @@ def test_a_worker_leaves_nothing(tmp_path: Path, worker: Worker, monkeypatch: py
     worker.close()
     assert not folder.exists()
     assert waits.poll() is not None
+
+
+@pytest.mark.parametrize("does", ["idle", "work"])
+def test_a_worker_that_is_killed_leaves_nothing(tmp_path: Path, does: str) -> None:
+    """The processes that it started remove their files: Ray kills its actors."""
+    (tmp_path / "stand_in.py").write_text(PROCESS)
+    program = f"""
+import argparse, threading, time
+from headrace.ray import worker as module
+from headrace.ray.leases import Lease, Setting
+module.PROCESS = "stand_in"
+worker = module.Worker(Setting({str(tmp_path)!r}))
+worker.ready()
+if {does == "work"}:
+    threading.Thread(target=worker.work, args=(Lease("part 0", 0, argparse.Namespace(how="wait")),)).start()
+    news = ""
+    while "wait begins" not in news:
+        news += worker.news()
+        time.sleep(0.01)
+print("ready", flush=True)
+time.sleep(600)
+"""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, env={**os.environ, "TMPDIR": str(temporary)}
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"ready\n"
+            assert len(list(temporary.iterdir())) == 1
+        finally:
+            process.kill()
+    until = time.monotonic() + 60
+    while list(temporary.iterdir()) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not list(temporary.iterdir())
