@@ -23,6 +23,8 @@ _OBJECT_STORE_BYTES = 80 << 20
 _CALLS_AT_ONCE = 4
 #: Ray itself tries for minutes, and says nothing meanwhile.
 _ANSWER_SECONDS = 5.0
+#: One that never came does not answer.
+_CLOSE_SECONDS = 1.0
 
 
 class RayCluster:
@@ -127,6 +129,10 @@ class RayCluster:
 
     def end(self, worker: Any) -> None:
         """End a worker."""
+        with contextlib.suppress(
+            Exception
+        ):  # Ray kills its processes too, so they cannot remove their files themselves
+            self._ray.wait([self.call(worker, "close")], timeout=_CLOSE_SECONDS)
         with contextlib.suppress(Exception):
             self._ray.kill(worker)
 

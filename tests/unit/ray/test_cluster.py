@@ -82,3 +82,18 @@ def test_one_that_is_named_and_there_is_joined(asked: list[str], open_port: int)
     """As it was named."""
     RayCluster(f"127.0.0.1:{open_port}", 2)
     assert asked == [f"127.0.0.1:{open_port}"]
+
+
+def test_a_worker_removes_its_files_before_it_is_killed(asked: list[str]) -> None:
+    """Also where it does not answer, it is killed."""
+    done: list[str] = []
+
+    def close() -> None:
+        done.append("close")
+        raise OSError("gone")
+
+    cluster = RayCluster("ray", 1)
+    cluster._ray.wait, cluster._ray.kill = print, lambda worker: done.append("kill")
+    called = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=close))
+    cluster.end(SimpleNamespace(close=called))
+    assert done == ["close", "kill"]
