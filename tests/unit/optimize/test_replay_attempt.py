@@ -169,6 +169,7 @@ def test_without_mlflow_the_extra_is_named(
 ) -> None:
     """As for every optional package."""
     monkeypatch.setitem(sys.modules, "mlflow", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "headrace.ledger.mlflow_export", raising=False)  # if another test loaded it
     with Ledger(tmp_path / "ledger.sqlite"):
         pass
     assert ledger_command(tmp_path, "export", "--mlflow", "file:///tmp/none") == 3
