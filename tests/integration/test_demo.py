@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from headrace.base.errors import Interrupted
 from headrace.cli import main, make_parser
+from headrace.demo.ladder import climb
+from headrace.sources.sqlite_queue import SqliteQueue
 
 #: Options whose value is written by the command.
 _WRITTEN = {"-o", "--output"}
@@ -52,13 +55,31 @@ def test_ctrl_c_ends_the_whole_demonstration(tmp_path: Path) -> None:
     """Ctrl-C in the first rung runs no second one, and exits with 130."""
     command = [sys.executable, "-c", "from headrace.cli import main; raise SystemExit(main())", "demo"]
     out = tmp_path / "out"
-    demo = subprocess.Popen([*command, "--count", "40", "-o", str(out)], stderr=subprocess.PIPE)
+    demo = subprocess.Popen([*command, "--count", "40", "--delay", "300ms", "-o", str(out)], stderr=subprocess.PIPE)
     give_up_at = time.monotonic() + 90
-    while not list(out.glob("runs/*/run.json")) and time.monotonic() < give_up_at:
+    while not _is_at_work(out) and time.monotonic() < give_up_at:
         time.sleep(0.05)
-    time.sleep(0.5)
     demo.send_signal(signal.SIGINT)
     _, told = demo.communicate(timeout=90)
     assert demo.returncode == 130, told.decode()
     assert f"interrupted; what ran until then is in {out}" in told.decode()
     assert len(list(out.glob("runs/*"))) == 1
+
+
+def _is_at_work(out: Path) -> bool:
+    """Whether the first rung has received an image: a run that has none yet leaves nothing."""
+    return any(SqliteQueue(path).statistics().in_flight for path in out.glob("queues/*.db") if list(out.glob("runs/*")))
+
+
+def test_ctrl_c_between_two_rungs_names_what_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the second one has no image yet, the first is still worth a word."""
+    seen: list[str] = []
+
+    def watch(name: str, total: int) -> None:
+        seen.append(name)
+        if len(seen) == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted, match="what ran until then is in"):
+        climb(tmp_path, count=30, delay_seconds=0.0, watch=watch)
+    assert len(list(tmp_path.glob("runs/*"))) == 1

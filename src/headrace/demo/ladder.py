@@ -101,8 +101,14 @@ def climb(
             repeats = REPEATS if rungs else 1
             progress(f"running {name} ({repeats * count} images)")
             course = _Course(folder, path.stem, pipeline, servers, truth, repeats)
-            rungs.append(course.run(name, explanation, plan, watch(name, repeats * count)))
-            if rungs[-1].result.interrupted:
+            try:
+                rungs.append(course.run(name, explanation, plan, watch(name, repeats * count)))
+                interrupted = rungs[-1].result.interrupted
+            except KeyboardInterrupt:  # before its first image: the rungs before it are kept
+                if not rungs:
+                    raise
+                interrupted = True
+            if interrupted:
                 raise Interrupted(f"interrupted; what ran until then is in {folder}")
     return Ladder(rungs, truth)
 
