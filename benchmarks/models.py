@@ -22,7 +22,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.paths import CACHE, digest
+from benchmarks.paths import CACHE, digest, kept
 
 # expansion, output channels, repeats, stride of the first
 BLOCKS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
@@ -36,12 +36,7 @@ RECIPE_VERSION = 1  # part of the cache key: raise it when the same seed would g
 def build(seed: int = 0) -> Path:
     """Return the model's file, built at most once per seed and recipe."""
     path = CACHE / f"mobilenetv2-{digest([RECIPE_VERSION, seed, BLOCKS, OPSET])}.onnx"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        onnx.save(_mobilenet_v2(seed), str(partial))
-        partial.rename(path)
-    return path
+    return kept(path, lambda partial: onnx.save(_mobilenet_v2(seed), str(partial)))
 
 
 class _Graph:

@@ -9,7 +9,7 @@ import av
 import cv2
 import numpy as np
 
-from benchmarks.paths import CACHE, digest
+from benchmarks.paths import CACHE, digest, kept
 from headrace.samples.catalogue import photograph
 
 FPS = 25
@@ -30,12 +30,7 @@ def clip(seconds: int, size: tuple[int, int] = (1280, 720), *, first: int = 0, s
         suffix: Of the container.
     """
     path = CACHE / f"clip-{digest([_RECIPE, seconds, size, first])}{suffix}"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"partial-{path.name}")
-        _write(partial, seconds, size, first)
-        partial.rename(path)
-    return path
+    return kept(path, lambda partial: _write(partial, seconds, size, first))
 
 
 def label_of(seconds: float, first: int = 0) -> str:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,22 @@ def run(quick: bool) -> dict[str, Any]:
     """Return what became of cameras that failed, over TCP and by RTSP, and of damaged clips; quickly, all at the same time."""
     if not quick:
         return {name: part(quick) for name, part in PARTS.items()}
-    command = [sys.executable, "-m", "benchmarks.video.faults", "--quick", "--json"]
-    started = [
-        subprocess.Popen([*command, name], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        for name in PARTS
-    ]
-    return {name: part for one in started for name, part in json.loads(one.communicate()[0]).items()}
+    with ThreadPoolExecutor(len(PARTS)) as pool:
+        ended = list(pool.map(lambda name: _in_a_process("--quick", "--json", name), PARTS))
+    for name, one in zip(PARTS, ended, strict=True):
+        if one.returncode:
+            raise RuntimeError(f"faults, {name}: {_why(one)}")
+    return {name: part for one in ended for name, part in json.loads(one.stdout).items()}
+
+
+def _in_a_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "benchmarks.video.faults", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def _why(ended: subprocess.CompletedProcess[str]) -> str:
+    """Return how a process ended and the last that it said."""
+    return f"exit status {ended.returncode}; {ended.stderr[-2000:].strip() or 'it said nothing'}"
 
 
 def _over_tcp(quick: bool) -> dict[str, Any]:
@@ -82,19 +93,16 @@ def _live(scheme: str, num_cameras: int, kills: int, damages: int, pause: float)
         each["decoded"] - sum(number for what, number in each.items() if what != "decoded") for each in counts.values()
     )
     recoveries = story["recoveries"]
-    told = [seconds for _, _, seconds in recoveries if seconds is not None]
+    back = {
+        what: [seconds for kind, _, seconds in recoveries if kind == what and seconds is not None] for what in _SECONDS
+    }
     witness = [(at, age) for at, name, age in seen.answers if name == names[-1]]
     begin = story["began"]
     return {
         "tried": Counter(what for what, _, _ in recoveries),
-        "lost": len(recoveries) - len(told),
-        "recovery_median_seconds": {
-            what: statistics.median(one for kind, _, one in recoveries if kind == what and one is not None)
-            for what in _SECONDS
-        },
-        "recovery_most_seconds": {
-            what: max(one for kind, _, one in recoveries if kind == what and one is not None) for what in _SECONDS
-        },
+        "lost": len(recoveries) - sum(map(len, back.values())),
+        "recovery_median_seconds": {what: statistics.median(found) for what, found in back.items() if found},
+        "recovery_most_seconds": {what: max(found) for what, found in back.items() if found},
         "frames_unaccounted": unbalanced,
         "witness_age_p99_before": _p99([age for at, age in witness if at < begin]),
         "witness_age_p99": _p99([age for at, age in witness if at >= begin]),
@@ -201,19 +209,16 @@ def _p99(ages: list[float]) -> float | None:
 def _mutate(quick: bool) -> dict[str, Any]:
     """Decode many damaged clips in two processes, which a crash would end."""
     half = 100 if quick else 5_000
-    command = [sys.executable, "-m", "benchmarks.video.faults", "--damaged"]
-    halves = [
-        subprocess.Popen([*command, str(first), str(half)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        for first in (0, half)
-    ]
-    texts = [one.communicate()[0] for one in halves]
-    found = [json.loads(text.splitlines()[-1]) for text, one in zip(texts, halves, strict=True) if not one.returncode]
+    with ThreadPoolExecutor(2) as pool:
+        halves = list(pool.map(lambda first: _in_a_process("--damaged", str(first), str(half)), (0, half)))
+    found = [json.loads(one.stdout.splitlines()[-1]) for one in halves if not one.returncode]
     ended: Counter[str] = Counter()
     for one in found:
         ended.update(one["ended"])
     return {
         "tried": sum(one["tried"] for one in found),
         "crashed": len(halves) - len(found),
+        "crashes": [_why(one) for one in halves if one.returncode],
         "errors": sum(one["errors"] for one in found),
         "ended": dict(ended),
         "grew_mib": max((one["grew_mib"] for one in found), default=math.nan),
@@ -309,6 +314,8 @@ def _say_growth(grew: Mapping[str, float]) -> str:
 
 
 def _say(live: Mapping[str, Any], what: str) -> str:
+    if what not in live["recovery_median_seconds"]:
+        return "never"
     return f"{live['recovery_median_seconds'][what]:.2f} s (at most {live['recovery_most_seconds'][what]:.2f} s)"
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("av")
 pytest.importorskip("onnx")
 
-from benchmarks.video.clips import label_of
+from benchmarks.video import clips, faults
+from benchmarks.video.clips import clip, label_of
 from benchmarks.video.held import _between, is_held
 from benchmarks.video.memory import is_first
 from benchmarks.video.senders import damage, rtp_pieces
@@ -63,3 +66,23 @@ def test_what_came_first() -> None:
     assert not is_first({"degraded_after": 1.2, "total_pgmajfault_after": 1.1})
     assert not is_first({"degraded_after": -0.5})
     assert not is_first({"degraded_after": None})
+
+
+def test_parts_that_begin_together_share_a_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written once, and the parts that wait for it get it whole."""
+    written: list[Path] = []
+    write = clips._write
+    monkeypatch.setattr(clips, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(clips, "_write", lambda path, *how: (written.append(path), write(path, *how)))
+    with ThreadPoolExecutor(4) as pool:
+        paths = list(pool.map(lambda _: clip(1, (64, 36)), range(4)))
+    assert len(written) == len(set(paths)) == 1
+    assert paths[0].stat().st_size > 1000
+
+
+@pytest.mark.full
+def test_a_part_that_ends_early_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How its process ended, and the last that it said."""
+    monkeypatch.setattr(faults, "PARTS", {"nobody": faults.PARTS["clips"]})
+    with pytest.raises(RuntimeError, match=r"faults, nobody: exit status 2; (.|\n)*nobody: expected live, rtsp"):
+        faults.run(quick=True)
