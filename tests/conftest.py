@@ -77,8 +77,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say which tests `make test` leaves out, and give a test that measures, or counts on a real clock, two more tries.
 
     Other users of the machine spoil a measurement now and then, and the answer is then rightly "cannot be told"; and they may
-    keep a worker from its core for longer than a loan of a second lasts. What is wrong is wrong three times; `-rR` lists
-    whatever needed another try.
+    keep a worker from its core for longer than a loan of a second lasts. What is wrong is wrong three times; the summary has
+    the traceback of whatever needed another try.
     """
     for item in items:
         measures = item.get_closest_marker("measures")
