@@ -131,7 +131,8 @@ def test_prometheus_answers_what_the_dashboard_asks(tmp_path: Path, monkeypatch:
         rules = [rule for group in groups for rule in group["rules"]]
         assert len(rules) > 40
         assert {rule["health"] for rule in rules} == {"ok"}
-        assert {rule["name"] for rule in rules if rule.get("state") == "firing"} <= {"HeadraceBudgetBurn1h"}
+        firing = {rule["name"] for rule in rules if rule.get("state") == "firing"}
+        assert all(name.startswith("HeadraceBudgetBurn") for name in firing), firing  # a third of the jobs fails
 
 
 @contextlib.contextmanager
