@@ -138,7 +138,8 @@ def _work(lease: dict[str, Any]) -> Outcome:
 
 
 def _run(args: argparse.Namespace) -> Outcome:
-    from headrace.cli.run import run_once, say_how_it_ended
+    from headrace.cli import EXIT_INTERRUPTED
+    from headrace.cli.run import run_once, say_how_it_ended, status_of
     from headrace.cli.terminal import say
     from headrace.ray.leases import Outcome
 
@@ -150,7 +151,7 @@ def _run(args: argparse.Namespace) -> Outcome:
         status=1 if result.ended_early else 0,
         document=ended.document,
         queue=ended.queue,
-        interrupted=result.interrupted,
+        interrupted=status_of(result) == EXIT_INTERRUPTED,
     )
 
 

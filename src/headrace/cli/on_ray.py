@@ -399,8 +399,8 @@ def _sum_up(crewed: Crewed, gathered: list[Gathered], numbers: list[int]) -> Sup
             for kind in (OutcomeKind.DELIVERED, OutcomeKind.REJECTED, OutcomeKind.DEAD_LETTERED):
                 outcomes[kind] += counters[kind.value]
     status = crewed.status
-    is_cut = crewed.is_unfinished or (bool(numbers) and not gathered)
-    if numbers and not status and is_cut and numbers != [signal.SIGTERM]:
+    is_ended = bool(numbers) and not gathered and numbers != [signal.SIGTERM]
+    if numbers and not status and (crewed.is_unfinished or is_ended):
         status = EXIT_INTERRUPTED
     return Supervised(
         status=status,

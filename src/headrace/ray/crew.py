@@ -180,7 +180,9 @@ class Crew:
 
     def _stop_all(self) -> None:
         """Begin nothing more, and ask those at work to finish what they have in hand."""
-        self.result.is_unfinished = self.result.is_unfinished or bool(self._pending)
+        # A place at a queue that nobody has taken leaves nothing undone.
+        parts = [lease for _, lease in self._pending if lease.args.shard is not None]
+        self.result.is_unfinished = self.result.is_unfinished or bool(parts)
         self._pending.clear()
         for post in self._posts:
             if post.lease is not None:

@@ -58,7 +58,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         host: The machine.
         document: The result of its run as JSON; empty: there is none.
         queue: Address of its queue, without secrets; empty: it has none.
-        interrupted: Whether it was asked to stop, and did not do all.
+        interrupted: Whether it was asked to stop, and did not do all; at a queue, not all that it had received.
         said: What it wrote since it was last asked.
         seconds: How long it took.
         pid: Of its process.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base.policies.blame import Record
-from headrace.monitor.fleet.place import RedisPlace, open_place
+from headrace.monitor.fleet.place import PlaceUnavailable, RedisPlace, open_place
 from headrace.monitor.fleet.suspects import SharedSuspects
 
 
@@ -87,3 +87,22 @@ def test_jobs_that_kill_are_told_there_too(address: str) -> None:
     with redis.Redis.from_url(address.partition("?")[0]) as client:
         (key,) = client.keys("headrace:suspects:*")
         assert 0 < int(str(client.ttl(key))) <= 86_400
+
+
+@pytest.mark.full
+def test_a_server_whose_memory_is_full_is_read(address: str) -> None:
+    """All workers are shown and all suspects known; what cannot be left is said."""
+    import redis
+
+    place, told = RedisPlace(address), SharedSuspects(open_place(address, "suspects"), "first")
+    place.put("a", b"beat")
+    record = Record(deaths=2, crashes=2, blamed=True, cause="SIGKILL")
+    told("jobs", {"poison": record})
+    with redis.Redis.from_url(address.partition("?")[0]) as client:
+        client.config_set("maxmemory", "1mb")
+    with pytest.raises(PlaceUnavailable, match=r"redis://127.0.0.1:\d+/0: OutOfMemoryError"):
+        place.put("b", b"beat")
+    (left,) = RedisPlace(address).read_all()
+    assert (left.name, left.content) == ("a", b"beat")
+    second = SharedSuspects(open_place(address, "suspects"), "second")
+    assert second("jobs", {"other": record}) == {"poison": record}

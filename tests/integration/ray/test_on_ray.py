@@ -252,11 +252,14 @@ def test_the_users_error_is_told_with_file_and_line(cluster: Any, folder: Path) 
 
 
 @pytest.mark.slow
-def test_ctrl_c_finishes_what_is_in_hand_and_the_rest_is_resumed(cluster: Any, folder: Path) -> None:
-    """Nothing twice."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_finishes_what_is_in_hand_and_the_rest_is_resumed(
+    cluster: Any, folder: Path, number: signal.Signals
+) -> None:
+    """Nothing twice; the exit status says that it was cut off, whoever asked for it."""
     process = begin_held(cluster, folder, "jobs.py:pipeline", "--results", "r.jsonl")
     both_at_work(folder)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     (folder / "go").touch()
     end(process, status=130)
     num_done = len(ids(folder, "r-*.jsonl"))

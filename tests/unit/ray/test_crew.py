@@ -94,7 +94,7 @@ def crew(
 ) -> tuple[Crewed, Talk]:
     """Run leases on two workers."""
     talk = Talk(step_seconds)
-    leases = [Lease(f"part {number}", number, argparse.Namespace()) for number in range(num_leases)]
+    leases = [Lease(f"part {number}", number, argparse.Namespace(shard="a part")) for number in range(num_leases)]
     found = Crew(
         cluster, Setting("."), 2, say=talk.said.append, tell=talk.told.append, progress=lambda text: None,
         may_go_on=lambda lease: may_go_on, num_stops=num_stops, now=talk.now,

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
+from urllib.parse import urlsplit
 
 from headrace.base.errors import HeadraceError, MissingExtra, SettingsError
 from headrace.base.given_files import read_given_file
@@ -66,7 +67,7 @@ def open_place(address: str, notes: Notes = "heartbeats") -> Place:
     """Return the place that an address names: a folder, or `redis://HOST`.
 
     Raises:
-        SettingsError: If it names none.
+        SettingsError: If it names none, or cannot be understood.
     """
     scheme, mark, _ = address.partition("://")
     if not mark:
@@ -75,6 +76,13 @@ def open_place(address: str, notes: Notes = "heartbeats") -> Place:
         raise SettingsError(
             f"heartbeats are kept in a folder or at redis://HOST; got an address that begins with {scheme}://"
         )
+    try:
+        _ = urlsplit(address).port
+    except ValueError:  # what Python says of it may quote a part of the password
+        raise SettingsError(
+            "the address of the heartbeats cannot be understood; expected one like redis://HOST:6379/0, and in a password %2F "
+            "for /, %3F for ? and %23 for #"
+        ) from None
     return RedisPlace(address, notes)
 
 
@@ -139,13 +147,17 @@ class FolderPlace:
 
 
 def _value(client: Any, key: bytes) -> tuple[bytes, float]:
-    """Return what a key holds, and how long it has; nothing if that is no text: others may use the server, too."""
+    """Return what a key holds, and how old it is; nothing if that is no text: others may use the server, too."""
     import redis
 
     try:
-        with client.pipeline(transaction=True) as both:
-            value, left = both.getrange(key, 0, MOST_BYTES - 1).pttl(key).execute()
-    except redis.ResponseError:
+        # No transaction: a server whose memory is full refuses whatever is asked in one. The age first, so that one that is
+        # replaced now is rather too old than too new.
+        with client.pipeline(transaction=False) as both:
+            left, value = both.pttl(key).getrange(key, 0, MOST_BYTES - 1).execute()
+    except redis.ResponseError as error:
+        if "WRONGTYPE" not in str(error):
+            raise
         return b"", 0.0
     # A key that lives for ever was not left by a worker.
     return (value, KEPT_SECONDS - left / 1000) if left >= 0 else (b"", 0.0)
@@ -202,4 +214,5 @@ class RedisPlace:
         except HeadraceError:
             raise
         except Exception as error:
-            raise PlaceUnavailable(hide_secrets_in_text(f"{type(error).__name__}: {error}")) from None
+            says = f"{self._address.partition('?')[0]}: {type(error).__name__}: {error}"
+            raise PlaceUnavailable(hide_secrets_in_text(says)) from None

@@ -46,7 +46,8 @@ class SharedSuspects:
         self._has_failed = False
 
     def __call__(self, queue: str, known: Mapping[str, Record]) -> Mapping[str, Record]:
-        """Leave what is known of a queue's messages here alone; return what others left, nothing where the place fails."""
+        """Leave what is known of a queue's messages here alone; return what others left, nothing where it cannot be read."""
+        theirs: dict[str, Record] = {}
         try:
             theirs = self._read(queue)
             ours = {
@@ -57,10 +58,10 @@ class SharedSuspects:
             self._leave(queue, dict(list(ours.items())[-MOST_RECORDS:]))
         except PlaceUnavailable as error:
             if not self._has_failed:
-                logger.warning("what kills workers of other machines is not known here: %s; it is tried again", error)
+                logger.warning("machines cannot tell one another what kills workers: %s; it is tried again", error)
             self._has_failed = True
-            return {}
-        self._has_failed = False
+        else:
+            self._has_failed = False
         return theirs
 
     def _read(self, queue: str) -> dict[str, Record]:

@@ -390,6 +390,13 @@ def test_places() -> None:
         open_place("sqs://jobs")
 
 
+@pytest.mark.parametrize("password", ["hun/ter2", "hun#ter2", "hun?ter2"])
+def test_a_password_that_is_not_quoted(password: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is misuse, and no part of it is shown."""
+    assert main(["fleet", "status", f"redis://:{password}@127.0.0.1:1/0"]) == 2
+    assert "hun" not in capsys.readouterr().err
+
+
 def test_a_redis_that_is_not_there() -> None:
     """It is said without the password."""
     with pytest.raises(PlaceUnavailable) as caught:

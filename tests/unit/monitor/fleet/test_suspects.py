@@ -57,6 +57,6 @@ def test_a_place_that_fails_costs_nothing(tmp_path: Path, caplog: pytest.LogCapt
     broken = part(tmp_path / "file", "first")
     for _ in range(2):
         assert broken(QUEUE, {"a": Record(deaths=1, crashes=1)}) == {}
-    assert [record.message for record in caplog.records if "is not known here" in record.message][1:] == []
-    assert "is not known here" in caplog.text
+    assert [record.message for record in caplog.records if "cannot tell one another" in record.message][1:] == []
+    assert "cannot tell one another" in caplog.text
     QueueSource(f"sqlite:///{tmp_path}/jobs.db").share_suspects(broken)  # without a slot there is nobody to tell
