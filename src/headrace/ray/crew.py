@@ -250,6 +250,9 @@ class Crew:
         if report.status < 0:
             cause = signal.Signals(-report.status).name if -report.status in set(signal.Signals) else str(report.status)
             self._note_death(lease, f"killed by {cause}: its process {report.pid} on {report.host}", report.seconds)
+        elif report.is_death:
+            cause = f"ended in the midst with exit status {report.status}: its process {report.pid} on {report.host}"
+            self._note_death(lease, cause, report.seconds)
         elif report.status:
             self._fail(
                 report.status, f"{lease.name} on {report.host} ended with exit status {report.status}, as said above"

@@ -62,6 +62,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         said: What it wrote since it was last asked.
         seconds: How long it took.
         pid: Of its process.
+        is_death: Whether its process ended in the midst of it, such as by `os._exit`, and nobody had asked it to stop.
     """
 
     status: int
@@ -72,6 +73,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     said: str = ""
     seconds: float = 0.0
     pid: int = 0
+    is_death: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

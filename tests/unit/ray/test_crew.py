@@ -137,6 +137,16 @@ def test_the_lease_of_a_killed_process_goes_on() -> None:
     assert "killed by SIGKILL: its process 7 on here" in talk.said[0]
 
 
+@pytest.mark.parametrize("status", [0, 7])
+def test_the_lease_of_a_process_that_left_goes_on(status: int) -> None:
+    """Such as one whose code calls `os._exit`: its exit status is not that of the run."""
+    cluster = FakeCluster(lambda lease: Report(status=status, host="here", pid=7, is_death=True))
+    found, talk = crew(cluster, 1)
+    assert cluster.begun == [("part 0", 0), ("part 0", 1)]
+    assert (found.status, len(found.deaths), found.is_unfinished) == (0, 1, False)
+    assert f"ended in the midst with exit status {status}: its process 7 on here" in talk.said[0]
+
+
 def test_a_worker_that_does_not_come_back_is_replaced() -> None:
     """As one of a node that is gone."""
     cluster = FakeCluster(begins=[Lost("gone"), None])

@@ -49,6 +49,8 @@ def work(lease):
     print(args["how"], "begins", flush=True)
     if args["how"] == "die":
         signal.raise_signal(args["by"])
+    if args["how"] == "leave":
+        os._exit(args["status"])
     if args["how"] == "draw":
         print(numpy.random.random())
     while args["how"] == "ignore" or (args["how"] == "wait" and not stopped):
@@ -116,6 +118,14 @@ def test_a_process_that_dies_leaves_the_worker(worker: Worker) -> None:
     """Its signal is told."""
     assert worker.work(lease("die", by=signal.SIGKILL)).status == -9
     assert worker.work(lease("end")).status == 0
+
+
+@pytest.mark.parametrize("status", [0, 7])
+def test_a_process_that_leaves_in_the_midst_is_told_as_dead(worker: Worker, status: int) -> None:
+    """Whatever its exit status, as of what calls `os._exit`; one that ends its lease is not."""
+    report = worker.work(lease("leave", status=status))
+    assert (report.status, report.is_death) == (status, True)
+    assert not worker.work(lease("end")).is_death
 
 
 def test_one_that_dies_while_it_is_asked_to_stop_is_told_as_dead(worker: Worker) -> None:
