@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from benchmarks.truth.faults import KINDS, Planted, plant
-from benchmarks.truth.spec import TASKS, WORKS, Part, Spec, StageSpec, fewest_workers
+from benchmarks.truth.spec import CORES, TASKS, WORKS, Part, Spec, StageSpec, fewest_workers
 
 SHAPES = {"chain": 4, "device": 3, "two_devices": 1, "fan_out": 2, "tasks": 1}
 _HEALTHY, _TWO = 0.2, 0.25
@@ -102,7 +102,7 @@ def _draw_healthy(numbers: random.Random) -> Spec:
     if shape == "tasks":
         spec = spec.with_arrivals(tasks=TASKS)
     if numbers.random() < 0.12:
-        spec = spec.with_machine(cores=1)
+        spec = spec.with_machine(cores=1, which=numbers.randrange(CORES))
     if numbers.random() < 0.2:
         spec = spec.with_arrivals(poll_seconds=0.001, per_poll=numbers.choice((10, 32)))
     spec = _with_delivery(spec, numbers)
@@ -171,15 +171,19 @@ def _lighter(stage: StageSpec, pieces: int) -> StageSpec:
 
 
 def _with_delivery(spec: Spec, numbers: random.Random) -> Spec:
-    chance = numbers.random()
-    if chance < 0.5:
+    """Return results that are kept in memory, go to a file, to a receiver, or to both of them."""
+    chance, file = numbers.random(), "hr.jsonl(results_file())"
+    if 0.1 <= chance < 0.5:
         return spec
-    if chance < 0.75:
-        return msgspec.structs.replace(spec, delivery="hr.jsonl(results_file())")
+    if 0.5 <= chance < 0.75:
+        return msgspec.structs.replace(spec, delivery=file)
     service = Part("Service", {"latency": round(numbers.uniform(0.002, 0.02), 4)})
-    return msgspec.structs.replace(spec, delivery=f"hr.callback(receiver_of({service}))").with_settings(
-        f"deliver.workers={fewest_workers(spec.rate(), service.seconds('latency'))}"
-    )
+    workers = f"deliver.workers={fewest_workers(spec.rate(), service.seconds('latency'))}"
+    callback = f"hr.callback(receiver_of({service}))"
+    if chance < 0.1:
+        return msgspec.structs.replace(spec, delivery=f"Both({file}, {callback})").with_settings(workers)
+    spec = msgspec.structs.replace(spec, delivery=callback).with_settings(workers)
+    return spec.with_settings("deliver.executor=events") if chance >= 0.9 else spec
 
 
 def _with_plan(spec: Spec, numbers: random.Random) -> Spec:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.faults.environment_faults import cpu_quota
 from benchmarks.truth import library, surroundings
 from benchmarks.truth.grammar import Case
-from benchmarks.truth.spec import TASKS, Part, Spec
+from benchmarks.truth.spec import TASKS, Machine, Part, Spec
 from headrace.base.plan import Plan
 from headrace.pipeline.definition import Pipeline
 
@@ -35,7 +37,7 @@ def text_of(spec: Spec, seconds: float, title: str) -> str:
         names.add(part.name)
         parts += [one for one in part.options.values() if isinstance(one, Part)]
     names |= {"Steps"} if spec.shape == "tasks" else set()
-    names |= {name for name in ("receiver_of", "results_file", "Service") if f"{name}(" in spec.delivery}
+    names |= {name for name in ("Both", "receiver_of", "results_file", "Service") if f"{name}(" in spec.delivery}
     arrivals = "".join(f", {key}={value!r}" for key, value in spec.arrivals.items())
     imports = [
         f"from {module.__name__} import {', '.join(sorted(own))}"
@@ -92,7 +94,7 @@ def machine_of(spec: Spec) -> Iterator[None]:
     machine = spec.machine
     with contextlib.ExitStack() as stack:
         if machine.cores is not None:
-            stack.enter_context(_affinity(machine.cores))
+            stack.enter_context(_affinity(choose_cores(machine)))
         if machine.quota is not None or machine.neighbours or _has_threads(spec):
             # No quota holds for the real-time classes, and who spins there would keep a core for a tenth of a second each.
             stack.enter_context(_usual_scheduling())
@@ -107,10 +109,19 @@ def _has_threads(spec: Spec) -> bool:
     return any(stage.part.inmost().whole("threads", 1) > 1 for stage in spec.stages)
 
 
+def choose_cores(machine: Machine) -> tuple[int, ...]:
+    """Return the cores that a pipeline may use, of those that this process may."""
+    cores = sorted(os.sched_getaffinity(0))
+    if machine.cores is None:
+        return tuple(cores)
+    number = machine.which % math.comb(len(cores), machine.cores)
+    return next(itertools.islice(itertools.combinations(cores, machine.cores), number, None))
+
+
 @contextlib.contextmanager
-def _affinity(cores: int) -> Iterator[None]:
+def _affinity(cores: Sequence[int]) -> Iterator[None]:
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(before)[:cores])
+    os.sched_setaffinity(0, cores)
     try:
         yield
     finally:
@@ -163,7 +174,7 @@ def _command(name: str, spec: Spec) -> str:
     machine = spec.machine
     command = f"headrace profile {name}.py:pipeline --plan {name}.toml -o runs/{name} && headrace diagnose runs/{name}"
     if machine.cores is not None:
-        command = f"taskset -c 0-{machine.cores - 1} sh -c '{command}'"
+        command = f"taskset -c {','.join(map(str, choose_cores(machine)))} sh -c '{command}'"
     if machine.quota is not None:
         command = f"systemd-run --scope -p CPUQuota={100 * machine.quota:.0f}% sh -c '{command}'"
     if machine.neighbours:

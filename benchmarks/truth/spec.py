@@ -124,6 +124,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     cores: int | None = None
     """Cores that it may use; None: all."""
+    which: int = 0
+    """Number of the choice of so many cores, in their order, counted round."""
     quota: float | None = None
     """Cores' worth of CPU time that a control group allows; None: no limit."""
     neighbours: int = 0

@@ -21,7 +21,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from headrace.base.plan import SourcePlan
-from headrace.base.protocols import Source
+from headrace.base.protocols import Delivery, Source
 from headrace.base.records import Job, Outcome
 from headrace.sources.finite import Entry, FiniteSource
 
@@ -299,6 +299,37 @@ def receiver_of(service: Service) -> str:
     """Return the address of a service that takes results."""
     host, port = service_of(service)
     return f"http://{host}:{port}/"
+
+
+class Both:
+    """A delivery that hands each result to a file, then to a receiver, which may refuse it."""
+
+    flush_items = 1
+    flush_seconds = 0.0
+
+    def __init__(self, file: Delivery, receiver: Delivery) -> None:
+        self.deliveries = file, receiver
+        self.default_workers = receiver.default_workers
+
+    def open(self, context: Any) -> None:
+        """Open both."""
+        for delivery in self.deliveries:
+            delivery.open(context)
+
+    def deliver(self, job: Job, result: Any) -> bool:
+        """Deliver to both."""
+        durable = [delivery.deliver(job, result) for delivery in self.deliveries]
+        return all(durable)
+
+    def flush(self) -> None:
+        """Flush both."""
+        for delivery in self.deliveries:
+            delivery.flush()
+
+    def close(self) -> None:
+        """Close both."""
+        for delivery in self.deliveries:
+            delivery.close()
 
 
 def stop_services() -> None:

@@ -22,7 +22,10 @@ from benchmarks.truth.changes import draw_changes
 from benchmarks.truth.faults import KINDS
 from benchmarks.truth.grammar import DOSES, draw
 from benchmarks.truth.rows import Frozen, Named, Row, Said, Truth
+from benchmarks.truth.spec import Machine
 from headrace.base.errors import SettingsError
+from headrace.base.records import Job
+from headrace.delivery.collect import Collect
 from headrace.diagnose import whatif
 from headrace.pipeline.definition import Pipeline
 from headrace.runs.formats.prediction import Change
@@ -155,6 +158,33 @@ def test_random_arrivals_have_the_mean_that_was_asked_for() -> None:
     """2,000 jobs at 50/s take about 40 s."""
     due = surroundings._times(surroundings.Arrivals(per_second=50.0, jitter=True))
     assert next(itertools.islice(due, 2000, None)) == pytest.approx(40, rel=0.1)
+
+
+def test_results_go_to_one_place_or_to_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are pipelines of each delivery and of each way to run it; what goes to two places arrives at both."""
+    found = [draw(seed).healthy for seed in range(600)]
+    assert {spec.delivery.partition("(")[0] for spec in found} == {"hr.collect", "hr.jsonl", "hr.callback", "Both"}
+    assert {spec.setting("deliver.executor") for spec in found if "callback" in spec.delivery} == {None, "events"}
+    both = next(spec for spec in found if spec.delivery.startswith("Both") and spec.shape == "chain")
+    with monkeypatch.context() as patch:
+        patch.setattr(surroundings, "service_of", lambda service: ("127.0.0.1", 1))  # none is started
+        delivery = program.pipeline_of(both, 1.0).delivery
+    assert isinstance(delivery, surroundings.Both)
+    first, second = delivery.deliveries = Collect(), Collect()
+    assert delivery.deliver(Job(id="7", payload=b""), b"result")
+    assert [len(one.results) for one in (first, second)] == [1, 1]
+
+
+def test_any_choice_of_cores_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of two cores is somebody's only one; of a machine with other cores as many are chosen, and it is told which."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 8})
+    few = [spec for spec in (draw(seed).healthy for seed in SEEDS) if spec.machine.cores is not None]
+    assert {program.choose_cores(spec.machine) for spec in few} == {(3,), (5,)}
+    choices = [program.choose_cores(Machine(cores=2, which=number)) for number in range(4)]
+    assert choices == [(3, 5), (3, 8), (5, 8), (3, 5)]
+    assert program.choose_cores(Machine()) == (3, 5, 8)
+    told = program._command("pipeline", few[0])
+    assert f"taskset -c {program.choose_cores(few[0].machine)[0]} sh" in told
 
 
 # --- scoring

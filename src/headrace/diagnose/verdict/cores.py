@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration, format_size
 from headrace.diagnose.replay.demands import LARGE_RESULT, largest_result
 from headrace.diagnose.verdict import trends
-from headrace.diagnose.verdict.facts import MUCH_NATIVE, TOO_MANY_NATIVE, Facts, StageView
+from headrace.diagnose.verdict.facts import MUCH_GIL_WAIT, MUCH_NATIVE, TOO_MANY_NATIVE, Facts, StageView
 from headrace.diagnose.verdict.network import describe_waiting, is_idle, is_waiting, more_workers
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import SIBLINGS, EvidenceLine, VerdictClass
@@ -38,7 +39,9 @@ _EXAMPLE = 1.5
 _TOGETHER = 1.5
 #: Of what more cores give: a stage that gives less alone is not the one to blame.
 _ONE_STAGE = 0.4
-#: Share of all CPU from which on writing results down is named before the cores, which it takes from everything else.
+#: Share of all CPU from which on writing results down is named: without it a tenth more is done.
+_SOME_WRITING = 0.09
+#: Share of all CPU from which on writing results down is named before the cores or the GIL, which it takes from all else.
 _MUCH_WRITING = 0.2
 
 #: Of a stage's own work, whatever that is.
@@ -230,35 +233,38 @@ def _all_stages(facts: Facts) -> Iterator[Proposal]:
 
 
 def _writing(facts: Facts) -> Iterator[Proposal]:
-    """Propose that results are written down in another way, where all cores are at work and a good part of that is it.
+    """Propose that results are written down in another way, where the cores or the GIL are taken and a part of that is it.
 
     Each stage's own work may be needed. That numbers become text is a choice, which costs more than most of them.
     """
-    busy = facts.core_utilization
-    if busy is None or busy < _ALL_CORES:
+    limit = _find_shared_limit(facts)
+    if limit is None:
         return
+    is_taken = {"cores": "all cores are at work", "gil": "stages wait for Python's global interpreter lock"}[limit]
     total = sum(one.cpu_seconds for one in facts.stages)
     for view in facts.stages:
         size = largest_result(view.account)
         share = view.cpu_seconds / total if total else 0.0
-        if not view.delivers_much or share < _MUCH_WRITING:
+        if not view.delivers_much or share < _SOME_WRITING:
             continue
+        is_much = share >= _MUCH_WRITING
         yield Proposal(
             verdict=VerdictClass.SERIALIZATION,
             stage=view.name,
-            cause="cores",
+            cause=limit,
             says=(
-                f"all cores are at work, and {share:.0%} of that is writing results of {format_size(size)} down: "
+                f"{is_taken}, and {share:.0%} of what the stages compute is writing results of {format_size(size)} down: "
                 f"{format_duration(view.account.cpu_demand or 0.0)} of CPU per item in {view.name}"
             ),
             rule=(
-                f"all cores are at work, and at least {_MUCH_WRITING:.0%} of the CPU time of all stages is that of the "
-                f"delivery, whose results have at least {format_size(LARGE_RESULT)}"
+                f"all cores are at work, or a stage waits at least {MUCH_GIL_WAIT:.0%} of its service for the GIL, and at "
+                f"least {_SOME_WRITING:.0%} of the CPU time of all stages is that of the delivery, whose results have at "
+                f"least {format_size(LARGE_RESULT)}; from {_MUCH_WRITING:.0%} on it is named before what it takes them from"
             ),
-            resources=("cores", *view.resources),
+            resources=(limit, *view.resources) if is_much else view.resources,
             share=share,
             evidence=(
-                at_least("writing", "share of the CPU time of all stages", share, _MUCH_WRITING),
+                at_least("writing", "share of the CPU time of all stages", share, _SOME_WRITING),
                 line("bytes", f"a result has {format_size(size)}", size, LARGE_RESULT, True),
                 cores_line(facts),
             ),
@@ -270,7 +276,18 @@ def _writing(facts: Facts) -> Iterator[Proposal]:
                 Advice(says="more cores", change=Change(cores=2 * facts.cores)),
             ),
             removal=Change(speedups={view.name: 4.0}),
+            is_seen=True,
         )
+
+
+def _find_shared_limit(facts: Facts) -> Literal["cores", "gil"] | None:
+    """Return what all stages share and have to wait for; None where there is enough of both."""
+    busy = facts.core_utilization
+    if busy is not None and busy >= _ALL_CORES:
+        return "cores"
+    if facts.cores > 1 and any((view.waits("gil") or 0.0) >= MUCH_GIL_WAIT for view in facts.stages):
+        return "gil"
+    return None
 
 
 _FOR_NEIGHBOURS = (

@@ -34,6 +34,8 @@ _UNKNOWN = 0.5
 TOO_MANY_NATIVE = 1.5
 #: Share of the CPU time that they use, and of a service that waits for a lock, from which on the lock counts as the library's.
 MUCH_NATIVE = 0.25
+#: Of a stage's service in the queue for the GIL: two threads that need nothing else wait half of it.
+MUCH_GIL_WAIT = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.base.units import format_duration
-from headrace.diagnose.verdict.facts import Facts, StageView
+from headrace.diagnose.verdict.facts import MUCH_GIL_WAIT, Facts, StageView
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
 
-#: Of a stage's service in the queue for the GIL: two threads that need nothing else wait half of it.
-_GIL_WAIT = 0.25
 #: Cores beyond which a run is not held back by one lock that all its work needs.
 _ONE_CORE = 1.4
 _LOCK_WAIT = 0.25
@@ -34,7 +32,7 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
     if waits is None or view.account.executor == "process" or facts.cores <= 1:
         return  # on one core who waits for the GIL would wait for that core instead
     waits += _behind_gil(facts, view)
-    if waits < _GIL_WAIT:
+    if waits < MUCH_GIL_WAIT:
         return
     holder = facts.gil_holder or _guess_holder(facts, view)
     seen = _find_seen_holder(facts, holder)
@@ -57,11 +55,11 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"{view.name} spends {waits:.0%} of its {format_duration(view.service)} per item waiting for Python's global "
             f"interpreter lock, which one thread holds at a time; {holder.name} needs it most{_name_others(facts, holder)}"
         ),
-        rule=f"at least {_GIL_WAIT:.0%} of the service waiting for the GIL, by samples of its threads",
+        rule=f"at least {MUCH_GIL_WAIT:.0%} of the service waiting for the GIL, by samples of its threads",
         resources=_find_resources(facts, view, holder, seen),
         share=waits,
         evidence=(
-            at_least("gil_wait", f"share of {view.name}'s service waiting for the GIL", waits, _GIL_WAIT),
+            at_least("gil_wait", f"share of {view.name}'s service waiting for the GIL", waits, MUCH_GIL_WAIT),
             used,
             line("samples", f"from {view.samples:,} samples of blocked threads", float(view.samples), 10, None),
             *_describe_holder(facts, seen),
@@ -156,7 +154,7 @@ def _guess_holder(facts: Facts, waiting: StageView) -> StageView:
     wanting = [
         view
         for view in facts.stages
-        if view.account.executor != "process" and (not view.releases_gil or (view.waits("gil") or 0.0) >= _GIL_WAIT)
+        if view.account.executor != "process" and (not view.releases_gil or (view.waits("gil") or 0.0) >= MUCH_GIL_WAIT)
     ]
     return max(wanting, key=lambda view: view.cpu_seconds, default=waiting)
 

@@ -56,6 +56,8 @@ WORTH_GAINING = 0.03
 FASTER = 1.2
 #: Below this a second candidate is not mentioned.
 _WORTH_A_WORD = 0.01
+#: What removing a cause altogether gains at least, to be named beside two others.
+_WORTH_REMOVING = 0.06
 _ALIKE = 0.85
 #: Both together must give this share of what the best single candidate gives, and at least so much.
 _TOGETHER, _TOGETHER_LEAST = 0.7, 0.10
@@ -125,7 +127,7 @@ def rank(facts: Facts) -> Ranking:
     return Ranking(
         first=_make_finding(facts, first, confidence),
         runner_up=_make_finding(facts, runner_up, "low") if runner_up else None,
-        next_bottleneck=_next(facts, first.proposal),
+        next_bottleneck=_choose_third(facts, first.proposal, runner_up.proposal if runner_up else None, others),
         experiment=experiment,
     )
 
@@ -541,14 +543,15 @@ def _weigh(one: _Scored) -> float:
 
 
 def _choose_runner_up(first: _Scored, others: Sequence[_Scored]) -> _Scored | None:
-    """Return the next best; before what else explains the same resource, another resource that gains about as much.
+    """Return the next best; before what is inferred of the same resource, what was seen or is of another and gains as much.
 
     A stage that is named already is not named again for its own work where anything else is worth finding.
     """
     known = [one for one in others if _is_runner_up(one, first.proposal)]
     own = set(first.proposal.resources)
     more = [one for one in known if one.score >= WORTH_GAINING and not _is_said(one.proposal, first.proposal)]
-    elsewhere = [one for one in more if not own & set(one.proposal.resources) and one.score > _CLEAR * first.score > 0]
+    apart = [one for one in more if one.proposal.is_seen or not own & set(one.proposal.resources)]
+    elsewhere = [one for one in apart if one.score > _CLEAR * first.score > 0]
     return next(iter([*elsewhere, *more, *known]), None)
 
 
@@ -622,7 +625,7 @@ def _next(facts: Facts, first: Proposal) -> Finding | None:
         return None
     own = [one for one in all_proposals(facts) if one.stage == view.name and not one.is_latency]
     special = [one for one in own if one.share > 0 and one.verdict is not first.verdict]
-    found = max(special, key=lambda one: one.share, default=next((one for one in own if one.share == 0), None))
+    found = max(special, key=_by_evidence, default=next((one for one in own if one.share == 0), None))
     if found is None or not _is_another(found, first):
         return None  # its own stage again, only faster
     begin = "on a quiet machine" if first.removal.quiet else "with the first out of the way"
@@ -635,6 +638,53 @@ def _next(facts: Facts, first: Proposal) -> Finding | None:
         evidence=(line("gain", f"20 % faster gives x{gain:.2f} then", gain - 1, WORTH_GAINING, True),),
         remedies=(),
     )
+
+
+def _choose_third(facts: Facts, first: Proposal, second: Proposal | None, others: Sequence[_Scored]) -> Finding | None:
+    """Return what limits next; where that is none, or the second again, another cause that was seen."""
+    found = _next(facts, first)
+    if found is not None and (second is None or (found.verdict, found.stage) != (second.verdict, second.stage)):
+        return found
+    return _name_another(facts, first, second, others) or found
+
+
+def _name_another(facts: Facts, first: Proposal, second: Proposal | None, others: Sequence[_Scored]) -> Finding | None:
+    """Return a cause that was seen beside the two that are named; None without one that gains enough by being removed.
+
+    A fifth less of what takes a tenth of the time gains nothing worth a word. To be rid of it does.
+    """
+    if first.removal is None:
+        return None
+    for one in (one.proposal for one in others):
+        is_named = not _is_another(one, first) or (second is not None and not _is_another(one, second))
+        if is_named or one.removal is None or not one.is_seen:
+            continue
+        gain = _gain(facts, _together(first.removal, one.removal), first.removal)
+        if gain is not None and gain - 1 >= _WORTH_REMOVING:
+            return one.as_finding(
+                says=f"out of the way as well, it gives x{gain:.2f}: {one.says}",
+                confidence="low",
+                gain=gain,
+                evidence=(line("gain", f"out of the way as well: x{gain:.2f}", gain - 1, _WORTH_REMOVING, True),),
+                remedies=(),
+            )
+    return None
+
+
+def _together(first: Change, second: Change) -> Change:
+    """Return two bottlenecks out of the way."""
+    return Change(
+        settings=first.settings,
+        speedups={**first.speedups, **second.speedups},
+        cores=second.cores or first.cores,
+        devices=first.devices,
+        quiet=first.quiet or second.quiet,
+    )
+
+
+def _by_evidence(proposal: Proposal) -> tuple[bool, float]:
+    """Order special causes of one stage: those that were seen last, and of those alike the larger share."""
+    return proposal.is_seen, proposal.share
 
 
 def _with_speedups(change: Change, speedups: dict[str, float]) -> Change:

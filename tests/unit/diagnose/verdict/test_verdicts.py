@@ -248,12 +248,19 @@ def test_suppression_in_python_is_sent_to_nms(
 
 
 def scored(
-    verdict: str, stage: str | None, *, gain: float, share: float, cause: str = "", is_seen: bool = False
+    verdict: str,
+    stage: str | None,
+    *,
+    gain: float,
+    share: float,
+    cause: str = "",
+    is_seen: bool = False,
+    resource: str = "",
 ) -> ranking._Scored:
     """Return a proposal with its gain."""
     proposal = Proposal(
-        verdict=VerdictClass(verdict), stage=stage, cause=cause, says="", rule="", resources=(verdict,), share=share,
-        is_seen=is_seen,
+        verdict=VerdictClass(verdict), stage=stage, cause=cause, says="", rule="", resources=(resource or verdict,),
+        share=share, is_seen=is_seen,
     )  # fmt: skip
     return ranking._Scored(proposal, gain, gain - 1)
 
@@ -447,6 +454,54 @@ def test_the_gil_comes_first_where_the_collector_is_little(
         facts = dataclasses.replace(facts, stages=(*facts.stages[:2], fused))
     (found,) = [one for one in python.rules(facts) if one.verdict is VerdictClass.GIL]
     assert (found.stage, found.is_lesser) == ("parse", False)
+
+
+@pytest.mark.parametrize(
+    ("is_seen", "gain", "verdict"),
+    [
+        (True, 1.22, VerdictClass.GC),
+        (False, 1.22, VerdictClass.NEIGHBOUR),
+        (True, 1.1, VerdictClass.NEIGHBOUR),
+    ],
+)
+def test_what_was_seen_of_the_same_resource_is_the_runner_up(is_seen: bool, gain: float, verdict: VerdictClass) -> None:
+    """A collector takes the cores that a quota allows: named before another resource, if it was seen and gains as much."""
+    first = scored("QUOTA", None, gain=1.23, share=0.97, is_seen=True, resource="cores")
+    collects = scored("GC", None, gain=gain, share=0.1, is_seen=is_seen, resource="cores")
+    others = scored("NEIGHBOUR", None, gain=1.2, share=0.5, is_seen=True, resource="neighbours")
+    found = ranking._choose_runner_up(first, [collects, others])
+    assert found is not None
+    assert found.proposal.verdict is verdict
+
+
+@pytest.mark.parametrize(("size", "is_named"), [(243_000, True), (2_000, False)])
+def test_large_results_are_named_beside_a_collector(diagnose: Diagnose, made: Any, size: int, is_named: bool) -> None:
+    """A tenth of what is computed writes results: a fifth less of that gains little, and none of it another tenth."""
+    seconds = np.linspace(0.0, 3.0, 60)
+    found = diagnose(
+        made(name="parse", cpu=0.006, delay=0.0008, releases_gil=False),
+        made(name="deliver", kind="io", work="deliver", cpu=0.0007, delay=0.004, bytes_in=size),
+        cores=1,
+        runtime=1e-5,
+        gauges={("run", "gc_seconds"): seconds, ("stage:parse", "gc_seconds"): seconds},
+    )
+    named = [one.verdict for one in (found.first, found.runner_up, found.next_bottleneck) if one]
+    assert named[0] is VerdictClass.GC
+    assert (VerdictClass.SERIALIZATION in named) is is_named, named
+
+
+@pytest.mark.parametrize(("cpu", "resource"), [(0.0015, "stage:deliver"), (0.004, "gil")])
+def test_writing_results_is_named_where_stages_wait_for_the_gil(
+    facts_of: Callable[[Any], Facts], pipe: Any, made: Any, cpu: float, resource: str
+) -> None:
+    """A seventh of what is computed stands for itself; a third of it for the GIL, which it takes from all else."""
+    stages = [
+        made(name="preprocess", work="preprocess", cpu=0.002, wait=0.006, state="gil", meanwhile="parse"),
+        made(name="parse", cpu=0.006, wait=0.002, releases_gil=False),
+        made(name="deliver", kind="io", work="deliver", cpu=cpu, bytes_in=243_000),
+    ]
+    (found,) = [one for one in cores.rules(facts_of(pipe(stages=stages))) if one.cause == "gil"]
+    assert (found.verdict, found.stage, found.resources[0]) == (VerdictClass.SERIALIZATION, "deliver", resource)
 
 
 def test_reading_waits_for_the_disk(diagnose: Diagnose, made: Any) -> None:
