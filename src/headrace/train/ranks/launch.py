@@ -25,7 +25,11 @@ _LOOK_SECONDS = 0.05
 _GRACE_SECONDS = 3.0
 #: Lines of a rank's output that an error repeats.
 _LINES = 12
+#: Bytes at the end of its output in which they are looked for.
+_TAIL_BYTES = 20_000
 _PORT_IN_USE = ("EADDRINUSE", "ddress already in use")
+#: What a rank prints that fails because another one has gone (gloo, the store, pipes).
+_OTHER_GONE = ("onnection closed", "onnection reset", "onnection was likely closed", "onnection refused", "roken pipe")
 
 
 class RanksFailed(HeadraceError):
@@ -120,24 +124,36 @@ def _wait_all(group: Group, processes: Sequence[subprocess.Popen[bytes]]) -> Non
         failed = [rank for rank, code in enumerate(codes) if code]
         if failed:
             _wait_quietly(processes, _GRACE_SECONDS)
-            raise _describe_failure(group, failed[0], processes[failed[0]].returncode)
+            raise _describe_failure(group, [process.poll() for process in processes])
         if all(code == 0 for code in codes):
             return
         if time.monotonic() > deadline:
             late = [rank for rank, code in enumerate(codes) if code is None]
             raise RanksFailed(
-                f"{_name(late)} of {group.ranks} still ran after {group.patience:.0f} s, and all were ended. Do all ranks make "
-                "the same number of steps? One that has no batch left leaves the others waiting for it. A longer time: "
-                f"--patience{_tail(group, late[0])}"
+                f"{_name(late)} of {group.ranks} still ran after {group.patience:.0f} s, and all were ended. "
+                f"{_describe_leavers(codes)}Do all ranks make the same number of steps? One that has no batch left leaves the "
+                f"others waiting for it. A longer time: --patience{_tail(group, late[0])}"
             )
         time.sleep(_LOOK_SECONDS)
 
 
-def _describe_failure(group: Group, rank: int, code: int) -> RanksFailed:
+def _describe_failure(group: Group, codes: Sequence[int | None]) -> RanksFailed:
+    """Name the rank that failed by itself: the others fail soon after, because it has gone."""
+    tails = {rank: _tail(group, rank) for rank, code in enumerate(codes) if code}
+    by_itself = [rank for rank, tail in tails.items() if not any(sign in tail for sign in _OTHER_GONE)]
+    rank = (by_itself or list(tails))[0]
+    code, tail = codes[rank] or 0, tails[rank]
     how = f"was ended by {name_signal(-code)}" if code < 0 else f"ended with exit status {code}"
-    tail = _tail(group, rank)
+    left = "" if by_itself else _describe_leavers(codes)
+    why = f". {left}Do all ranks make the same number of steps?" if left else ""
     kind = _PortTakenError if any(sign in tail for sign in _PORT_IN_USE) else RanksFailed
-    return kind(f"rank {rank} of {group.ranks} {how}, and the others were ended{tail}")
+    return kind(f"rank {rank} of {group.ranks} {how}, and the others were ended{why}{tail}")
+
+
+def _describe_leavers(codes: Sequence[int | None]) -> str:
+    """Say which ranks ended well while others went on; empty: none did."""
+    left = [rank for rank, code in enumerate(codes) if code == 0]
+    return f"{_name(left).capitalize()} had ended before, with exit status 0. " if left else ""
 
 
 def _name(ranks: Sequence[int]) -> str:
@@ -149,7 +165,9 @@ def _tail(group: Group, rank: int) -> str:
     file = _log(group, rank)
     place = f" ({file})" if group.keeps_logs else ""
     with contextlib.suppress(OSError):
-        lines = file.read_bytes()[-20_000:].decode("utf-8", "replace").splitlines()[-_LINES:]
+        with file.open("rb") as log:
+            log.seek(max(0, file.stat().st_size - _TAIL_BYTES))
+            lines = log.read().decode("utf-8", "replace").splitlines()[-_LINES:]
         if lines:
             return f"; the last that it printed{place}:\n" + "\n".join(f"    {line}" for line in lines)
     return f"; it printed nothing{place}"

@@ -46,6 +46,38 @@ def test_a_rank_that_dies_ends_the_others(tmp_path: Path) -> None:
             os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
+_GONE = "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:400"
+
+
+def test_the_rank_that_failed_first_is_named_not_those_that_lost_it(tmp_path: Path) -> None:
+    """A rank that leaves its process group, and raises later, is seen after the others that fail for want of it."""
+    program = (
+        "import os, sys, time\n"
+        f"if os.environ['RANK'] == '0':\n    sys.exit({_GONE!r})\n"
+        "time.sleep(1); sys.exit('no such file: train.csv')"
+    )
+    with pytest.raises(RanksFailed, match=r"rank 1 of 2 ended with exit status 1(.|\n)*no such file: train\.csv"):
+        run_group(_group(tmp_path, program))
+
+
+def test_a_rank_that_ends_well_too_early_is_named(tmp_path: Path) -> None:
+    """The others fail with an error of the connection, which says nothing of it."""
+    program = f"import os, sys, time\nif os.environ['RANK'] == '0':\n    time.sleep(1); sys.exit({_GONE!r})"
+    with pytest.raises(
+        RanksFailed, match=r"rank 0 of 3 ended with .*\. Ranks 1, 2 had ended before, with exit status 0"
+    ):
+        run_group(_group(tmp_path, program, ranks=3))
+
+
+def test_a_rank_that_ended_while_others_hang_is_named(tmp_path: Path) -> None:
+    """Beside those that still ran."""
+    program = "import os, time\nif os.environ['RANK'] == '0':\n    time.sleep(600)"
+    with pytest.raises(
+        RanksFailed, match=r"rank 0 of 2 still ran after 3 s.*Rank 1 had ended before, with exit status 0"
+    ):
+        run_group(_group(tmp_path, program, patience=3))
+
+
 @pytest.mark.parametrize("keeps_logs", [True, False])
 def test_a_log_is_named_only_if_it_is_kept(keeps_logs: bool, tmp_path: Path) -> None:
     """What is in a folder that is removed cannot be read."""
