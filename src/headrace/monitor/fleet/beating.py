@@ -65,7 +65,7 @@ class Beating:
     def __init__(self, place: Place, slot: int, every: float, run: RunInProgress) -> None:
         self._place, self._slot, self._every, self._run = place, slot, every, run
         self._host = os.uname().nodename
-        self._began = time.time()
+        self._began, self._began_steady = time.time(), time.monotonic()
         # Containers may share a host's name, and have processes of the same number in the same second.
         host = re.sub(r"[^A-Za-z0-9.-]", "-", self._host)[:80]
         self.name = f"{host}-{os.getpid()}-{self._began:.0f}-{os.urandom(3).hex()}"
@@ -133,6 +133,7 @@ class Beating:
             headrace_version=__version__,
             started_unix_seconds=self._began,
             at_unix_seconds=time.time(),
+            lasted_seconds=now - self._began_steady,
             every_seconds=self._every,
             has_ended=has_ended,
             error=self._error,

@@ -26,7 +26,7 @@ from headrace.base.policies.canary import CanaryPolicy, Finding, Judged
 from headrace.base.policies.evidence import FEWER, MORE, Bet, Counts, bet_events, bet_within
 from headrace.base.units import format_duration, format_rate
 from headrace.monitor.fleet.place import Place, PlaceUnavailable
-from headrace.monitor.fleet.status import THERE, read_fleet
+from headrace.monitor.fleet.status import THERE, began_unix_seconds, lasted_seconds, read_fleet
 from headrace.runs.formats.fleet import FleetArm, FleetComparison, FleetDocument, FleetWorker, Verdict
 from headrace.runs.formats.heartbeat import Heartbeat
 
@@ -137,7 +137,7 @@ class Comparing:
         self._choice = _choose(first.workers, new)
         self._seen = self._there(first)
         self._gone_before = {worker.name for worker in first.workers if _is_gone(worker)}
-        self._joined = {name: seen.left_at - _age(seen.beat) for name, seen in self._seen.items()}
+        self._joined = {name: seen.left_at - lasted_seconds(seen.beat) for name, seen in self._seen.items()}
         self._arms = {True: _Arm(), False: _Arm()}
         self._stretch = {True: _Did(), False: _Did()}
         self._runs: dict[bool, set[str]] = {True: set(), False: set()}
@@ -377,11 +377,6 @@ class _Choice:
         return self.key(beat) == self.new
 
 
-def _age(beat: Heartbeat) -> float:
-    """Return for how many seconds a worker had run, by its own clock."""
-    return beat.at_unix_seconds - beat.started_unix_seconds
-
-
 def _choose(workers: Sequence[FleetWorker], new: str | None) -> _Choice:
     """Return the choice that begins with a name and parts workers of one pipeline; of several the one that began last.
 
@@ -391,12 +386,12 @@ def _choose(workers: Sequence[FleetWorker], new: str | None) -> _Choice:
     choices: dict[_Choice, float] = {}
     for by_version in (False, True):
         runs: dict[tuple[str, str], tuple[_Choice, float]] = {}
-        for worker in sorted(workers, key=_started):
+        for worker in sorted(workers, key=began_unix_seconds):
             beat = worker.beat
             choice = _Choice(beat.pipeline, by_version, beat.headrace_version if by_version else beat.plan_id)
             machine = (beat.host, beat.pipeline)
             if machine not in runs or runs[machine][0] != choice:
-                runs[machine] = (choice, _started(worker))
+                runs[machine] = (choice, began_unix_seconds(worker))
             if worker.state in THERE:
                 choices[choice] = min(runs[machine][1], choices.get(choice, math.inf))
     parting = [choice for choice in choices if _parts(choice, beats)]
@@ -414,11 +409,6 @@ def _choose(workers: Sequence[FleetWorker], new: str | None) -> _Choice:
 
 def _parts(choice: _Choice, beats: list[Heartbeat]) -> bool:
     return len({choice.is_new(beat) for beat in beats if beat.pipeline == choice.pipeline}) == 2
-
-
-def _started(worker: FleetWorker) -> float:
-    """Return Unix seconds by the place's clock."""
-    return worker.beat.started_unix_seconds - worker.clock_ahead_seconds
 
 
 def _is_gone(worker: FleetWorker) -> bool:

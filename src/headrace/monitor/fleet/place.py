@@ -127,7 +127,10 @@ class FolderPlace:
                 written = (
                     path.lstat().st_mtime
                 )  # before the content: one that is replaced now is rather too old than too new
-                yield Left(name.removesuffix(self._suffix), self._read(path), now - written)
+                worker = (
+                    os.fsencode(name).decode("utf-8", "replace").removesuffix(self._suffix)
+                )  # a stranger's may be no text
+                yield Left(worker, self._read(path), now - written)
 
     def _read(self, path: Path) -> bytes:
         try:

@@ -55,13 +55,24 @@ def _note_replaced(workers: list[FleetWorker], now: float) -> list[FleetWorker]:
     began: dict[tuple[str, str, int], float] = {}
     for worker in workers:
         if worker.state in THERE:
-            at = worker.beat.started_unix_seconds - worker.clock_ahead_seconds
-            began[_place(worker)] = max(at, began.get(_place(worker), 0.0))
+            began[_place(worker)] = max(began_unix_seconds(worker), began.get(_place(worker), 0.0))
 
     def is_replaced(worker: FleetWorker) -> bool:
         return worker.state in ("silent", "failed") and began.get(_place(worker), 0.0) > now - worker.age_seconds
 
     return [msgspec.structs.replace(one, state="replaced") if is_replaced(one) else one for one in workers]
+
+
+def began_unix_seconds(worker: FleetWorker) -> float:
+    """Return when a worker began, by the place's clock: its own may have been set since."""
+    return worker.beat.at_unix_seconds - worker.clock_ahead_seconds - lasted_seconds(worker.beat)
+
+
+def lasted_seconds(beat: Heartbeat) -> float:
+    """Return for how long a worker had run at its heartbeat."""
+    if beat.lasted_seconds is not None:
+        return beat.lasted_seconds
+    return max(0.0, beat.at_unix_seconds - beat.started_unix_seconds)
 
 
 def _place(worker: FleetWorker) -> tuple[str, str, int]:

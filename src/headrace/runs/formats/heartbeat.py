@@ -22,6 +22,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     headrace_version: str
     started_unix_seconds: float
     at_unix_seconds: float
+    lasted_seconds: float | None = None
+    """Since its start, by a clock that nobody sets; the other may have been wrong then. None before 2026-11-30."""
     every_seconds: float
     """The next one is due after so long."""
     has_ended: bool = False

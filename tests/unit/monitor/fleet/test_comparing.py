@@ -42,6 +42,8 @@ class Machine:
     host: str = ""
     """Empty: its name."""
     clock_jumps_at: float = float("inf")
+    began_by_its_clock: float | None = None
+    """None: when it began; else its clock was wrong then, and was set since."""
     fails_at: float = float("inf")
     """It ends by an error."""
     job_seconds: float = 0.0
@@ -108,7 +110,8 @@ class Fleet:
             clock = self.time + 3600 * (self.time >= one.clock_jumps_at)
             self._left[name] = self.time, Heartbeat(
                 host=one.host or name, process=7, pipeline=one.pipeline, plan_id=one.plan, headrace_version=one.version,
-                started_unix_seconds=one.began, at_unix_seconds=clock, every_seconds=5.0, delivered=one.delivered,
+                started_unix_seconds=one.began if one.began_by_its_clock is None else one.began_by_its_clock,
+                at_unix_seconds=clock, lasted_seconds=self.time - one.began, every_seconds=5.0, delivered=one.delivered,
                 failed=one.failed, received=one.delivered + one.failed, in_flight=one.in_flight, slots=SLOTS,
                 has_ended=self.time >= min(one.ends_at, one.fails_at), timed=one.timed, timed_seconds=one.timed_seconds,
                 error="OSError: no space left" if self.time >= one.fails_at else "",
@@ -182,6 +185,14 @@ def test_a_clock_that_jumps() -> None:
     """Time is the place's."""
     found = compare(fleet_with({"clock_jumps_at": BEGAN + 25}), 100.0)
     assert found.new.rate == pytest.approx(20, rel=0.1)
+
+
+@pytest.mark.parametrize("at", [0.0, BEGAN + 3600])
+def test_a_clock_that_was_set_after_the_start(at: float) -> None:
+    """Whose Plan is new, and since when it is warm, is by how long a worker has run."""
+    found = compare(fleet_with({"began_by_its_clock": at}), 100.0)
+    assert (found.new.runs, found.others.runs) == (("bbb",), ("aaa",))
+    assert found.new.jobs > 0
 
 
 @pytest.mark.parametrize(("before", "age"), [("aaa", 5000), ("bbb", 900)])

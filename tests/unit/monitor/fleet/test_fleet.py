@@ -390,6 +390,13 @@ def test_places() -> None:
         open_place("sqs://jobs")
 
 
+def test_a_name_that_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A stranger's file spoils no JSON."""
+    FolderPlace(tmp_path).put(os.fsdecode(b"\xff"), encode_document(beat(at_unix_seconds=time.time())))
+    assert main(["fleet", "status", "--json", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["workers"][0]["name"] == "\ufffd"
+
+
 @pytest.mark.parametrize("password", ["hun/ter2", "hun#ter2", "hun?ter2"])
 def test_a_password_that_is_not_quoted(password: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It is misuse, and no part of it is shown."""
