@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import logging
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +31,12 @@ if TYPE_CHECKING:
 
 #: For each worker: who is faster does more, and what died is not one worker's whole share.
 _PORTIONS_EACH = 4
-#: Deaths of one portion in a row in which it came no further, and of a queue's worker, after which the run ends.
+#: Deaths of one portion in a row in which it came no further, and of a worker of a queue soon after its start, after which the
+#: run ends.
 _MOST_DEATHS = 10
+_LONG_SECONDS = 60.0
+#: Deaths in a row, of all and for each worker, after none of which anything more was delivered.
+_MOST_IN_VAIN, _IN_VAIN_EACH = 20, 5
 #: Options that are for one worker on one machine.
 _ALONE = (
     "supervise", "shard", "dry_run", "limit", "shadow", "canary", "ledger", "max_failed", "metrics", "otlp", "recorder",
@@ -252,7 +255,7 @@ def _work(
             say=news,
             tell=(lambda line: say(line.partition("| ")[2])) if is_json else say,
             progress=speaker("run", event="progress"),
-            may_go_on=functools.partial(_may_go_on, {}),
+            may_go_on=Deaths(max(_MOST_IN_VAIN, _IN_VAIN_EACH * args.workers), _look_if_possible).may_go_on,
             num_stops=lambda: len(numbers),
         )
         return crew.run(leases), numbers
@@ -303,26 +306,44 @@ def _place_of(args: argparse.Namespace) -> Path | None:
     return None if place is None else Path(place)
 
 
-def _may_go_on(known: dict[int, tuple[int, int]], lease: Lease) -> bool:
-    """Return whether a lease may be tried again: it came further since it last died, or did not die so often in a row.
+class Deaths:
+    """Counts deaths of leases, and says whether one may be tried again.
 
     Args:
-        known: {lease: (items that were left, deaths in a row since then)}.
-        lease: Of what died.
+        most_in_vain: Deaths in a row, of all, in whose portions nothing more was delivered: each item would end so.
+        look: Returns what became of a portion by now; None: nobody knows.
     """
-    left = _left_of(lease.args) if lease.args.shard is not None else None
-    before, deaths = known.get(lease.number, (-1, 0))
-    deaths = deaths + 1 if left is None or left == before else 1
-    known[lease.number] = (-1 if left is None else left, deaths)
-    return deaths <= _MOST_DEATHS
+
+    def __init__(self, most_in_vain: int, look: Callable[[Lease], Gathered | None]) -> None:
+        self._most_in_vain, self._look = most_in_vain, look
+        self._in_a_row: Counter[int] = Counter()
+        self._left: dict[int, int] = {}
+        self._delivered: Counter[int] = Counter()
+        self._in_vain = 0
+
+    def may_go_on(self, lease: Lease, seconds: float) -> bool:
+        """Return whether it came further since it last died, or did not die so often in a row, and somebody delivers.
+
+        Args:
+            lease: Of what died.
+            seconds: For how long it had been at work.
+        """
+        number, found = lease.number, self._look(lease)
+        has_come_further = seconds >= _LONG_SECONDS if found is None else found.left != self._left.get(number)
+        self._in_a_row[number] = 1 if has_come_further else self._in_a_row[number] + 1
+        if found is not None:
+            self._in_vain = 0 if len(found.delivered) > self._delivered[number] else self._in_vain + 1
+            self._left[number], self._delivered[number] = found.left, len(found.delivered)
+        return self._in_a_row[number] <= _MOST_DEATHS and self._in_vain <= self._most_in_vain
 
 
-def _left_of(args: argparse.Namespace) -> int | None:
-    """Return how many items a portion has still to do; None: nobody knows."""
+def _look_if_possible(lease: Lease) -> Gathered | None:
     from headrace.base.errors import HeadraceError
 
+    if lease.args.shard is None:
+        return None
     try:
-        return _look_at(args).left
+        return _look_at(lease.args)
     except HeadraceError:  # the one that died has not let go of it, or had not begun
         return None
 

@@ -109,7 +109,7 @@ class Crew:
         say: Takes a line for people.
         tell: Takes a line that a process wrote.
         progress: Takes a line now and then.
-        may_go_on: Says whether a lease that died so often in a row is worth another try.
+        may_go_on: Says whether a lease that died, after so many seconds, is worth another try.
         num_stops: Returns how often somebody asked all to stop.
         now: A clock.
     """
@@ -123,7 +123,7 @@ class Crew:
         say: Callable[[str], object],
         tell: Callable[[str], object],
         progress: Callable[[str], object],
-        may_go_on: Callable[[Lease], bool],
+        may_go_on: Callable[[Lease, float], bool],
         num_stops: Callable[[], int],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -288,7 +288,7 @@ class Crew:
             self._say(f"{lease.name}: {cause}")
             return
         again = replace(lease, attempt=lease.attempt + 1)
-        if not self._may_go_on(again):
+        if not self._may_go_on(again, seconds):
             self._fail(3, f"{lease.name} died again and again and came no further; the last time: {cause}")
             self.result.is_unfinished = True
             return

@@ -1,13 +1,18 @@
-"""`--on` refuses, before anything is begun, what does not go together."""
+"""`--on` refuses, before anything is begun, what does not go together; and when what dies is not begun again."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
 import pytest
 
 from headrace.cli import main
+from headrace.cli.on_ray import Deaths
+from headrace.pipeline.gathering import Gathered
+from headrace.ray.leases import Lease
+from headrace.sources.portions import Portion
 
 JOBS = """import headrace as hr
 
@@ -66,3 +71,38 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["run", "on_ray_jobs.py:pipeline", "--on", "ray", *RESULTS]) == 3
     assert "pip install 'headrace[ray]'" in " ".join(capsys.readouterr().err.split())
+
+
+def lease(number: int = 0) -> Lease:
+    """Return one of three."""
+    return Lease(f"portion {number}/3", number, argparse.Namespace())
+
+
+def came_to(left: int, delivered: int) -> Gathered:
+    """Return what became of a portion."""
+    ids = {str(number) for number in range(delivered)}
+    return Gathered(portion=Portion(0, 3), results=Path("r"), delivered=ids, rejected=0, given_up=0, left=left)
+
+
+def count_tries(deaths: Deaths, *leases: Lease, seconds: float = 1.0) -> int:
+    """Return after how many deaths of leases in turn it is enough; 200: after none of these."""
+    return next((tries for tries in range(200) if not deaths.may_go_on(leases[tries % len(leases)], seconds)), 200)
+
+
+def test_a_portion_that_comes_no_further_is_given_up() -> None:
+    """After ten tries."""
+    assert count_tries(Deaths(100, lambda lease: came_to(left=5, delivered=5)), lease()) == 10
+
+
+def test_a_pipeline_that_kills_with_each_item_ends() -> None:
+    """Each portion comes further, by items that are given up; but nothing is delivered by any of them."""
+    left = iter(range(1000, 0, -1))
+    assert count_tries(Deaths(20, lambda lease: came_to(next(left), 0)), *map(lease, range(3))) == 20
+    delivered = iter(range(1, 1000))
+    assert count_tries(Deaths(20, lambda lease: came_to(next(left), next(delivered))), *map(lease, range(3))) == 200
+
+
+def test_workers_of_a_queue_die_as_often_as_they_like_but_not_at_once() -> None:
+    """A service goes on for months."""
+    assert count_tries(Deaths(20, lambda lease: None), lease(), seconds=3600) == 200
+    assert count_tries(Deaths(20, lambda lease: None), lease(), seconds=1) == 10

@@ -97,7 +97,7 @@ def crew(
     leases = [Lease(f"part {number}", number, argparse.Namespace(shard="a part")) for number in range(num_leases)]
     found = Crew(
         cluster, Setting("."), 2, say=talk.said.append, tell=talk.told.append, progress=lambda text: None,
-        may_go_on=lambda lease: may_go_on, num_stops=num_stops, now=talk.now,
+        may_go_on=lambda lease, seconds: may_go_on, num_stops=num_stops, now=talk.now,
     ).run(leases)  # fmt: skip
     return found, talk
 
