@@ -74,8 +74,8 @@ CASES = (
 )
 
 
-def predict(case: Case, headroom: float = 0.0) -> dict[str, Any]:
-    """Return what `headrace capacity --cameras` says from the profile of a few clips."""
+def predict(case: Case, headroom: float = 0.0, photographs: int = 4) -> dict[str, Any]:
+    """Return what `headrace capacity --cameras` says from the profile of a few clips, which begin with so many photographs."""
     with tempfile.TemporaryDirectory() as folder:
         run = str(Path(folder) / "run")
         choice = "&".join(
@@ -89,7 +89,7 @@ def predict(case: Case, headroom: float = 0.0) -> dict[str, Any]:
         clips.mkdir()
         times = 3 if case.size == SMALL else 1  # a profile of a second says little
         for number in range(4 * times):
-            shutil.copy(clip(8, case.size, first=number % 4), clips / f"{number}.mp4")
+            shutil.copy(clip(8, case.size, first=number % photographs), clips / f"{number}.mp4")
         source = f"video://{clips}?{choice}"
         settings = [part for setting in case.settings for part in ("--set", setting)]
         profile = ["profile", "benchmarks/video/app.py:pipeline", "--source", source, "-o", run, *settings]
@@ -171,7 +171,7 @@ def run(quick: bool, names: Sequence[str] = ()) -> dict[str, Any]:
 def _try(case: Case, quick: bool) -> dict[str, Any]:
     seconds, patience = (2.0, 0.0) if quick else (4.0, 30.0)
     measure.wait_quiet(_QUIET_CORES, patience)
-    predicted = predict(case)
+    predicted = predict(case, photographs=2 if quick else 4)  # a smoke run makes no more clips than it has to
     if predicted["by_stages"] is None:
         return {"refused": predicted["refused"], "fewer_held": False, "more_held": False}
     limit = min(predicted["by_cpu"], predicted["by_stages"])
@@ -201,8 +201,8 @@ def _between(tried: Mapping[int, bool]) -> int | None:
 
 
 def _watch_alone(case: Case, count: int, seconds: float, patience: float) -> dict[str, Any]:
-    """Watch until other programs left the cores alone, twice at most."""
-    for _ in range(2):
+    """Watch until other programs left the cores alone, twice at most, or once where nothing waits for that."""
+    for _ in range(2 if patience else 1):
         measure.wait_quiet(_QUIET_CORES, patience)
         found = watch(case, count, seconds)
         if found["foreign_cores"] < _QUIET_CORES:
