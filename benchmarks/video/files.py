@@ -3,8 +3,8 @@
     python -m benchmarks.video.files [--quick] [--json] [--write]
 
 All settings run in turn, forwards and backwards, and the best median of each counts. Peers that are not installed are named. To
-have them: `pip install --no-deps --target DIR ultralytics supervision torchvision pydeprecate defusedxml scipy polars` beside
-PyTorch, and DIR on PYTHONPATH.
+have them: `pip install --no-deps --target DIR ultralytics supervision streamvision torchvision pydeprecate defusedxml scipy
+polars` beside PyTorch, and DIR on PYTHONPATH. `streamvision` is the part of Roboflow's `inference` that reads video.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _GRIDS: dict[str, list[dict[str, Any]]] = {
     "pyav": [{"decoders": 2, "threads": 2}, {"processes": 2}, {"processes": 2, "batch": 4}],
     "ultralytics": [{"processes": 2}],
     "supervision": [{"processes": 2}],
+    "roboflow": [{}, {"processes": 2}],
     "headrace": [{}, {"batch": 4}, {"decoders": 2}, {"processes": 2}, {"processes": 2, "batch": 4}],
 }
 _QUICK: dict[str, list[dict[str, Any]]] = {
@@ -109,7 +110,13 @@ def _costs(path: str) -> dict[str, float]:
     return costs
 
 
-_MODULES = {"opencv": "cv2", "pyav": "av", "ultralytics": "ultralytics", "supervision": "supervision"}
+_MODULES = {
+    "opencv": "cv2",
+    "pyav": "av",
+    "ultralytics": "ultralytics",
+    "supervision": "supervision",
+    "roboflow": "streamvision",
+}
 
 
 def _row(runs: Sequence[Mapping[str, Any]], settings: Settings) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.video.clips import FPS
+
 EVERY, SIDE = 5, 224
 #: Frames that headrace may have decoded before its clock begins; they do not count.
 _READ_AHEAD = 4
@@ -75,8 +77,21 @@ def supervision(clip: str, settings: Settings) -> Frames:
         yield cv2.cvtColor(cv2.resize(image, (SIDE, SIDE), interpolation=cv2.INTER_AREA), cv2.COLOR_BGR2RGB)
 
 
+def roboflow(clip: str, settings: Settings) -> Frames:
+    """The source of Roboflow's `InferencePipeline`, which decodes in a thread of its own and passes by what is not wanted."""
+    import cv2
+
+    video = importlib.import_module("streamvision.camera.video_source").VideoSource.init(clip, desired_fps=FPS / EVERY)
+    video.start()
+    try:
+        for frame in video:
+            yield cv2.cvtColor(cv2.resize(frame.image, (SIDE, SIDE), interpolation=cv2.INTER_AREA), cv2.COLOR_BGR2RGB)
+    finally:
+        video.terminate(wait_on_frames_consumption=False, purge_frames_buffer=True)
+
+
 LOOPS: dict[str, Callable[[str, Settings], Frames]] = {
-    loop.__name__: loop for loop in (opencv, pyav, ultralytics, supervision)
+    loop.__name__: loop for loop in (opencv, pyav, ultralytics, supervision, roboflow)
 }
 
 

@@ -37,12 +37,12 @@ _MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 def run(quick: bool) -> dict[str, Any]:
     """Return the milliseconds of CPU of each part, medians, and what they come to."""
     path = clip(8)
-    frames = list(_decode(path))[::_EVERY]
+    frames = list(decode(path))[::_EVERY]
     convert = Converter(choose(every=1, fps=None, keyframes=False, size=_SIDE, region=None, motion=None))
     images = [convert(frame) for frame in frames]
     inputs = [normalize(image)[None] for image in images]
     parts: dict[str, tuple[Callable[[], Any], int]] = {
-        "decode": (lambda: sum(1 for _ in _decode(path)), 8 * FPS),
+        "decode": (lambda: sum(1 for _ in decode(path)), 8 * FPS),
         "convert": (lambda: [convert(frame) for frame in frames], len(frames)),
         "normalize": (lambda: [normalize(image) for image in images], len(images)),
         **{name: (_caller(*found, inputs), len(inputs)) for name, found in _MODELS.items()},
@@ -68,7 +68,8 @@ def run(quick: bool) -> dict[str, Any]:
     }
 
 
-def _decode(path: Path) -> Iterator[Any]:
+def decode(path: Path) -> Iterator[Any]:
+    """Give the frames of a clip, decoded by one thread."""
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         stream.codec_context.thread_count = 1
