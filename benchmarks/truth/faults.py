@@ -145,7 +145,10 @@ def _slow_receiver(spec: Spec, name: str, dose: float) -> Spec:
 
 def _large_results(spec: Spec, name: str, dose: float) -> Spec:
     stage = StageSpec("result", Part("Large", {"numbers": round(1000 * dose)}))
-    return msgspec.structs.replace(spec, stages=(*spec.stages, stage), delivery="hr.jsonl(results_file())")
+    settings = tuple(one for one in spec.settings if one != "deliver.executor=events")  # which is for callbacks
+    return msgspec.structs.replace(
+        spec, stages=(*spec.stages, stage), delivery="hr.jsonl(results_file())", settings=settings
+    )
 
 
 def _synced(spec: Spec, name: str, dose: float) -> Spec:

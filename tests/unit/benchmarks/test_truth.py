@@ -162,9 +162,12 @@ def test_random_arrivals_have_the_mean_that_was_asked_for() -> None:
 
 def test_results_go_to_one_place_or_to_two(monkeypatch: pytest.MonkeyPatch) -> None:
     """There are pipelines of each delivery and of each way to run it; what goes to two places arrives at both."""
-    found = [draw(seed).healthy for seed in range(600)]
+    cases = [draw(seed) for seed in range(600)]
+    found = [case.healthy for case in cases]
     assert {spec.delivery.partition("(")[0] for spec in found} == {"hr.collect", "hr.jsonl", "hr.callback", "Both"}
     assert {spec.setting("deliver.executor") for spec in found if "callback" in spec.delivery} == {None, "events"}
+    carried = [spec for case in cases for spec in (case.spec, case.healthy) if spec.setting("deliver.executor")]
+    assert all(spec.delivery.startswith("hr.callback") for spec in carried)
     both = next(spec for spec in found if spec.delivery.startswith("Both") and spec.shape == "chain")
     with monkeypatch.context() as patch:
         patch.setattr(surroundings, "service_of", lambda service: ("127.0.0.1", 1))  # none is started
