@@ -6,8 +6,9 @@ known, so that the transcript can say what drift alone could not see: how many a
 1. A usual day is recorded, and taken for what is usual.
 2. Another usual day: nothing is said.
 3. Dusk: the same scenes at a third of the light, with the noise of a camera that amplifies. Nothing fails.
-4. The camera at the gate is replaced by one with more pixels.
-5. A camera is added.
+4. The cameras expose for longer instead: as light as by day, and all is smeared, as their masts sway.
+5. The camera at the gate is replaced by one with more pixels.
+6. A camera is added.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ CAMERAS = ("gate", "hall", "road", "yard")
 #: Scenes, and how often each is photographed on the usual day: each time in another light.
 NUM_SCENES, TIMES = 400, 9
 WINDOW = 25
+#: Pixels, of 288, that a long exposure smears.
+SMEARED = 25
 
 
 def save(folder: Path, images: list[tuple[str, np.ndarray]], random: np.random.Generator, how: Callable[..., np.ndarray],
@@ -57,6 +60,15 @@ def usual(image: np.ndarray, camera: str, random: np.random.Generator) -> np.nda
 def dusk(image: np.ndarray, camera: str, random: np.random.Generator) -> np.ndarray:
     """Return it at a third of the light, and noisy."""
     return np.clip(image / 3 + random.normal(0, 10, image.shape), 0, 255)
+
+
+def blurred(image: np.ndarray, camera: str, random: np.random.Generator) -> np.ndarray:
+    """Return it smeared over so many pixels in some direction, as in a long exposure."""
+    path = np.zeros((SMEARED, SMEARED), np.float32)
+    x, y = (np.array([np.cos(turn := random.uniform(0, np.pi)), np.sin(turn)]) * SMEARED / 2).tolist()
+    middle = SMEARED // 2
+    cv2.line(path, (round(middle - x), round(middle - y)), (round(middle + x), round(middle + y)), 1.0)
+    return cv2.filter2D(image.astype(np.float32), -1, path / path.sum())
 
 
 def large_gate(image: np.ndarray, camera: str, random: np.random.Generator) -> np.ndarray:
@@ -106,8 +118,9 @@ def main(folder: Path) -> None:
     for what, name, how, cameras in (
         ("2. Another usual day.", "tomorrow", usual, CAMERAS),
         ("3. Dusk.", "dusk", dusk, CAMERAS),
-        ("4. Day again; the camera at the gate has more pixels.", "gate", large_gate, CAMERAS),
-        ("5. The old camera is back at the gate, and one was added at the dock.", "dock", usual, (*CAMERAS, "dock")),
+        ("4. Longer exposures: light again, and smeared.", "blurred", blurred, CAMERAS),
+        ("5. Day again; the camera at the gate has more pixels.", "gate", large_gate, CAMERAS),
+        ("6. The old camera is back at the gate, and one was added at the dock.", "dock", usual, (*CAMERAS, "dock")),
     ):
         print(what)
         watch(folder, save(folder / name, small, random, how, times=3, cameras=cameras))
