@@ -10,6 +10,7 @@ PyTorch's DataLoader, SPDL, WebDataset, litdata and Ray Data. `remote`: shards b
 `cache`: the disk cache under kills and under readers that want the same. `resume`: 1,000 random stops of the order of samples.
 `augment`: random crops in the worker, in batches, and on an emulated device.
 `choice`: what `headrace pack --try` names in ten planted situations, some of them cold; `--quick` has two.
+`cache_prediction`: what `headrace whatif` says of caches, and what they do then.
 All other data are warm, in the page cache. A part is a module of this folder with `run(*, quick) -> values that JSON knows` and
 `as_text(values)`, named in `PARTS`.
 """
@@ -25,7 +26,7 @@ from typing import Any
 
 from benchmarks.measure import write_result
 
-PARTS = ("formats", "packing", "loader", "remote", "cache", "resume", "augment", "choice")
+PARTS = ("formats", "packing", "loader", "remote", "cache", "resume", "augment", "choice", "cache_prediction")
 
 
 def as_text(found: dict[str, Any], *, quick: bool) -> str:

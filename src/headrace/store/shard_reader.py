@@ -48,16 +48,19 @@ class ShardReader:
         self._opened: list[int] = []
         self._most_bytes: dict[int, int] = {}
         """{handle: the largest file that is read of it}: a shard with a hole is larger than what it holds."""
+        self._sure_bytes = -1
+        """So large a file is read of any of them; -1: the shards are closed."""
         self._shards: dict[int, tuple[Path, tuple[int, int]]] = {}
         """{handle: the file and its version when it was listed}."""
         self.num_flaws = 0
         """Parts and samples that cannot be read, and are left out."""
         try:
             for shard in shards:
-                self._add(shard, part, checks)
+                self._add(shard, part)
         except BaseException:
             self.close()
             raise
+        self._sure_bytes = min(self._most_bytes.values(), default=-1)
         if self.num_flaws:
             logger.warning(
                 "%s: %s cannot be read, and %s left out; `headrace pack %s -o NEW` lists them", self.shown,
@@ -68,23 +71,21 @@ class ShardReader:
         # A process that is spawned has other files under the same numbers, and would read those.
         return _open_again, self._arguments
 
-    def _add(self, shard: Path, part: str | None, checks: bool) -> None:
+    def _add(self, shard: Path, part: str | None) -> None:
         listed = list_shard(shard)
         self.num_flaws += len(listed.flaws)
         handle = os.open(shard, os.O_RDONLY | os.O_CLOEXEC)
         self._opened.append(handle)
         self._shards[handle] = shard, listed.version
         self._most_bytes[handle] = most_expanded(os.fstat(handle).st_blocks * 512)
-        for sample in listed.samples:
-            chosen = None if sample.flaw else sample.choose(part)
-            if chosen is None:
-                self.num_flaws += 1
-                continue
-            self._samples.append(sample)
-            self._handles.append(handle)
-            self._offsets.append(chosen.offset)
-            self._lengths.append(chosen.length)
-            self._crcs.append(chosen.crc32 if checks and chosen.crc32 is not None else -1)
+        chosen = [None if sample.flaw else sample.choose(part) for sample in listed.samples]
+        files = [one for one in chosen if one is not None]
+        self.num_flaws += len(chosen) - len(files)
+        self._samples += [sample for sample, one in zip(listed.samples, chosen, strict=True) if one is not None]
+        self._handles.extend([handle] * len(files))
+        self._offsets.extend([one.offset for one in files])
+        self._lengths.extend([one.length for one in files])
+        self._crcs.extend([-1 if one.crc32 is None else one.crc32 for one in files])
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -95,19 +96,26 @@ class ShardReader:
         Raises:
             FetchRejected: If its bytes are not those that were packed.
         """
-        self._check_open()
-        length, offset = self._lengths[number], self._offsets[number]
-        if length > self._most_bytes[self._handles[number]]:
-            raise _too_large(self.key(number), length)
-        data = read_all(self._handles[number], length, offset)
-        if len(data) != length:
+        # Each call of a function more is some hundredths of what reading 30 kB takes.
+        handle, length, offset = self._handles[number], self._lengths[number], self._offsets[number]
+        if length > self._sure_bytes:
+            self._check_open()
+            if length > self._most_bytes[handle]:
+                raise _too_large(self.key(number), length)
+        data = os.pread(handle, length, offset)
+        if len(data) != length and len(data := read_all(handle, length, offset)) != length:
             raise FetchRejected(f"tar.truncated: sample {self.key(number)} has {len(data)} of its {length} bytes")
-        crc = self._crcs[number]
-        if crc >= 0 and zlib.crc32(data) != crc:
-            raise _wrong(self.key(number))
-        if crc < 0 and self._checks:
-            self._check_version(number)
+        if self._checks:
+            self._check(number, data)
         return data
+
+    def _check(self, number: int, data: bytes) -> None:
+        """Raise FetchRejected if the bytes of a sample are not those that were packed."""
+        crc = self._crcs[number]
+        if crc < 0:
+            self._check_version(number)
+        elif zlib.crc32(data) != crc:
+            raise _wrong(self.key(number))
 
     def read_parts(self, number: int) -> dict[str, bytes]:
         """Return all files of a sample, {part: bytes}; raises what `read` raises."""
@@ -138,6 +146,7 @@ class ShardReader:
 
     def close(self) -> None:
         """Close the shards."""
+        self._sure_bytes = -1
         while self._opened:
             os.close(self._opened.pop())
 

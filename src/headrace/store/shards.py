@@ -187,7 +187,7 @@ def list_shard(shard: Path) -> Listed:
 
 def _blame(samples: list[Sample], flaws: list[Flaw]) -> Iterator[Flaw]:
     """Give flaws to the samples that they are of, as half a sample is a wrong one; yield those of no sample."""
-    by_key = {sample.key: sample for sample in samples}
+    by_key = {sample.key: sample for sample in samples} if flaws else {}
     for flaw in flaws:
         sample = by_key.get(split_name(flaw.name)[0])
         if sample is None and flaw.reason.startswith("tar.damaged") and len(samples) > 1:
