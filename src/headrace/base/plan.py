@@ -143,8 +143,9 @@ class DecodePlan:
 
     scale: Literal["auto", "full"] = "auto"
     """`auto`: decode at the smallest scale that still covers what the model needs; `full`: decode every pixel."""
-    decoder: Literal["auto", "simplejpeg", "opencv", "pillow"] = "auto"
-    """`auto`: simplejpeg for JPEG, OpenCV for PNG and WebP, Pillow for what those refuse. GIF, BMP, TIFF: always Pillow."""
+    decoder: Literal["auto", "simplejpeg", "opencv", "pillow", "nvjpeg"] = "auto"
+    """`auto`: simplejpeg for JPEG, OpenCV for PNG and WebP, Pillow for what those refuse. GIF, BMP, TIFF: always Pillow.
+    `nvjpeg`: JPEGs on an NVIDIA GPU, every pixel."""
     formats: tuple[ImageFormat, ...] = ("jpeg", "png", "webp", "gif", "bmp")
     """What is accepted, by the first bytes of the file."""
     max_bytes: int = 256_000_000

@@ -9,6 +9,7 @@ image_header.py   reads the header of an image file: format, size, orientation
 decode_limits.py  checks the header against the Plan's limits
 stripped_files.py copies of files without the parts that the first picture does not need
 decoders.py       the three libraries that decode
+decode_nvjpeg.py  JPEGs on an NVIDIA GPU
 decode.py         bytes -> image, at the smallest scale that the module's input allows
 encode.py         an image file -> a smaller one, for packing
 tokenise.py       text -> tokens, and the tokens of a batch -> arrays

@@ -93,9 +93,10 @@ class DecodeChain:
         long_side: int | None = None,
     ) -> None:
         self.file_size = (0, 0)
-        self._cover_long = long_side or 0 if plan.scale == "auto" else 0
+        scales = plan.scale == "auto" and plan.decoder != "nvjpeg"
+        self._cover_long = long_side or 0 if scales else 0
         self._plan = plan
-        self._cover = short_side or 0 if plan.scale == "auto" else 0
+        self._cover = short_side or 0 if scales else 0
         self._counts = counts
         self._is_blended = background is not None
         every: dict[str, Decoder] = {
@@ -104,6 +105,10 @@ class DecodeChain:
             "opencv": decode_opencv,
             "pillow": functools.partial(decode_pillow, background=background),
         }
+        if plan.decoder == "nvjpeg":
+            from headrace.stages.decode_nvjpeg import NvJpeg
+
+            every["nvjpeg"] = NvJpeg()
         # A decoder that the Plan names comes first; the others remain as the tolerant fallback.
         first = [plan.decoder] if plan.decoder != "auto" else []
         self._decoders = {name: every[name] for name in [*first, *every]}
@@ -156,7 +161,7 @@ class DecodeChain:
         if self._is_blended:
             return ("pillow",)  # alone says what is transparent in every format
         if header.format not in _FOR_PILLOW:
-            return (name for name in self._decoders if name != "simplejpeg")
+            return (name for name in self._decoders if name not in _JPEG_ALONE)
         return ("pillow",) if header.is_misread else ("pillow", "opencv")
 
 
@@ -208,6 +213,8 @@ def _is_memory(error: Exception) -> bool:
 
 
 _CV_NO_MEMORY = -4
+#: Decoders that read nothing else.
+_JPEG_ALONE = ("simplejpeg", "nvjpeg")
 
 
 class DecodeStage(Stage):
@@ -292,7 +299,9 @@ def _find_input(stage: DecodeStage | ResizeStage, plan: Plan) -> ImageInput:
 
 def _say_input(stage: DecodeStage | ResizeStage, plan: Plan) -> dict[str, Any]:
     """Return the input, and what turns files into pixels, whose next version may turn them into others."""
-    libraries = {name: _version_of(name) for name in ("numpy", "simplejpeg", "opencv-python-headless", "pillow")}
+    names = ["numpy", "simplejpeg", "opencv-python-headless", "pillow"]
+    names += ["nvidia-nvimgcodec-cu12"] if plan.decode.decoder == "nvjpeg" else []
+    libraries = {name: _version_of(name) for name in names}
     return {**dataclasses.asdict(_find_input(stage, plan)), **libraries}
 
 

@@ -133,7 +133,7 @@ def _read_jpeg(
         min_factor=1.0,  # never enlarge
         buffer=room,
     )
-    _check_size(header, factor, *image.shape[:2])
+    check_size(header, factor, *image.shape[:2])
     return image
 
 
@@ -145,7 +145,7 @@ def decode_opencv(data: bytes, header: ImageHeader, factor: int) -> np.ndarray:
     image = cv2.imdecode(np.frombuffer(data, np.uint8), _REDUCED[factor] | cv2.IMREAD_IGNORE_ORIENTATION)
     if image is None:
         raise ValueError("not decodable")
-    _check_size(header, factor, *image.shape[:2])
+    check_size(header, factor, *image.shape[:2])
     return upright(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), header.orientation)
 
 
@@ -161,7 +161,7 @@ def decode_pillow(data: bytes, header: ImageHeader, factor: int, *, background: 
     if factor > 1:
         # Rounded down: it takes the largest factor that covers what it is asked for.
         image.draft("RGB", (max(1, header.width // factor), max(1, header.height // factor)))
-    _check_size(header, factor, image.height, image.width)
+    check_size(header, factor, image.height, image.width)
     image.load()
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # convert() would clip, not scale
@@ -170,7 +170,8 @@ def decode_pillow(data: bytes, header: ImageHeader, factor: int, *, background: 
     return upright(np.asarray(image.convert("RGB")), header.orientation)
 
 
-def _check_size(header: ImageHeader, factor: int, height: int, width: int) -> None:
+def check_size(header: ImageHeader, factor: int, height: int, width: int) -> None:
+    """Raise ValueError if a library sees another size than the header says."""
     expected = reduced_size(header, factor)
     is_turned = header.format == "tiff" and (width, height) == expected  # by the libraries themselves
     if (height, width) != expected and not is_turned:
