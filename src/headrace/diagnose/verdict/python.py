@@ -234,6 +234,10 @@ def _gc(facts: Facts) -> Iterator[Proposal]:
     # Threads of which stage collect was sampled; of older recordings it is guessed, by who computes most.
     most = max(facts.stages, key=lambda view: (_collecting(facts, view), view.cpu_seconds))
     where = f", most of it in {most.name}" if _collecting(facts, most) >= share_of_time / 2 else ""
+    of_its_work = (
+        (_collecting(facts, most) or share_of_time) * facts.document.elapsed_seconds / max(most.cpu_seconds, 1e-9)
+    )
+    gone = Change(speedups={most.name: 1 / max(0.05, 1 - of_its_work)})
     yield Proposal(
         verdict=VerdictClass.GC,
         stage=most.name,
@@ -251,10 +255,10 @@ def _gc(facts: Facts) -> Iterator[Proposal]:
         advice=(
             Advice(
                 says="do not call gc.collect() per item; raise gc.set_threshold, or gc.freeze() after loading",
-                change=Change(speedups={most.name: 1 / max(0.05, 1 - share)}),
+                change=gone,
             ),
             Advice(says="or make no reference cycles: it is they that the collector looks for"),
         ),
-        removal=Change(speedups={most.name: 4.0}),
+        removal=gone,
         is_seen=True,
     )

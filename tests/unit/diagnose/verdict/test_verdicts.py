@@ -395,13 +395,20 @@ def test_the_collector_is_named_before_the_stage_it_runs_in(diagnose: Diagnose, 
 
 
 @pytest.mark.parametrize(
-    ("seen", "part", "stage"),
-    [("stage:parse", 0.6, "parse"), ("stage:parse", 0.4, "parse"), ("source", 1.0, "preprocess")],
+    ("seen", "part", "stage", "of_its_work"),
+    [
+        ("stage:parse", 0.6, "parse", 0.24),
+        ("stage:parse", 0.4, "parse", 0.16),
+        ("source", 1.0, "preprocess", 0.36),
+    ],
 )
 def test_the_collector_is_where_it_was_seen(
-    facts_of: Callable[[Any], Facts], pipe: Any, made: Any, seen: str, part: float, stage: str
+    facts_of: Callable[[Any], Facts], pipe: Any, made: Any, seen: str, part: float, stage: str, of_its_work: float
 ) -> None:
-    """A stage that computes less than another collects; none does most of it if nobody looked, or others than stages did."""
+    """A stage that computes less than another collects; none does most of it if nobody looked, or others than stages did.
+
+    Without the collector its stage is faster by what that took of it, and no more.
+    """
     seconds = np.linspace(0.0, 4.0 * 0.4, 60)
     stages = [made(name="preprocess", work="preprocess", cpu=0.011), made(name="parse", cpu=0.01)]
     gauges = {("run", "gc_seconds"): seconds, (seen, "gc_seconds"): part * seconds}
@@ -409,6 +416,8 @@ def test_the_collector_is_where_it_was_seen(
     (found,) = [one for one in proposals if one.verdict is VerdictClass.GC]
     assert found.stage == stage
     assert ("most of it in parse" in found.says) is (part == 0.6)
+    assert found.removal is not None
+    assert found.removal.speedups[stage] == pytest.approx(1 / (1 - of_its_work), rel=0.05)
 
 
 @pytest.mark.parametrize(("wait", "delay", "is_lesser"), [(0.0046, 0.0011, True), (0.0057, 0.0, False)])
@@ -485,9 +494,9 @@ def test_large_results_are_named_beside_a_collector(diagnose: Diagnose, made: An
         runtime=1e-5,
         gauges={("run", "gc_seconds"): seconds, ("stage:parse", "gc_seconds"): seconds},
     )
-    named = [one.verdict for one in (found.first, found.runner_up, found.next_bottleneck) if one]
-    assert named[0] is VerdictClass.GC
-    assert (VerdictClass.SERIALIZATION in named) is is_named, named
+    named = [(one.verdict, one.cause) for one in (found.first, found.runner_up, found.next_bottleneck) if one]
+    assert named[0][0] is VerdictClass.GC
+    assert ((VerdictClass.SERIALIZATION, "cores") in named) is is_named, named
 
 
 @pytest.mark.parametrize(("cpu", "resource"), [(0.0015, "stage:deliver"), (0.004, "gil")])
