@@ -45,7 +45,7 @@ def find_need(profile: ProfileDocument) -> Need:
     memory = series.get(("processes", "rss_bytes"))
     if profile.cpu is None or memory is None or not profile.cpu.elapsed_seconds:
         raise SettingsError(
-            f"the run {profile.run} does not tell what its worker used; record it with headrace profile"
+            f"the run {profile.run} does not tell what its worker used; record it with headrace profile, for some seconds"
         )
     used = profile.cpu.total_seconds / profile.cpu.elapsed_seconds
     cores = max(0.1, min(profile.cpu.num_cores, math.ceil(10 * used / _CPU_USED) / 10))

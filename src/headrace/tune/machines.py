@@ -220,6 +220,12 @@ def _warnings(analysis: Analysis, limits: Sequence[SharedLimit]) -> list[str]:
             "nothing is known that the machines share, so more of them are predicted to bring as many times as much; name the "
             "limits of queue, store, network and receivers, as in --limit receiver=500/s --limit store=1GB/s"
         )
+    notes = analysis.evidence.summary.get("counters", {}).get("notes", {})
+    if notes.get("video.decoded") and analysis.evidence.info.source_work is None:
+        found.append(
+            "the run was of live streams, which machines do not take from one another: each has its own, and --cameras, "
+            "such as --cameras 25/s, says how many"
+        )
     if replay.is_open:
         found.append("the run waited for jobs: the full load of one machine is extrapolated by simulation")
     if any("sqlite:" in option for option in analysis.profile.options):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -98,3 +100,23 @@ def test_exit_status(machines: int | None, slo: str, met: bool | None, status: i
         says=(),
     )
     assert capacity._status(document) == status
+
+
+@pytest.mark.full
+def test_a_profile_in_which_nothing_was_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That is said, and not that it is no profile."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("idle_jobs.py").write_text(
+        "import headrace as hr\n"
+        "queue = hr.queue('sqlite:///none.db', drain=True)\n"
+        "pipeline = hr.Pipeline(queue, stages=[hr.stage('same', len)], delivery=hr.jsonl('r.jsonl'))\n"
+    )
+    main(["profile", "idle_jobs.py:pipeline", "-o", "idle"])
+    capsys.readouterr()
+    assert main(["capacity", "idle", "--machines", "8"]) == 4
+    assert "only 0 jobs were recorded" in capsys.readouterr().err
+    assert main(["deploy", "idle_jobs.py:pipeline", "--run", "idle", "-o", "files"]) == 2
+    assert "headrace profile, for some seconds" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,13 +62,18 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., MachinesDocument]:
     """Return what plans a fake of 100 jobs a second, whose diagnosis is the one given."""
 
     def ask(
-        wish: Wish, *limits: str, verdict: VerdictClass = VerdictClass.DECODE, left: tuple[Change, ...] = ()
+        wish: Wish,
+        *limits: str,
+        verdict: VerdictClass = VerdictClass.DECODE,
+        left: tuple[Change, ...] = (),
+        notes: Mapping[str, int] | None = None,
     ) -> MachinesDocument:
         replay = make_replay()
         spans = SimpleNamespace(origin_ns=4_000_000_000, __len__=lambda: 1)
         evidence = SimpleNamespace(
             spans=type("Spans", (), {"origin_ns": spans.origin_ns, "__len__": lambda self: 1})(),
-            info=SimpleNamespace(started_monotonic_ns=1_000_000_000),
+            info=SimpleNamespace(started_monotonic_ns=1_000_000_000, source_work=None),
+            summary={"counters": {"notes": notes or {}}},
         )
         analysis: Any = SimpleNamespace(replay=replay, profile=replay.document, evidence=evidence)
         finding = SimpleNamespace(verdict=verdict, stage="deliver")
@@ -188,6 +193,12 @@ def test_start_and_interruptions(ask: Callable[..., MachinesDocument]) -> None:
     assert 5 < last.interruptions < 60
     assert last.starting_share == pytest.approx(90 * (50 + last.interruptions) / (50 * 3600), rel=0.1)
     assert "0.5 an hour of each machine" in said(document)
+
+
+def test_live_streams_are_not_shared(ask: Callable[..., MachinesDocument]) -> None:
+    """A queue's jobs go to whoever is free; a camera is on one machine."""
+    assert any("--cameras" in warning for warning in ask(Wish(machines=(8,)), notes={"video.decoded": 9}).warnings)
+    assert not any("--cameras" in warning for warning in ask(Wish(machines=(8,))).warnings)
 
 
 def test_nothing_known_is_said(ask: Callable[..., MachinesDocument]) -> None:

@@ -163,7 +163,7 @@ def _arrivals(evidence: Evidence, jobs: Array) -> Array:
 
 
 def _check_clocks(evidence: Evidence) -> None:
-    if not np.isfinite(evidence.spans.cpu).any():
+    if len(evidence.spans) and not np.isfinite(evidence.spans.cpu).any():
         raise CannotReplay(
             f"{evidence.run.path} has no CPU time of stages: it was written by headrace run; record it with headrace profile"
         )
