@@ -2,7 +2,8 @@
 
 Two gloo ranks train a model whose gradient is one bucket of a set size, and one of them is late by a set time in each step.
 Waiting is right if it is by how much later that rank calls its backward pass, which the loop itself times; transfer, if it is
-what an all-reduce of as many bytes takes where nothing else is done, in the same processes, from when both have begun it.
+what a bare all-reduce of as many bytes takes behind each step, with the same rank as late, from when both have begun it. On two
+cores the transfer computes on the cores of the ranks, so what else is compared with it has to meet the same moments.
 
     python -m benchmarks.train.communication [--quick] [--json] [--write]
 """
@@ -58,7 +59,7 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def _known(folder: Path, steps: Any) -> dict[str, Any]:
-    """Return what the loops themselves know: by how much rank 1 was late, and what bare all-reduces took.
+    """Return what the loops themselves know: by how much rank 1 was late, and what a bare all-reduce took.
 
     Args:
         folder: The run folder, beside which it is.
@@ -66,13 +67,13 @@ def _known(folder: Path, steps: Any) -> dict[str, Any]:
     """
     told = [json.loads(Path(f"{folder}-{rank}.json").read_text()) for rank in range(RANKS)]
     called = np.array([one["called"] for one in told])[:, steps]
-    times = np.array([one["reduced"] for one in told])
+    times = np.array([one["reduced"] for one in told])[:, steps]
     # Each rank's own time from when both had begun, as the exchange of a step has it.
     taken = (times[:, :, 1] - times[:, :, 0].max(axis=0)).T
     return {
         "late": float(np.median(called[1] - called[0])),
         "bare": float(np.median(taken)),
-        "bare_by_half": [float(np.median(half)) for half in np.split(taken, 2)],
+        "bare_by_half": [float(np.median(half)) for half in np.array_split(taken, 2)],
     }
 
 
@@ -108,10 +109,10 @@ def as_text(result: dict[str, Any]) -> str:
     lines = [
         "# An exchange, split into waiting and transfer",
         "",
-        f"{ranks} gloo ranks of one thread, {steps} steps of each row; medians. In brackets: before the training, after it.",
+        f"{ranks} gloo ranks of one thread, {steps} steps of each row; medians. In brackets: of the first and the second half.",
         "",
         f"Waiting is off by at most {result['largest_wait_error']:.1%} of what the loops time, transfer by at most",
-        f"{result['largest_transfer_error']:.1%} of an all-reduce of as many bytes with nothing else to do. Both parts miss",
+        f"{result['largest_transfer_error']:.1%} of a bare all-reduce of as many bytes behind each step. Both parts miss",
         f"the exchange by at most {result['largest_gap']:.1e} of it.",
         "",
         "| gradient, kB | delay, ms | late by, ms | waiting, ms | off by | all-reduce, ms | transfer, ms | off by |",

@@ -28,7 +28,7 @@ import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from headrace.base.parent_death import die_with_parent
-from headrace.train.current import set_armed
+from headrace.train.current import read_asked, set_armed
 
 if TYPE_CHECKING:
     from headrace.train.session import Session
@@ -112,7 +112,7 @@ def _make_session() -> Session | None:
     try:
         from headrace.train.session import Session
 
-        session = Session(Path(os.environ[FOLDER]), script=os.environ.get(SCRIPT, ""), forked_from=_State.forked_from)
+        session = Session(Path(read_asked(FOLDER)), script=read_asked(SCRIPT), forked_from=_State.forked_from)
     except Exception as error:  # The program goes on, whatever it is.
         print(
             f"headrace train: process {os.getpid()} cannot be recorded: {type(error).__name__}: {error}; "
@@ -120,7 +120,7 @@ def _make_session() -> Session | None:
             file=sys.stderr,
         )
         return None
-    steps = os.environ.get(STEPS, "")
+    steps = read_asked(STEPS)
     if steps.isdecimal():
         session.recorder.last_step, session.recorder.enough = int(steps), _leave
     # A child of multiprocessing ends without atexit; this registry is its own.

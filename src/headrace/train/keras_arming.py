@@ -7,12 +7,11 @@ list of them, which is told when training begins: there ours is added, if nobody
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from typing import Any
 
 from headrace.train.arming import FOLDER
-from headrace.train.current import armed_session
+from headrace.train.current import armed_session, read_asked
 
 
 def arm() -> None:
@@ -40,7 +39,7 @@ def _add_ours(callbacks: Any) -> None:
 
     if any(isinstance(one, KerasCallback) for one in callbacks.callbacks) or armed_session() is None:
         return
-    ours = KerasCallback(os.environ[FOLDER])
+    ours = KerasCallback(read_asked(FOLDER))
     ours.set_model(callbacks.model)
     ours.set_params(callbacks.params)
     callbacks.callbacks.append(ours)

@@ -6,7 +6,6 @@ tool attached, ranges cost a call each and do nothing else. A stretch that is cu
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from headrace.base.errors import MissingExtra
 from headrace.base.records import Span
 from headrace.runs.training_phases import Phase
+from headrace.train.current import read_asked
 from headrace.train.recorder import Recorder
 
 #: Set by `headrace train --ranges`; inherited by every process of the program.
@@ -56,7 +56,7 @@ class RangedRecorder(Recorder):
 
 def make_recorder(write: Callable[[Sequence[Span]], None], *, rank: int) -> tuple[Recorder, str]:
     """Return the recorder that the environment asks for, and why it makes no ranges although it should; else empty."""
-    kind = os.environ.get(VARIABLE, "")
+    kind = read_asked(VARIABLE)
     if kind not in KINDS:
         return Recorder(write, rank=rank), ""
     try:

@@ -29,7 +29,7 @@ from headrace.runs.file_names import SPANS_FOLDER
 from headrace.runs.formats.training import LoaderInfo, TrainingProcess, process_file
 from headrace.runs.run_folder import replace_file
 from headrace.runs.span_files import SpanWriter
-from headrace.train.current import armed_session
+from headrace.train.current import armed_session, read_asked
 from headrace.train.device_clock import DeviceClock
 from headrace.train.exchange import describe_gradients
 from headrace.train.fingerprints import LoaderPrints, PrintedLoader
@@ -95,11 +95,9 @@ class Session:
         self._lines: LineSampler | None = None
         self._memory: MemorySampler | None = None
         self._kept = KeptLines(self.recorder)
-        self._layers = (
-            LayerTimes(self.recorder, lambda: self.hooks.modules) if os.environ.get(LAYERS_VARIABLE) else None
-        )
+        self._layers = LayerTimes(self.recorder, lambda: self.hooks.modules) if read_asked(LAYERS_VARIABLE) else None
         self.recorder.step_ended = self._step_ended
-        self._profiler = self._make_profiler(os.environ.get(VARIABLE, ""))
+        self._profiler = self._make_profiler(read_asked(VARIABLE))
         if gc.isenabled():
             # A full collection is due after so many imports, of some 0.3 s in each process. What recording keeps would bring it
             # about within a step, and workers that are forked later would have one each.

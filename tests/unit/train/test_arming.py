@@ -74,6 +74,12 @@ def test_a_script_does_not_notice(workers: int, tmp_path: Path) -> None:
     assert (run.info.unit, run.info.status, run.problems) == ("step", "failed", [])
 
 
+def test_a_script_may_clear_its_environment(tmp_path: Path) -> None:
+    """As one that keeps secrets from its loader workers does: what is asked of the process is known from its beginning."""
+    assert train(tmp_path, f"import os\nos.environ.clear()\n{PLAIN}").returncode == 0
+    assert len(wholes(read_run(tmp_path / "run"))) == 10
+
+
 def test_a_look_for_pytorch_is_no_import_of_it(tmp_path: Path) -> None:
     """Packages ask whether it is there before anybody imports it, as `transformers` does: what trains later is recorded."""
     file = tmp_path / "looks.py"
