@@ -50,8 +50,9 @@ _DEFAULT_SHARD = "128MB"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "source", metavar="SOURCE", help="a folder (all of its files), a glob, a .txt of URLs or paths, tar shards"
-    )
+        "source", metavar="SOURCE",
+        help="a folder (all of its files), a glob, a .txt of URLs or paths, tar shards, a store (s3://bucket/name)",
+    )  # fmt: skip
     parser.add_argument("-o", "--output", metavar="DATA", help="the folder to pack into")
     parser.add_argument(
         "--format", choices=("tar", "parquet", "tfrecord", "lmdb"), default="tar", help="of the shards (default: tar)"
@@ -192,6 +193,7 @@ def _open_source(text: str, folder: Path) -> FiniteSource:
     from headrace.cli.loading import parse_source
     from headrace.sources.finite import FiniteSource
     from headrace.sources.folder import Folder
+    from headrace.sources.objects import Objects
     from headrace.sources.records import Records
     from headrace.sources.shards import ShardFiles, Shards
 
@@ -202,11 +204,13 @@ def _open_source(text: str, folder: Path) -> FiniteSource:
         if folder.resolve().is_relative_to(Path(text).resolve()):
             raise SettingsError(f"{folder} is inside of {text}, and would be packed itself; name a folder beside it")
         source = Folder(text, patterns=("*",))
+    elif isinstance(source, Objects):
+        source.patterns = ("*",)
     if isinstance(source, Records):
         return source
     if not isinstance(source, FiniteSource) or source.where is None or not source.lists_ahead:
         raise SettingsError(
-            f"{type(source).__name__} cannot be packed; name a folder, a glob, a .txt of URLs or paths, shards, or records://FILES"
+            f"{type(source).__name__} cannot be packed; name a folder, a glob, a .txt of URLs or paths, shards, a store, or records://FILES"
         )
     return source
 

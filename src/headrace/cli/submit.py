@@ -138,11 +138,25 @@ def _lines(file: Iterable[str]) -> Iterator[str]:
 def _payloads(item: str) -> list[str | Path]:
     """Return the URL, or the absolute paths that a file, folder or pattern stands for."""
     if "://" in item:
+        _check_scheme(item)
         return [item]
     from headrace.sources.folder import find_files
 
     files, _ = find_files(Path(item).absolute())
     return list(files)
+
+
+def _check_scheme(url: str) -> None:
+    """Raise SettingsError for an address that no worker would fetch: all of its jobs would be rejected."""
+    from headrace.base.errors import SettingsError
+    from headrace.sources.addresses import hide_secrets
+
+    scheme = url.partition("://")[0].lower()
+    if scheme not in ("http", "https", "file"):
+        raise SettingsError(
+            f"no job can be {hide_secrets(url)}: workers fetch http, https and file addresses and paths; a source of the "
+            "program reads the others, such as headrace run ... --source s3://bucket/name"
+        )
 
 
 def _body(id_: str, payload: str | Path, args: argparse.Namespace, attributes: dict[str, str]) -> bytes:

@@ -67,6 +67,7 @@ SOURCES = Registry(
         **dict.fromkeys((".parquet", ".arrow", ".feather", ".tfrecord", ".tfrecords"), f"{_RECORDS}:Records"),
         **dict.fromkeys((".lmdb", ".mdb", ".sqlite", ".sqlite3", ".h5", ".hdf5"), f"{_RECORDS}:Records"),
         "records": f"{_RECORDS}:open_address",
+        "fsspec": f"{_OBJECTS.partition(':')[0]}:open_address",
         "video": f"{_VIDEO}:open_address",
         **dict.fromkeys(("rtsp", "rtsps", "live+http", "live+https", "tcp", "udp", "v4l2"), _LIVE),
     },

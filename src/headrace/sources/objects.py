@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
+import importlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from headrace.base.errors import SourceError
+from headrace.base.errors import SettingsError, SourceError
 from headrace.base.pieces import RemotePiece
+from headrace.base.redaction import hide_secrets_in_text
+from headrace.base.settings import check
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.sources.folder import IMAGE_PATTERNS
 from headrace.sources.shards import number_ids
@@ -23,6 +26,9 @@ class Objects(FiniteSource):
 
     The id is the name below the prefix, or the name in the shard. An object that is replaced while the run lasts is rejected.
     Shards need the index that `headrace pack` writes beside them.
+
+    Attributes:
+        patterns: Names of objects that count, in any case; `headrace pack` takes all.
 
     Args:
         url: `s3://bucket/prefix`, `gs://...` or `az://...`; credentials come from the environment or the machine's role. With
@@ -48,13 +54,13 @@ class Objects(FiniteSource):
         if fs is not None:
             self._given, prefix = open_store(url, fs)
         self._address = ObjectAddress(self._given.store, prefix) if self._given else ObjectAddress.parse(url)
-        self._patterns = tuple(pattern.lower() for pattern in patterns)
+        self.patterns = tuple(pattern.lower() for pattern in patterns)
         self._listed = {"source.listed_objects": 0, "source.list_microseconds": 0, "source.index_microseconds": 0}
 
     @property
     def where(self) -> str:
         """The address, and the patterns if they are not the default."""
-        patterns = "" if self._patterns == IMAGE_PATTERNS else f", only {', '.join(self._patterns)}"
+        patterns = "" if self.patterns == IMAGE_PATTERNS else f", only {', '.join(self.patterns)}"
         return f"the objects {self._shown}{patterns}"
 
     @property
@@ -81,7 +87,7 @@ class Objects(FiniteSource):
         wanted = [one for one in found if self._counts(one.path)]
         if not wanted:
             raise SourceError(
-                f"{self._shown} has no object named {', '.join(self._patterns)} among {len(found):,}, and no tar shard"
+                f"{self._shown} has no object named {', '.join(self.patterns)} among {len(found):,}, and no tar shard"
             )
         # Two are listed under one name where one of them begins with a slash.
         return number_ids(Entry(self._name(one.path), self._piece(one, 0, one.size)) for one in wanted)
@@ -92,7 +98,7 @@ class Objects(FiniteSource):
 
     def _counts(self, path: str) -> bool:
         name = self._name(path).rpartition("/")[2].lower()
-        return not name.startswith(".") and any(fnmatch.fnmatch(name, one) for one in self._patterns)
+        return not name.startswith(".") and any(fnmatch.fnmatch(name, one) for one in self.patterns)
 
     def _name(self, path: str) -> str:
         # Empty where a file system was given with the path of one file.
@@ -113,3 +119,35 @@ class Objects(FiniteSource):
                 if (one := sample.parts.get(name)) and one.text is not None
             }
             yield Entry(chosen.name, self._piece(shard, chosen.offset, chosen.length, chosen.crc32), texts)
+
+
+def open_address(address: str, *, drain: bool = False) -> Objects:
+    """Return the source at `fsspec://ADDRESS`, where fsspec opens the address: `fsspec://sftp://nas/photos`.
+
+    Args:
+        address: With `fsspec://` before what fsspec knows: also chains, such as `fsspec://zip://2026::photos.zip`. Settings
+            come from fsspec's own files and variables of the environment.
+        drain: Unused: the source has an end.
+
+    Raises:
+        SettingsError: If fsspec or what it needs for this kind is not installed, or it knows no such kind.
+        SourceError: If it cannot open the address.
+    """
+    try:
+        core = importlib.import_module("fsspec.core")
+    except ImportError:
+        raise SettingsError("an address fsspec://... needs the package fsspec: pip install fsspec") from None
+    inner = address.partition("://")[2]
+    check(
+        bool(inner),
+        "--source",
+        address,
+        "an address that fsspec opens behind fsspec://, such as fsspec://sftp://nas/photos",
+    )
+    try:
+        fs, path = core.url_to_fs(inner)
+    except (ImportError, ValueError) as error:  # of a kind that is not installed, or that nobody knows
+        raise SettingsError(f"fsspec opens no such address: {hide_secrets_in_text(str(error))}") from None
+    except Exception as error:  # each kind has its own
+        raise SourceError(f"fsspec cannot open the address ({type(error).__name__})") from None
+    return Objects(path, fs=fs, drain=drain)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import sys
 import tarfile
 import threading
 import zipfile
@@ -18,6 +19,7 @@ from headrace.base.errors import SettingsError, SourceError
 from headrace.base.pieces import RemotePiece
 from headrace.base.plan import Plan
 from headrace.cli import main
+from headrace.cli.loading import parse_source
 from headrace.store import object_shards, objects
 from headrace.store.cache_key import identity
 from headrace.store.object_reader import ObjectReader
@@ -235,6 +237,45 @@ def test_only_kinds_that_allow_it_are_read_by_threads_at_once(kind: str, seconds
     fs.cat_file = cat_file
     assert run(hr.objects(path, fs=fs))[1] == FILES
     assert were_two.is_set() == (kind == "memory")
+
+
+def test_an_address_of_fsspec_is_a_source_and_is_packed(tmp_path: Path) -> None:
+    """Also a chain of several; packing takes every file that is not hidden, as from a folder."""
+    make("zip", tmp_path)
+    address = f"fsspec://zip://2026::{tmp_path}/a.zip"
+    assert run(parse_source(address, drain=False))[1] == FILES
+    assert main(["-q", "pack", address, "-o", str(tmp_path / "data")]) == 0
+    assert run(hr.shards(tmp_path / "data"))[1] == {**FILES, "notes.txt": b"x"}
+
+
+@pytest.mark.parametrize(
+    ("address", "error", "says"),
+    [
+        ("fsspec://nobody://nas/photos", SettingsError, "Protocol not known: nobody"),
+        ("fsspec://zip://2026::{folder}/none.zip", SourceError, "cannot open the address .FileNotFoundError"),
+        ("fsspec://", SettingsError, "an address that fsspec opens behind fsspec://"),
+    ],
+)
+def test_an_address_that_fsspec_does_not_open_is_refused(
+    address: str, error: type[Exception], says: str, tmp_path: Path
+) -> None:
+    """Before the first job, with what it is."""
+    with pytest.raises(error, match=says):
+        list(parse_source(address.format(folder=tmp_path), drain=False).entries())
+
+
+def test_without_fsspec_its_addresses_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As headrace does not need it."""
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(SettingsError, match="pip install fsspec"):
+        parse_source("fsspec://memory://photos", drain=False)
+
+
+def test_a_job_of_a_queue_names_no_address_of_fsspec(tmp_path: Path) -> None:
+    """It would be opened with what the worker may read."""
+    make("zip", tmp_path)
+    result, read = run(hr.items([f"fsspec://zip://2026/001.jpg::{tmp_path}/a.zip"]))
+    assert (read, result.counters.rejected) == ({}, 1)
 
 
 @pytest.fixture

@@ -137,6 +137,14 @@ def test_what_cannot_be_submitted(bench: Bench, arguments: list[str], error: typ
     assert not bench.path.exists()
 
 
+@pytest.mark.parametrize("url", ["s3://photos/1.jpg", "fsspec://zip://p::/a.zip", "ftp://nas/1.jpg", "rtsp://camera/1"])
+def test_addresses_that_no_worker_fetches_are_refused(bench: Bench, url: str) -> None:
+    """Before anything is sent: else every one of its jobs would be rejected."""
+    with pytest.raises(SettingsError, match="workers fetch http, https and file addresses and paths"):
+        bench.submit("https://example.com/1.jpg", url)
+    assert not bench.path.exists()
+
+
 def test_stats(bench: Bench) -> None:
     """Stats count every state."""
     bench.submit("https://e.com/1", "https://e.com/2")
