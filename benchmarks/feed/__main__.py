@@ -10,7 +10,7 @@ PyTorch's DataLoader, SPDL, WebDataset, litdata and Ray Data. `remote`: shards b
 `cache`: the disk cache under kills and under readers that want the same. `resume`: 1,000 random stops of the order of samples.
 `augment`: random crops in the worker, in batches, and on an emulated device.
 `choice`: what `headrace pack --try` names in ten planted situations, some of them cold; `--quick` has two.
-`cache_prediction`: what `headrace whatif` says of caches, and what they do then.
+`cache_prediction`: what `headrace whatif` says of caches, and what they do then; `--quick` leaves it out unless it is named.
 All other data are warm, in the page cache. A part is a module of this folder with `run(*, quick) -> values that JSON knows` and
 `as_text(values)`, named in `PARTS`.
 """
@@ -29,10 +29,15 @@ from benchmarks.measure import write_result
 PARTS = ("formats", "packing", "loader", "remote", "cache", "resume", "augment", "choice", "cache_prediction")
 
 
+def list_parts(*, quick: bool) -> list[str]:
+    """Return the parts that are measured where none is named."""
+    return [name for name in PARTS if not (quick and name == "cache_prediction")]
+
+
 def as_text(found: dict[str, Any], *, quick: bool) -> str:
     """Return the parts for readers."""
     parts = [importlib.import_module(f"benchmarks.feed.{name}").as_text(values) for name, values in found.items()]
-    only = "" if len(found) == len(PARTS) else f" --only {','.join(found)}"
+    only = "" if list(found) == list_parts(quick=quick) else f" --only {','.join(found)}"
     command = f"python -m benchmarks.feed{only}{' --quick' if quick else ''}"
     head = f"# How fast data arrives\n\n`{command}`; all data in the page cache, but for `choice`."
     return "\n\n".join([head, *parts])
@@ -46,9 +51,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object in one line")
     parser.add_argument("--quick", action="store_true", help="less than a minute; fewer items and rounds")
     parser.add_argument("--write", action="store_true", help="write a dated result to benchmarks/results")
-    parser.add_argument("--only", default=",".join(PARTS), metavar="PARTS", help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--only", metavar="PARTS", help=f"some of {','.join(PARTS)}")
     args = parser.parse_args()
-    chosen = args.only.split(",")
+    chosen = args.only.split(",") if args.only else list_parts(quick=args.quick)
     if unknown := [name for name in chosen if name not in PARTS]:
         parser.error(f"there is no part {unknown[0]!r}; the parts are {', '.join(PARTS)}")
     found = {}
@@ -59,7 +64,7 @@ def main() -> None:
     text = as_text(found, quick=args.quick)
     print(json.dumps(found) if args.json else text)
     if args.write:
-        theme = "_".join(["feed", *(chosen if len(chosen) < len(PARTS) else [])])
+        theme = "_".join(["feed", *(chosen if args.only else [])])
         print(f"written: {write_result(theme, text, found)}", file=sys.stderr)
 
 

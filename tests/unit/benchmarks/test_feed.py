@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.feed import choice, formats, loader, loader_ways, resume
+from benchmarks.feed.__main__ import PARTS, as_text, list_parts
 from benchmarks.feed.data import make_files
 from headrace.cli.pack_ways import write_ways
 from headrace.store.formats import FORMATS
@@ -136,3 +137,17 @@ def test_a_library_is_compared_within_a_round() -> None:
     text = loader.as_text({"images": 40, "rounds": 3, **found, "left_out": {"Ray Data": "not installed"}})
     assert "1.25 times the fastest of the others" in text
     assert "Ray Data was left out: not installed." in text
+
+
+def test_the_quick_way_is_short() -> None:
+    """It leaves out what takes most of a minute, unless that is named, and the command that is written down says so."""
+    assert set(PARTS) - set(list_parts(quick=True)) == {"cache_prediction"}
+    assert list_parts(quick=False) == list(PARTS)
+    row = {
+        "pipeline": "link", "cache": "load in memory", "predicted": 2.0, "low": 1.5, "high": 2.5, "measured": 1.6,
+        "least": 1.5, "most": 1.7, "error": 0.25,
+    }  # fmt: skip
+    found = {"cache_prediction": {"caches": [row], "mean_error": 0.25, "max_error": 0.25, "inside": 1}}
+    text = as_text(found, quick=True)
+    assert "--only cache_prediction --quick" in text
+    assert "| `link` | load in memory | x2.00 | 1.50 to 2.50 | x1.60 | 1.50 to 1.70 | +25% |" in text
