@@ -51,9 +51,11 @@ def _sentence(judged: RanksJudged) -> str:
             "no rank is to blame"
         )
     if judged.finding == "not told apart":
+        seconds = judged.uncertainty_seconds  # 0: of one host
+        clocks = f" or from clocks that disagree by {format_duration(seconds)}" if seconds else ""
         return (
-            f"One rank comes last in most of {judged.num_steps:,} steps, which is not told apart from chance or from clocks "
-            f"that disagree by {format_duration(judged.uncertainty_seconds)}: record more steps"
+            f"One rank comes last in most of {judged.num_steps:,} steps, which is not told apart from chance{clocks}: record "
+            "more steps"
         )
     return (
         f"Ranks are balanced: they wait {judged.wait_share:.0%} of the step for each other, and exchange for "

@@ -57,6 +57,7 @@ def _straggler() -> Straggler:
         (Finding.MOVING, {"moving_phase": Phase.WAIT}, "which changes from step to step, most in wait"),
         (Finding.MOVING, {"moves_with_cores": True}, "ranks are refused a core by turns"),
         (Finding.NOT_TOLD_APART, {"uncertainty_seconds": 0.003}, "clocks that disagree by 3.00 ms"),
+        (Finding.NOT_TOLD_APART, {"uncertainty_seconds": 0.0}, "not told apart from chance: record more steps"),
         (Finding.BALANCED, {}, "Ranks are balanced: they wait 10% of the step"),
     ],
 )

@@ -24,6 +24,7 @@ from headrace.diagnose.replay.demands import CannotReplay
 from headrace.diagnose.training.scaling import ShortTraining, describe_rungs, read_short_training
 from headrace.diagnose.training.scaling_predicted import predict_ranks, predict_rate, propose
 from headrace.diagnose.training.simulation_whatif import TrainingReplay
+from headrace.runs.earlier_run import explain_unwritable
 from headrace.runs.formats.scaling import FILE, MeasuredLink, Rung, ScalingDocument
 from headrace.runs.reader import read_run
 from headrace.runs.run_folder import RunFolder, headrace_version, replace_file
@@ -81,7 +82,7 @@ class Ladder:
         self._is_interrupted = False
 
     def measure(self) -> ScalingDocument:
-        """Train, and return what came of it; after Ctrl-C what was measured until then.
+        """Train, and return what came of it; after Ctrl-C, or where the disk is full, what was measured until then.
 
         Raises:
             SettingsError: If the script cannot be started.
@@ -92,8 +93,15 @@ class Ladder:
             self._train_all()
         except KeyboardInterrupt:
             self._is_interrupted = True
+        except OSError as error:  # a full disk: what was measured is still an answer
+            self._failures.append(str(explain_unwritable(self._settings.output, error)))
         document = self._describe()
-        replace_file(self._settings.output / FILE, encode_document(document, indent=True) + b"\n")
+        try:
+            replace_file(self._settings.output / FILE, encode_document(document, indent=True) + b"\n")
+        except OSError as error:
+            why = str(explain_unwritable(self._settings.output, error))
+            if why not in document.failures:
+                document = msgspec.structs.replace(document, failures=(*document.failures, why))
         return document
 
     def _train_all(self) -> None:

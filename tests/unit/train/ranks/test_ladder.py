@@ -121,6 +121,24 @@ def test_a_rank_that_dies_ends_the_measurement(script: Path, tmp_path: Path, mon
     assert not document.interrupted
 
 
+@pytest.mark.parametrize("is_answer", [False, True])
+def test_a_full_disk_is_said_with_what_was_measured(
+    is_answer: bool, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be full when a rank's output is to be written, or when the answer is."""
+
+    def fill(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    if is_answer:
+        monkeypatch.setattr(ladder, "replace_file", fill)
+    monkeypatch.setattr(ladder, "run_group", fill)
+    document = Ladder(_settings(script, tmp_path / "scale"), lambda _: None).measure()
+    (failure,) = document.failures
+    assert "cannot be written: No space left on device" in failure
+    assert document.rungs == ()
+
+
 def test_an_earlier_answer_is_not_written_over(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless that is asked for."""
     _pretend(monkeypatch, lambda _: (_ for _ in ()).throw(RanksFailed("no")))
