@@ -97,7 +97,7 @@ def run_on_ray(args: argparse.Namespace) -> int:
     pipeline, plan = _check(args)
     leases = _divide(args, pipeline.source) if _is_list(pipeline.source) else _places(args)
     held = take_folder(Path(args.output), force=args.force, resumed=args.resume) if args.output else None
-    with stdout_kept(args.json):
+    with stdout_kept(args.json), _sigterm_of_ray():
         cluster = RayCluster(args.on, args.workers, cores=args.worker_cores, gpus=args.worker_gpus)
         try:
             crewed, numbers = _work(args, cluster, leases, plan.run.grace_seconds)
@@ -367,6 +367,17 @@ def _signals() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _sigterm_of_ray() -> Iterator[None]:
+    """Let SIGTERM interrupt where Ray's handler, set by `ray.init`, hears it: while a cluster is joined, and after the work."""
+    try:
+        yield
+    except SystemExit as error:
+        if error.code == signal.SIGTERM:
+            raise KeyboardInterrupt from None
+        raise
 
 
 # --- after

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 
@@ -71,6 +72,14 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["run", "on_ray_jobs.py:pipeline", "--on", "ray", *RESULTS]) == 3
     assert "pip install 'headrace[ray]'" in " ".join(capsys.readouterr().err.split())
+
+
+def test_sigterm_while_a_cluster_is_joined(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ray's own handler calls `sys.exit` with the signal's number, which no code of the user's did."""
+    Path("photos", "a.jpg").touch()
+    monkeypatch.setattr("headrace.ray.cluster.RayCluster", lambda *_, **__: sys.exit(signal.SIGTERM))
+    assert main(["run", "on_ray_jobs.py:pipeline", "--on", "ray", *RESULTS]) == 130
+    assert capsys.readouterr().err == "headrace: interrupted\n"
 
 
 def lease(number: int = 0) -> Lease:
