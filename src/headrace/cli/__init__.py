@@ -94,6 +94,7 @@ def _run(arguments: Sequence[str] | None, log: contextlib.ExitStack) -> int:
     parser = make_parser(argv)
     args, rest = parser.parse_known_args(argv)
     set_style(quiet=args.quiet, timestamps=args.timestamps)
+    log.callback(set_style, quiet=False, timestamps=False)
     if rest and hasattr(args, "items") and not any(text.startswith("-") for text in rest):
         args.items += rest  # argparse gives up on a list of names once an option has come before it
     elif rest:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import COMMANDS, main
+from headrace.cli.terminal import is_quiet
 
 MODULE = """
 import headrace as hr
@@ -146,6 +147,7 @@ def test_general_options_stand_before_or_behind_a_command(capfd: pytest.CaptureF
     for argv in (["-q", "run", "sizes.py", "--force"], ["run", "sizes.py", "--force", "-q"]):
         assert main(argv) == 0
         assert capfd.readouterr().err == ""
+        assert not is_quiet()  # it is the command's, not that of whatever the process does next
 
 
 def test_lines_begin_with_the_time_where_that_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
