@@ -185,12 +185,18 @@ def _wait_quietly(processes: Sequence[subprocess.Popen[bytes]], seconds: float) 
 
 
 def _end_all(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End what still runs, loader workers of ranks that ended included."""
-    for number, seconds in ((signal.SIGTERM, _GRACE_SECONDS), (signal.SIGKILL, _GRACE_SECONDS)):
+    """End what still runs, loader workers of ranks that ended included; at once after another Ctrl-C, which goes on then."""
+    is_interrupted = False
+    for number in (signal.SIGTERM, signal.SIGKILL):
         for process in processes:
             with contextlib.suppress(OSError):  # the whole group is gone
                 os.killpg(process.pid, number)
-        _wait_quietly(processes, seconds)
+        try:
+            _wait_quietly(processes, _GRACE_SECONDS)
+        except KeyboardInterrupt:
+            is_interrupted = True
+    if is_interrupted:
+        raise KeyboardInterrupt
 
 
 def _find_port() -> int:

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.base.errors import SettingsError
+from headrace.train.ranks import launch
 from headrace.train.ranks.launch import Group, RanksFailed, run_group
 
 
@@ -99,6 +101,27 @@ def test_ranks_that_hang_are_ended(tmp_path: Path) -> None:
     program = "import os, time\nif os.environ['RANK'] == '1': time.sleep(600)"
     with pytest.raises(RanksFailed, match=r"rank 1 of 2 still ran after 3 s.*--patience"):
         run_group(_group(tmp_path, program, patience=3.0))
+
+
+def test_another_ctrl_c_leaves_no_rank_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that goes on after SIGTERM is killed also if Ctrl-C is pressed again while it is waited for."""
+    wait, calls = launch._wait_quietly, []
+
+    def interrupted(*args: Any) -> None:
+        calls.append(args)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        wait(*args)
+
+    monkeypatch.setattr(launch, "_wait_quietly", interrupted)
+    program = (
+        "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        run_group(_group(tmp_path, program, ranks=1, patience=3))
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def test_an_address_in_use_is_said(tmp_path: Path) -> None:
