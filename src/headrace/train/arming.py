@@ -13,6 +13,7 @@ The session is closed by whatever ends the process: its regular end (`atexit`), 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import multiprocessing
 import os
@@ -133,7 +134,8 @@ def _leave() -> None:
     time.sleep(_LEAVE_SECONDS)
     for child in multiprocessing.active_children():  # loader workers: nobody will ask them for a batch
         child.terminate()
-    sys.stdout.flush()
+    with contextlib.suppress(Exception):  # closed, None (as some have it on all ranks but the first), a full disk
+        sys.stdout.flush()
     os._exit(0)
 
 

@@ -80,6 +80,18 @@ def test_a_script_may_clear_its_environment(tmp_path: Path) -> None:
     assert len(wholes(read_run(tmp_path / "run"))) == 10
 
 
+def test_a_short_training_ends_without_stdout_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many scripts let only their first rank print, and take `sys.stdout` from the others."""
+    from headrace.train import arming
+
+    ended: list[int] = []
+    monkeypatch.setattr("os._exit", ended.append)
+    monkeypatch.setattr(arming, "_LEAVE_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stdout", None)
+    arming._leave()
+    assert ended == [0]
+
+
 def test_a_look_for_pytorch_is_no_import_of_it(tmp_path: Path) -> None:
     """Packages ask whether it is there before anybody imports it, as `transformers` does: what trains later is recorded."""
     file = tmp_path / "looks.py"
