@@ -157,13 +157,13 @@ def _in_order(scored: Sequence[_Scored]) -> list[_Scored]:
     left, ordered = sorted(scored, key=lambda one: -one.score), []
     while left:
         alike = [one for one in left if one.score >= min(left[0].score, _ALIKE * left[0].score)]
-        ordered += sorted(alike, key=_order_alike)
+        ordered += sorted(alike, key=lambda one: _order_alike(one.proposal))
         left = left[len(alike) :]
     return ordered
 
 
-def _order_alike(one: _Scored) -> tuple[bool, bool, float]:
-    return not _was_seen(one.proposal), one.proposal.is_lesser, -one.proposal.share
+def _order_alike(one: Proposal) -> tuple[bool, bool, float]:
+    return not _was_seen(one), one.is_lesser, -one.share
 
 
 def _was_seen(proposal: Proposal) -> bool:
@@ -625,7 +625,7 @@ def _next(facts: Facts, first: Proposal) -> Finding | None:
         return None
     own = [one for one in all_proposals(facts) if one.stage == view.name and not one.is_latency]
     special = [one for one in own if one.share > 0 and one.verdict is not first.verdict]
-    found = max(special, key=_by_evidence, default=next((one for one in own if one.share == 0), None))
+    found = min(special, key=_order_alike, default=next((one for one in own if one.share == 0), None))
     if found is None or not _is_another(found, first):
         return None  # its own stage again, only faster
     begin = "on a quiet machine" if first.removal.quiet else "with the first out of the way"
@@ -659,6 +659,9 @@ def _name_another(facts: Facts, first: Proposal, second: Proposal | None, others
         is_named = not _is_another(one, first) or (second is not None and not _is_another(one, second))
         if is_named or one.removal is None or not one.is_seen:
             continue
+        if not facts.replay.budget.has_left():
+            facts.replay.budget.leave_out(f"what {one.verdict} costs beside the others")
+            continue
         gain = _gain(facts, _together(first.removal, one.removal), first.removal)
         if gain is not None and gain - 1 >= _WORTH_REMOVING:
             return one.as_finding(
@@ -674,17 +677,12 @@ def _name_another(facts: Facts, first: Proposal, second: Proposal | None, others
 def _together(first: Change, second: Change) -> Change:
     """Return two bottlenecks out of the way."""
     return Change(
-        settings=first.settings,
+        settings=(*first.settings, *second.settings),
         speedups={**first.speedups, **second.speedups},
         cores=second.cores or first.cores,
         devices=first.devices,
         quiet=first.quiet or second.quiet,
     )
-
-
-def _by_evidence(proposal: Proposal) -> tuple[bool, float]:
-    """Order special causes of one stage: those that were seen last, and of those alike the larger share."""
-    return proposal.is_seen, proposal.share
 
 
 def _with_speedups(change: Change, speedups: dict[str, float]) -> Change:

@@ -13,11 +13,13 @@ import pytest
 from headrace.base.records import Counters, SourceWork
 from headrace.cli.diagnosis_text import as_text
 from headrace.diagnose.analysis import Analysis
+from headrace.diagnose.budget import Budget
 from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.diagnose.verdict import cores, flow, intake, python, ranking
 from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.proposal import Proposal
 from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
+from headrace.runs.formats.prediction import Change
 from headrace.runs.reader import Run, read_run
 
 Diagnose = Callable[..., DiagnosisDocument]
@@ -511,6 +513,47 @@ def test_writing_results_is_named_where_stages_wait_for_the_gil(
     ]
     (found,) = [one for one in cores.rules(facts_of(pipe(stages=stages))) if one.cause == "gil"]
     assert (found.verdict, found.stage, found.resources[0]) == (VerdictClass.SERIALIZATION, "deliver", resource)
+
+
+def test_a_small_cause_that_was_seen_is_not_what_limits_next(diagnose: Diagnose, made: Any) -> None:
+    """Behind decoding a stage has the GIL, for which another waits most of its time; an eighth of all computing collects."""
+    seconds = np.linspace(0.0, 1.0, 60)
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.02),
+        made(name="look", cpu=0.002, wait=0.006, state="gil", meanwhile="parse"),
+        made(name="parse", cpu=0.01, releases_gil=False),
+        gauges={("run", "gc_seconds"): seconds, ("stage:parse", "gc_seconds"): seconds},
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.DECODE, "decode")
+    assert found.next_bottleneck is not None
+    assert (found.next_bottleneck.verdict, found.next_bottleneck.stage) == (VerdictClass.GIL, "parse")
+
+
+def test_a_third_cause_is_left_out_and_said_to_be_once_the_budget_is_used_up(
+    facts_of: Callable[[Any], Facts], pipe: Any, made: Any
+) -> None:
+    """As everything else is that was not simulated."""
+    seconds = np.linspace(0.0, 3.0, 60)
+    stages = [
+        made(name="parse", cpu=0.006, delay=0.0008, releases_gil=False),
+        made(name="deliver", kind="io", work="deliver", cpu=0.0007, delay=0.004, bytes_in=243_000),
+    ]
+    gauges = {("run", "gc_seconds"): seconds, ("stage:parse", "gc_seconds"): seconds}
+    facts = facts_of(pipe(stages=stages, cores=1, runtime=1e-5, gauges=gauges))
+    found = {one.verdict: one for one in ranking.all_proposals(facts) if one.is_seen}
+    collects, writes = found[VerdictClass.GC], found[VerdictClass.SERIALIZATION]
+    others = [ranking._Scored(writes, None, 0.0)]
+    assert ranking._name_another(facts, collects, None, others) is not None
+    facts.replay.budget = Budget(1e-9)
+    assert ranking._name_another(facts, collects, None, others) is None
+    assert facts.replay.budget.left_out == ["what SERIALIZATION costs beside the others"]
+
+
+def test_two_causes_are_removed_with_the_settings_of_both() -> None:
+    """What headrace itself takes goes by settings, what a stage does by its speed."""
+    fused, faster = Change(settings=("look.executor=inline",)), Change(speedups={"parse": 4.0})
+    both = Change(settings=fused.settings, speedups=faster.speedups)
+    assert ranking._together(fused, faster) == ranking._together(faster, fused) == both
 
 
 def test_reading_waits_for_the_disk(diagnose: Diagnose, made: Any) -> None:
