@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration, format_size
@@ -240,7 +239,8 @@ def _writing(facts: Facts) -> Iterator[Proposal]:
     limit = _find_shared_limit(facts)
     if limit is None:
         return
-    is_taken = {"cores": "all cores are at work", "gil": "stages wait for Python's global interpreter lock"}[limit]
+    has_cores_left = limit.name == "gil"
+    is_taken = "stages wait for Python's global interpreter lock" if has_cores_left else "all cores are at work"
     total = sum(one.cpu_seconds for one in facts.stages)
     for view in facts.stages:
         size = largest_result(view.account)
@@ -251,7 +251,7 @@ def _writing(facts: Facts) -> Iterator[Proposal]:
         yield Proposal(
             verdict=VerdictClass.SERIALIZATION,
             stage=view.name,
-            cause=limit,
+            cause=limit.name,
             says=(
                 f"{is_taken}, and {share:.0%} of what the stages compute is writing results of {format_size(size)} down: "
                 f"{format_duration(view.account.cpu_demand or 0.0)} of CPU per item in {view.name}"
@@ -261,33 +261,35 @@ def _writing(facts: Facts) -> Iterator[Proposal]:
                 f"least {_SOME_WRITING:.0%} of the CPU time of all stages is that of the delivery, whose results have at "
                 f"least {format_size(LARGE_RESULT)}; from {_MUCH_WRITING:.0%} on it is named before what it takes them from"
             ),
-            resources=(limit, *view.resources) if is_much else view.resources,
+            resources=(limit.name, *view.resources) if is_much else view.resources,
             share=share,
             evidence=(
                 at_least("writing", "share of the CPU time of all stages", share, _SOME_WRITING),
                 line("bytes", f"a result has {format_size(size)}", size, LARGE_RESULT, True),
-                cores_line(facts),
+                limit,
             ),
             advice=(
                 Advice(
                     says=f"{_HOW[view.work]} (predicted as if {view.name} ran four times as fast)",
                     change=Change(speedups={view.name: 4.0}),
                 ),
-                Advice(says="more cores", change=Change(cores=2 * facts.cores)),
+                *(() if has_cores_left else (Advice(says="more cores", change=Change(cores=2 * facts.cores)),)),
             ),
             removal=Change(speedups={view.name: 4.0}),
             is_seen=True,
         )
 
 
-def _find_shared_limit(facts: Facts) -> Literal["cores", "gil"] | None:
-    """Return what all stages share and have to wait for; None where there is enough of both."""
+def _find_shared_limit(facts: Facts) -> EvidenceLine | None:
+    """Return what all stages share and wait for, the candidate's name first: cores, or the GIL; None if there is enough."""
     busy = facts.core_utilization
     if busy is not None and busy >= _ALL_CORES:
-        return "cores"
-    if facts.cores > 1 and any((view.waits("gil") or 0.0) >= MUCH_GIL_WAIT for view in facts.stages):
-        return "gil"
-    return None
+        return cores_line(facts)
+    waits = {view.name: view.waits("gil") or 0.0 for view in facts.stages if view.account.executor != "process"}
+    name = max(waits, key=lambda one: waits[one], default="")
+    if facts.cores <= 1 or waits.get(name, 0.0) < MUCH_GIL_WAIT:
+        return None
+    return at_least("gil", f"share of {name}'s service waiting for the GIL", waits[name], MUCH_GIL_WAIT)
 
 
 _FOR_NEIGHBOURS = (

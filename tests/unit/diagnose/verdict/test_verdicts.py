@@ -513,6 +513,9 @@ def test_writing_results_is_named_where_stages_wait_for_the_gil(
     ]
     (found,) = [one for one in cores.rules(facts_of(pipe(stages=stages))) if one.cause == "gil"]
     assert (found.verdict, found.stage, found.resources[0]) == (VerdictClass.SERIALIZATION, "deliver", resource)
+    (waits,) = [one for one in found.evidence if one.name == "gil"]
+    assert "preprocess's service waiting for the GIL: 75%" in waits.says
+    assert not any("more cores" in one.says for one in found.advice)
 
 
 def test_a_small_cause_that_was_seen_is_not_what_limits_next(diagnose: Diagnose, made: Any) -> None:
