@@ -15,6 +15,8 @@ _ONE_CORE = 1.4
 _LOCK_WAIT = 0.25
 #: Of what the holder of the GIL computes: then the collector is named before the GIL.
 _COLLECTS_MUCH = 0.3
+#: Of what a stage gains by being faster, from which on more of the cores or the GIL counts as what it lacks.
+_LIMITS = 0.5
 #: Cores to leave idle before a lock, not the cores, is what limits.
 _CORES_FREE = 0.9
 
@@ -234,10 +236,9 @@ def _gc(facts: Facts) -> Iterator[Proposal]:
     # Threads of which stage collect was sampled; of older recordings it is guessed, by who computes most.
     most = max(facts.stages, key=lambda view: (_collecting(facts, view), view.cpu_seconds))
     where = f", most of it in {most.name}" if _collecting(facts, most) >= share_of_time / 2 else ""
-    of_its_work = (
-        (_collecting(facts, most) or share_of_time) * facts.document.elapsed_seconds / max(most.cpu_seconds, 1e-9)
-    )
-    gone = Change(speedups={most.name: 1 / max(0.05, 1 - of_its_work)})
+    collecting = (_collecting(facts, most) or share_of_time) * facts.document.elapsed_seconds
+    of_its_time = collecting / max(_find_sped_up_seconds(facts, most), 1e-9)
+    gone = Change(speedups={most.name: 1 / max(0.05, 1 - of_its_time)})
     yield Proposal(
         verdict=VerdictClass.GC,
         stage=most.name,
@@ -262,3 +263,16 @@ def _gc(facts: Facts) -> Iterator[Proposal]:
         removal=gone,
         is_seen=True,
     )
+
+
+def _find_sped_up_seconds(facts: Facts, view: StageView) -> float:
+    """Return the seconds of a stage that a speed-up shortens and that limit the run.
+
+    Where cores or the GIL limit, what it computes. Else its workers do, whose waiting outside would be shortened as well:
+    less computing must not count as less of that.
+    """
+    shared, own = (facts.gain(*names) or 1.0 for names in (("cores", "gil"), view.resources))
+    if shared - 1 >= _LIMITS * (own - 1):
+        return view.cpu_seconds
+    others = (view.waits("gil") or 0.0) + (view.delay_share or 0.0)
+    return max(view.cpu_seconds, (view.account.busy_seconds or 0.0) * (1 - others))
