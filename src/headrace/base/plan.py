@@ -171,6 +171,11 @@ class DecodePlan:
         # No format has longer sides; PNG's are the longest (PNG 3, 11.2.1).
         check(self.max_side < 2**31, "max_side", self.max_side, "a whole number from 1 to 2^31 - 1")
 
+    @property
+    def reduces(self) -> bool:
+        """Whether JPEGs are decoded at a smaller scale where that suffices; nvJPEG cannot."""
+        return self.scale == "auto" and self.decoder != "nvjpeg"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPlan:

@@ -10,6 +10,7 @@ decode_limits.py  checks the header against the Plan's limits
 stripped_files.py copies of files without the parts that the first picture does not need
 decoders.py       the three libraries that decode
 decode_nvjpeg.py  JPEGs on an NVIDIA GPU
+nvidia_driver.py  whether its driver is here
 decode.py         bytes -> image, at the smallest scale that the module's input allows
 encode.py         an image file -> a smaller one, for packing
 tokenise.py       text -> tokens, and the tokens of a batch -> arrays

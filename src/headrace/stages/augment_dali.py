@@ -6,13 +6,13 @@ References:
 
 from __future__ import annotations
 
-import ctypes.util
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from headrace.base.errors import SettingsError
+from headrace.stages.nvidia_driver import has_driver
 
 
 def open_dali(augmentation: Any, batch: int) -> Callable[[Sequence[Any]], list[np.ndarray]]:
@@ -25,7 +25,7 @@ def open_dali(augmentation: Any, batch: int) -> Callable[[Sequence[Any]], list[n
     Raises:
         SettingsError: If there is no GPU, or DALI is not installed; says which.
     """
-    if ctypes.util.find_library("cuda") is None:
+    if not has_driver():
         raise SettingsError('where = "dali" cannot be used: this machine has no NVIDIA driver; expected worker or cpu')
     try:
         from nvidia.dali import fn, pipeline_def, types  # type: ignore[import-not-found,unused-ignore]

@@ -93,10 +93,9 @@ class DecodeChain:
         long_side: int | None = None,
     ) -> None:
         self.file_size = (0, 0)
-        scales = plan.scale == "auto" and plan.decoder != "nvjpeg"
-        self._cover_long = long_side or 0 if scales else 0
+        self._cover_long = long_side or 0 if plan.reduces else 0
         self._plan = plan
-        self._cover = short_side or 0 if scales else 0
+        self._cover = short_side or 0 if plan.reduces else 0
         self._counts = counts
         self._is_blended = background is not None
         every: dict[str, Decoder] = {

@@ -6,7 +6,6 @@ References:
 
 from __future__ import annotations
 
-import ctypes.util
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from headrace.base.errors import SettingsError
 from headrace.stages.decoders import check_size, upright
 from headrace.stages.image_header import ImageHeader
+from headrace.stages.nvidia_driver import has_driver
 
 _INSTEAD = "expected auto, simplejpeg, opencv or pillow"
 
@@ -26,7 +26,7 @@ class NvJpeg:
     """
 
     def __init__(self) -> None:
-        if ctypes.util.find_library("cuda") is None:
+        if not has_driver():
             raise SettingsError(
                 f'decode.decoder = "nvjpeg" cannot be used: this machine has no NVIDIA driver; {_INSTEAD}'
             )

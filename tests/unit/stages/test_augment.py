@@ -113,10 +113,10 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SettingsError, match='where = "cuda" cannot be used: '):
         run(make_images(1), {"where": "cuda"})
-    monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
+    monkeypatch.setattr("headrace.stages.augment_dali.has_driver", lambda: False)
     with pytest.raises(SettingsError, match="this machine has no NVIDIA driver"):
         run(make_images(1), {"where": "dali"})
-    monkeypatch.setattr("ctypes.util.find_library", lambda name: "libcuda.so.1")
+    monkeypatch.setattr("headrace.stages.augment_dali.has_driver", lambda: True)
     with pytest.raises(SettingsError, match="DALI is not installed"):
         open_dali(WANTED, 8)
 

@@ -51,13 +51,16 @@ def library(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     package.nvimgcodec = module
     monkeypatch.setitem(sys.modules, "nvidia", package)
     monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", module)
-    monkeypatch.setattr(decode_nvjpeg.ctypes.util, "find_library", lambda name: f"lib{name}.so.1")
+    monkeypatch.setattr(decode_nvjpeg, "has_driver", lambda: True)
     found: types.ModuleType = module
     return found
 
 
-def test_without_a_driver_the_run_is_refused(encode: Encode, picture: Image.Image) -> None:
+def test_without_a_driver_the_run_is_refused(
+    encode: Encode, picture: Image.Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A Plan that names nvJPEG ends before the first job where there is no GPU, with the reason and what else there is."""
+    monkeypatch.setattr(decode_nvjpeg, "has_driver", lambda: False)
     pipeline = hr.Pipeline(
         hr.items([encode(picture, "JPEG")]), stages=[hr.decode("decode", hr.ImageInput())], delivery=hr.collect()
     )
@@ -67,7 +70,7 @@ def test_without_a_driver_the_run_is_refused(encode: Encode, picture: Image.Imag
 
 def test_without_its_library_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the driver is there and nvImageCodec is not, the message says what to install."""
-    monkeypatch.setattr(decode_nvjpeg.ctypes.util, "find_library", lambda name: f"lib{name}.so.1")
+    monkeypatch.setattr(decode_nvjpeg, "has_driver", lambda: True)
     monkeypatch.setitem(sys.modules, "nvidia", None)
     with pytest.raises(SettingsError, match="pip install nvidia-nvimgcodec-cu12"):
         DecodeChain(PLAN, None, {})

@@ -27,12 +27,12 @@ _SHAPE = re.compile(r"(\d+)x(\d+)|\((\d+), (\d+)")
 
 
 def scale_factors(evidence: Evidence, demands: Demands, recorded: Plan, changed: Plan) -> dict[str, float]:
-    """Return {stage: factor on its time} of another `decode.scale`; empty where it stays as it was.
+    """Return {stage: factor on its time} of another `decode.scale`; empty where it stays as it was, or has no effect.
 
     Raises:
         CannotReplay: If the sizes of the images are not known.
     """
-    if recorded.decode.scale == changed.decode.scale:
+    if recorded.decode.scale == changed.decode.scale or not (recorded.decode.reduces or changed.decode.reduces):
         return {}
     if recorded.decode.scale == "auto":
         raise CannotReplay(

@@ -11,6 +11,7 @@ from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.replay import CannotReplay, Replay
+from headrace.diagnose.replay.decoding import scale_factors
 from headrace.diagnose.whatif import in_words, predict
 from headrace.runs.formats.prediction import Change
 
@@ -162,3 +163,10 @@ def test_a_run_that_had_a_cache_predicts_no_other_one(replay_of: Make) -> None:
     with pytest.raises(CannotReplay, match="profile once without"):
         replay.ratio(Change(settings=("work.cache=memory:2GB",)))
     assert replay.ratio(Change(settings=("work.workers=1",))) == pytest.approx(1.0)
+
+
+def test_the_scale_has_no_effect_on_a_decoder_that_cannot_reduce() -> None:
+    """Every pixel is decoded by nvJPEG: whatever the images, another scale costs what this one does."""
+    recorded = Plan.from_table({"decode": {"decoder": "nvjpeg", "scale": "full"}})
+    of_no_run: Any = None
+    assert scale_factors(of_no_run, of_no_run, recorded, recorded.with_settings(["decode.scale=auto"])) == {}
