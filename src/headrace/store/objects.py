@@ -47,6 +47,7 @@ _NO_ANSWER = re.compile(r"error sending request|connection refused|dns error", r
 #: What stands behind a `?` where somebody gave credentials or an endpoint.
 _SETTING = re.compile(r"[\w-]+=")
 _NO_SLASH = "; a name that begins with a slash cannot be asked for; give the object another name"
+_SLASH = re.compile("/")
 _SLASH_IN_FRONT = " (or another object is called the same but for a slash in front)"
 _CREDENTIALS = re.compile(r"credential|token provider|metadata", re.IGNORECASE)
 
@@ -193,7 +194,7 @@ class Bucket:
                     f"object.failed: the store of {self.store}/{prefix} lists the same names again and again; is it behind a "
                     "proxy that does not hand on what the pages of a list are called?"
                 )
-        return sorted(found, key=lambda one: one.path)
+        return sorted(_without_folders(found, prefix), key=lambda one: one.path)
 
     def _list_one(self, path: str) -> list[Listed]:
         one = self._obstore.head(self._store, path)
@@ -280,6 +281,18 @@ class Bucket:
                 f"{_VARIABLES[scheme]}_ALLOW_HTTP=true"
             )
         return FetchFailed(f"object.failed: {where} could not be read or written ({type(error).__name__})")
+
+
+def _without_folders(found: list[Listed], prefix: str) -> list[Listed]:
+    """Return objects without the empty ones that consoles put where they show a folder.
+
+    Their names end with a slash, which the library does not tell, so none of them could be asked for.
+    """
+    empty = {one.path for one in found if not one.size}
+    if not empty or len(found) == 1:
+        return found
+    folders = {one.path[: slash.start()] for one in found for slash in _SLASH.finditer(one.path)} | {prefix}
+    return [one for one in found if one.path not in empty & folders]
 
 
 def _quote(etag: str | None) -> str | None:

@@ -50,6 +50,16 @@ def test_every_object_below_a_prefix_is_a_job(s3: Any, bucket: Any) -> None:
     assert "source.index_microseconds" not in notes
 
 
+def test_what_a_console_shows_as_a_folder_is_no_object(s3: Any, bucket: Any, tmp_path: Path) -> None:
+    """An empty object whose name ends with a slash, which cannot be asked for; an empty one beside it is packed."""
+    files = {f"a/{name}": data for name, data in fill(bucket, 3, "2026/a/").items()}
+    for key in ("2026/", "2026/a/", "2026/empty.txt"):
+        bucket.put_object(Bucket="photos", Key=key, Body=b"")
+    assert main(["-q", "pack", "s3://photos/2026", "-o", str(tmp_path / "data")]) == 0
+    result, read = run(hr.shards(tmp_path / "data"))
+    assert (read, result.counters.rejected) == ({**files, "empty.txt": b""}, 0)
+
+
 def test_one_object_is_a_job_of_its_own(s3: Any, bucket: Any) -> None:
     """Named by its whole path."""
     files = fill(bucket, 2)
