@@ -154,8 +154,9 @@ def _check_scheme(url: str) -> None:
     scheme = url.partition("://")[0].lower()
     if scheme not in ("http", "https", "file"):
         raise SettingsError(
-            f"no job can be {hide_secrets(url)}: workers fetch http, https and file addresses and paths; a source of the "
-            "program reads the others, such as headrace run ... --source s3://bucket/name"
+            f"{hide_secrets(url)} is not sent: workers fetch http, https and file addresses and paths; a source of the program "
+            "reads the others, such as headrace run ... --source s3://bucket/name. For a program whose own first stage reads "
+            "it, send it from Python: headrace.sources.addresses.open_queue(QUEUE).send"
         )
 
 
