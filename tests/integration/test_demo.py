@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import re
 import shlex
@@ -68,7 +69,13 @@ def test_ctrl_c_ends_the_whole_demonstration(tmp_path: Path) -> None:
 
 def _is_at_work(out: Path) -> bool:
     """Whether the first rung has received an image: a run that has none yet leaves nothing."""
-    return any(SqliteQueue(path).statistics().in_flight for path in out.glob("queues/*.db") if list(out.glob("runs/*")))
+    if not list(out.glob("runs/*")):
+        return False
+    for path in out.glob("queues/*.db"):
+        with contextlib.closing(SqliteQueue(path)) as queue:
+            if queue.statistics().in_flight:
+                return True
+    return False
 
 
 def test_ctrl_c_between_two_rungs_names_what_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
