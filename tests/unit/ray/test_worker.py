@@ -53,6 +53,9 @@ def work(lease):
         os._exit(args["status"])
     if args["how"] == "draw":
         print(numpy.random.random())
+    if args["how"] == "load":
+        print(sorted({"headrace.demo.scenes", "colorsys"} & set(sys.modules)), flush=True)
+        import colorsys, headrace.demo.scenes
     while args["how"] == "ignore" or (args["how"] == "wait" and not stopped):
         time.sleep(0.01)
     if args["how"] == "read":
@@ -94,6 +97,13 @@ def test_a_lease_is_done_by_a_process_that_is_there_already(worker: Worker) -> N
     assert (first.status, first.document, first.interrupted) == (0, b"{}", False)
     assert first.said == "end begins\n"
     assert first.pid != second.pid
+
+
+def test_what_a_lease_needed_of_headrace_is_there_for_the_next(worker: Worker) -> None:
+    """Engines and decoders are loaded once. What else was loaded went with the first."""
+    first, second = worker.work(lease("load")), worker.work(lease("load"))
+    assert first.said == "load begins\n[]\n"
+    assert second.said == "load begins\n['headrace.demo.scenes']\n"
 
 
 def test_the_users_code_reads_no_lease(worker: Worker) -> None:
