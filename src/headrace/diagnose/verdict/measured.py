@@ -145,10 +145,10 @@ def _line(one: Perturbation, says: str, value: float, threshold: float, is_expec
 
 def _finding(found: Conclusion, ranking: Ranking, facts: Facts) -> Finding:
     """Return the verdict that explains a limit."""
-    others = [one for one in (ranking.runner_up, ranking.next_bottleneck) if one is not None]
-    for other in others:
-        if explains(found, other.verdict, other.stage):
-            return other
+    other = ranking.runner_up
+    if other is not None and explains(found, other.verdict, other.stage):
+        return other
+    # Not the next bottleneck: what that says is of a run without the first.
     fit = [one for one in all_proposals(facts) if explains(found, one.verdict, one.stage) and not one.is_latency]
     best = max(fit, key=lambda one: one.share, default=None)
     if best is not None:

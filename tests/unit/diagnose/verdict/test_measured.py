@@ -91,6 +91,25 @@ def test_the_cores_outrank_a_stage(waiting: Run) -> None:
     assert "the cores are the limit" in found.first.says
 
 
+def test_what_was_next_by_the_recording_says_nothing_of_a_first_that_fell(
+    make_run: MakeRun, made: Any, pipe: Any
+) -> None:
+    """By the recording the GIL limits behind decoding; by experiment it limits, with decoding in the way as it is."""
+    stages = [
+        made(name="decode", work="decode", cpu=0.02),
+        made(name="look", cpu=0.002, wait=0.006, state="gil", meanwhile="parse"),
+        made(name="parse", cpu=0.01, releases_gil=False),
+    ]
+    run = make_run(pipe(stages=stages))
+    before = diagnosis_document(Analysis(run))
+    assert before.next_bottleneck is not None
+    assert [before.first.verdict, before.next_bottleneck.verdict] == [VerdictClass.DECODE, VerdictClass.GIL]
+    found = diagnose(run, asked("gil", 1.0), asked("cores", 0.0))
+    assert found.first.verdict is VerdictClass.GIL
+    assert "out of the way" not in found.first.says
+    assert any("executor=process" in setting for one in found.first.remedies for setting in one.settings)
+
+
 def test_an_open_experiment_changes_no_verdict(waiting: Run) -> None:
     """What was measured is told as facts that say nothing."""
     found = diagnose(waiting, asked("gil", 0.0))
