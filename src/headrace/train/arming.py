@@ -71,7 +71,7 @@ class _State:
 
 def arm() -> None:
     """Wait for this process to train; called once PyTorch is imported."""
-    parent = os.environ.get(PARENT, "")
+    parent = read_asked(PARENT)
     if parent == str(os.getppid()) and not die_with_parent(int(parent)):
         os._exit(1)
     _watch_loaders()

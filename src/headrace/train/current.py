@@ -7,24 +7,28 @@ begin one of their own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 #: Returns a `Session`, or None; that module imports this one.
 _ways: list[Callable[[], Any]] = []
-#: Variables of `headrace train` as they were when this process was armed: a script may clear its environment before it trains.
+#: Variables of headrace as they were when this process began: a script may clear its environment before it trains.
 _asked: dict[str, str] = {}
 
 
 def set_armed(start: Callable[[], Any]) -> None:
     """Let `start` return the session of `headrace train`, making it if needed."""
     _ways[:] = [start]
-    _asked.update({name: value for name, value in os.environ.items() if name.startswith("HEADRACE_TRAIN")})
 
 
 def armed_session() -> Any:
     """Return the `Session` by which `headrace train` records this process; None if it does not."""
     return _ways[0]() if _ways else None
+
+
+def set_asked(variables: Mapping[str, str]) -> None:
+    """Note what the environment asked of this process when it began; `armed/sitecustomize.py` does."""
+    _asked.update(variables)
 
 
 def read_asked(variable: str) -> str:

@@ -44,10 +44,10 @@ tell()
 """
 
 
-def train(folder: Path, script: str, *, armed: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run a script, under `headrace train` into `folder/run` or bare."""
+def train(folder: Path, script: str, *, armed: bool = True, first: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a script, under `headrace train` into `folder/run` or bare; with lines before those that import PyTorch."""
     file = folder / "script.py"
-    file.write_text(PARTS + script)
+    file.write_text(first + PARTS + script)
     before = [sys.executable, "-m", "headrace", "train", "-o", str(folder / "run")] if armed else [sys.executable]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE")}
     return subprocess.run(
@@ -74,10 +74,14 @@ def test_a_script_does_not_notice(workers: int, tmp_path: Path) -> None:
     assert (run.info.unit, run.info.status, run.problems) == ("step", "failed", [])
 
 
-def test_a_script_may_clear_its_environment(tmp_path: Path) -> None:
-    """As one that keeps secrets from its loader workers does: what is asked of the process is known from its beginning."""
-    assert train(tmp_path, f"import os\nos.environ.clear()\n{PLAIN}").returncode == 0
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_a_script_may_clear_its_environment(is_imported: bool, tmp_path: Path) -> None:
+    """Before it imports PyTorch or after: what is asked of the process is known from its beginning."""
+    clear = "import os\nos.environ.clear()\n"
+    done = train(tmp_path, clear + PLAIN) if is_imported else train(tmp_path, PLAIN, first=clear)
+    assert done.returncode == 0
     assert len(wholes(read_run(tmp_path / "run"))) == 10
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "script.py"]
 
 
 def test_a_short_training_ends_without_stdout_too(monkeypatch: pytest.MonkeyPatch) -> None:

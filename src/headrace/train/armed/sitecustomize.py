@@ -12,6 +12,8 @@ import os
 import sys
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
+#: What is asked of this process; a script may clear its environment before it imports PyTorch.
+_ASKED = {name: value for name, value in os.environ.items() if name.startswith("HEADRACE_")}
 
 
 class _Waits:
@@ -58,6 +60,7 @@ def _arm_after(loader, finder):  # type: ignore[no-untyped-def]
         try:
             from importlib import import_module
 
+            import_module("headrace.train.current").set_asked(_ASKED)
             import_module(finder.ours).arm()
         except Exception as error:
             print(
