@@ -353,6 +353,8 @@ def _look_at(args: argparse.Namespace) -> Gathered:
     from headrace.pipeline.gathering import look_at
 
     portion: Portion = args.shard
+    if not args.results:
+        return look_at(portion, "", lambda _: None, _place_of(args))
     return look_at(portion, name_for_portion(args.results, portion), parse_results, _place_of(args))
 
 
@@ -388,8 +390,6 @@ def _gather(args: argparse.Namespace, crewed: Crewed, leases: list[Lease]) -> li
     from headrace.base.errors import HeadraceError
     from headrace.pipeline.gathering import find_differences, find_doubled, join
 
-    if not args.results:
-        return []
     gathered = []
     for lease in leases:
         with contextlib.suppress(HeadraceError):
@@ -397,7 +397,7 @@ def _gather(args: argparse.Namespace, crewed: Crewed, leases: list[Lease]) -> li
     for says in find_differences(gathered):
         say(f"headrace run: {says}", level=logging.WARNING)
     is_whole = len(gathered) == len(leases) and not any(one.left for one in gathered)
-    if crewed.is_unfinished or crewed.status or "://" in args.results:
+    if crewed.is_unfinished or crewed.status or not args.results or "://" in args.results:
         return gathered
     doubled = find_doubled(gathered)
     if doubled or not is_whole:

@@ -99,14 +99,15 @@ def _beside(results: Path) -> dict[Portion, Path]:
 
 
 def look_at(
-    portion: Portion, path: Path | str, open_results: Callable[[str], Delivery], place: Path | None = None
+    portion: Portion, path: Path | str, open_results: Callable[[str], Delivery | None], place: Path | None = None
 ) -> Gathered:
     """Return what became of a portion; what a killed process left unfinished in its results is cut off.
 
     Args:
         portion: Which.
         path: Its results.
-        open_results: Returns the delivery of results that are named so.
+        open_results: Returns the delivery of results that are named so. None: those of the program's own delivery, which
+            cannot be read back; its checkpoint notes each of them.
         place: Its checkpoint; None: beside its results.
 
     Raises:
@@ -114,9 +115,12 @@ def look_at(
         SettingsError: If its results cannot be read back.
     """
     delivery = open_results(str(path))
-    if not isinstance(delivery, Recoverable) or delivery.checkpoint is None:
+    recoverable: Recoverable | None = None
+    if delivery is not None and isinstance(delivery, Recoverable) and delivery.checkpoint is not None:
+        recoverable = delivery
+    place = place or (recoverable.checkpoint if recoverable else None)
+    if place is None or (delivery is not None and recoverable is None):
         raise SettingsError(f"{path}: these results cannot be read back")
-    place = place or delivery.checkpoint
     journal_path = place / JOURNAL
     if not journal_path.is_file():
         raise CheckpointError(f"portion {portion} has results, and no checkpoint {place}, so nobody knows "
@@ -130,7 +134,9 @@ def look_at(
         for record in journal.records:
             past.read(record)
         header = journal.header or {}
-        delivered = delivery.recover(header.get("mark", {}))
+        delivered = {item for item, kind in past.done.items() if kind == "delivered"}
+        if recoverable is not None:
+            delivered = recoverable.recover(header.get("mark", {}))
     except FileNotFoundError:
         delivered = set()
     finally:
@@ -141,7 +147,7 @@ def look_at(
         portion=portion, results=Path(path), delivered=delivered, rejected=ends.count("rejected"),
         given_up=ends.count("given_up"), left=max(left, int(past.is_cut_off or past.has_more)),
         source=str(header.get("source", "")).removeprefix(f"portion {portion} of "), pipeline=str(header.get("pipeline", "")),
-        listed=past.num_listed, is_again=_has_earlier(Path(path), header.get("mark", {})),
+        listed=past.num_listed, is_again=recoverable is not None and _has_earlier(Path(path), header.get("mark", {})),
     )  # fmt: skip
 
 

@@ -10,17 +10,19 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import main
-from headrace.cli.on_ray import Deaths
+from headrace.cli.on_ray import Deaths, _look_if_possible
 from headrace.pipeline.gathering import Gathered
 from headrace.ray.leases import Lease
 from headrace.sources.portions import Portion
 
 JOBS = """import headrace as hr
+from headrace.delivery.collect import Collect
 
 stages = [hr.stage("same", lambda path: 1)]
 pipeline = hr.Pipeline(hr.folder("photos"), stages=stages, delivery=hr.jsonl("own.jsonl"))
 called = hr.Pipeline(hr.folder("photos"), stages=stages, delivery=hr.callback("http://localhost/x"))
 queued = hr.Pipeline(hr.queue("sqlite:///jobs.db"), stages=stages)
+kept = hr.Pipeline(hr.folder("photos"), stages=stages, delivery=Collect())
 """
 
 
@@ -115,3 +117,16 @@ def test_workers_of_a_queue_die_as_often_as_they_like_but_not_at_once() -> None:
     """A service goes on for months."""
     assert count_tries(Deaths(20, lambda lease: None), lease(), seconds=3600) == 200
     assert count_tries(Deaths(20, lambda lease: None), lease(), seconds=1) == 10
+
+
+def test_what_became_of_a_portion_without_results_says_its_checkpoint() -> None:
+    """As where the program's own delivery sends them away."""
+    for name in "abcd":
+        Path("photos", f"{name}.jpg").touch()
+    portion = Portion(0, 2)
+    assert main(["run", "on_ray_jobs.py:kept", "--shard", str(portion), "--checkpoint", "kept"]) == 0
+    args = argparse.Namespace(shard=portion, results=None, checkpoint=str(Path("kept", portion.name)))
+    found = _look_if_possible(Lease("portion 0/2", 0, args))
+    assert found is not None
+    assert found.delivered == {one for one in ("a.jpg", "b.jpg", "c.jpg", "d.jpg") if portion.holds(one)}
+    assert (found.left, found.rejected, found.given_up) == (0, 0, 0)
