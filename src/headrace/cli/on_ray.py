@@ -255,7 +255,7 @@ def _work(
             say=news,
             tell=(lambda line: say(line.partition("| ")[2])) if is_json else say,
             progress=speaker("run", event="progress"),
-            may_go_on=Deaths(max(_MOST_IN_VAIN, _IN_VAIN_EACH * args.workers), _look_if_possible).may_go_on,
+            enough_because=Deaths(max(_MOST_IN_VAIN, _IN_VAIN_EACH * args.workers), _look_if_possible).enough_because,
             num_stops=lambda: len(numbers),
         )
         return crew.run(leases), numbers
@@ -307,7 +307,7 @@ def _place_of(args: argparse.Namespace) -> Path | None:
 
 
 class Deaths:
-    """Counts deaths of leases, and says whether one may be tried again.
+    """Counts deaths of leases, and says when it is enough.
 
     Args:
         most_in_vain: Deaths in a row, of all, in whose portions nothing more was delivered: each item would end so.
@@ -321,8 +321,8 @@ class Deaths:
         self._delivered: Counter[int] = Counter()
         self._in_vain = 0
 
-    def may_go_on(self, lease: Lease, seconds: float) -> bool:
-        """Return whether it came further since it last died, or did not die so often in a row, and somebody delivers.
+    def enough_because(self, lease: Lease, seconds: float) -> str:
+        """Return why it is not tried again; empty: it came further, or did not die so often in a row, and somebody delivers.
 
         Args:
             lease: Of what died.
@@ -334,17 +334,29 @@ class Deaths:
         if found is not None:
             self._in_vain = 0 if len(found.delivered) > self._delivered[number] else self._in_vain + 1
             self._left[number], self._delivered[number] = found.left, len(found.delivered)
-        return self._in_a_row[number] <= _MOST_DEATHS and self._in_vain <= self._most_in_vain
+        if (times := self._in_a_row[number]) > _MOST_DEATHS:
+            how = f"within {_LONG_SECONDS:g} s of its start" if lease.args.shard is None else "and came no further"
+            return f"{lease.name} died {times} times in a row {how}"
+        if self._in_vain > self._most_in_vain:
+            return (
+                f"{self._in_vain} deaths in a row, and none that died had delivered more than before; last {lease.name}"
+            )
+        return ""
 
 
 def _look_if_possible(lease: Lease) -> Gathered | None:
     from headrace.base.errors import HeadraceError
+    from headrace.pipeline.checkpoint import JOURNAL
+    from headrace.pipeline.gathering import Gathered
 
-    if lease.args.shard is None:
+    if (portion := lease.args.shard) is None:
         return None
     try:
+        place = _place_of(lease.args)
+        if place is not None and not (place / JOURNAL).is_file():  # it died before it had begun
+            return Gathered(portion=portion, results=Path(), delivered=set(), rejected=0, given_up=0, left=-1)
         return _look_at(lease.args)
-    except HeadraceError:  # the one that died has not let go of it, or had not begun
+    except (HeadraceError, OSError):  # the one that died has not let go of it, or the disk cannot be read now
         return None
 
 

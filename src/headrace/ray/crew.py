@@ -109,7 +109,7 @@ class Crew:
         say: Takes a line for people.
         tell: Takes a line that a process wrote.
         progress: Takes a line now and then.
-        may_go_on: Says whether a lease that died, after so many seconds, is worth another try.
+        enough_because: Says why a lease that died, after so many seconds, is not worth another try; empty: it is.
         num_stops: Returns how often somebody asked all to stop.
         now: A clock.
     """
@@ -123,7 +123,7 @@ class Crew:
         say: Callable[[str], object],
         tell: Callable[[str], object],
         progress: Callable[[str], object],
-        may_go_on: Callable[[Lease, float], bool],
+        enough_because: Callable[[Lease, float], str],
         num_stops: Callable[[], int],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -131,7 +131,7 @@ class Crew:
         self._setting = setting
         self._num_workers = num_workers
         self._say, self._tell, self._progress = say, tell, progress
-        self._may_go_on = may_go_on
+        self._enough_because = enough_because
         self._num_stops = num_stops
         self._now = now
         self._posts: list[_Post] = []
@@ -288,8 +288,8 @@ class Crew:
             self._say(f"{lease.name}: {cause}")
             return
         again = replace(lease, attempt=lease.attempt + 1)
-        if not self._may_go_on(again, seconds):
-            self._fail(3, f"{lease.name} died again and again and came no further; the last time: {cause}")
+        if why := self._enough_because(again, seconds):
+            self._fail(3, f"{why}: {cause}")
             self.result.is_unfinished = True
             return
         pause = _pause(lease.attempt) if seconds < 5 else 0.0

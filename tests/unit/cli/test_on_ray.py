@@ -86,7 +86,13 @@ def test_sigterm_while_a_cluster_is_joined(monkeypatch: pytest.MonkeyPatch, caps
 
 def lease(number: int = 0) -> Lease:
     """Return one of three."""
-    return Lease(f"portion {number}/3", number, argparse.Namespace())
+    args = argparse.Namespace(shard=Portion(number, 3), results="r3.jsonl", checkpoint=None)
+    return Lease(f"portion {number}/3", number, args)
+
+
+def place() -> Lease:
+    """Return one at a queue."""
+    return Lease("worker 0", 0, argparse.Namespace(shard=None))
 
 
 def came_to(left: int, delivered: int) -> Gathered:
@@ -97,26 +103,37 @@ def came_to(left: int, delivered: int) -> Gathered:
 
 def count_tries(deaths: Deaths, *leases: Lease, seconds: float = 1.0) -> int:
     """Return after how many deaths of leases in turn it is enough; 200: after none of these."""
-    return next((tries for tries in range(200) if not deaths.may_go_on(leases[tries % len(leases)], seconds)), 200)
+    return next((tries for tries in range(200) if deaths.enough_because(leases[tries % len(leases)], seconds)), 200)
 
 
 def test_a_portion_that_comes_no_further_is_given_up() -> None:
     """After ten tries."""
-    assert count_tries(Deaths(100, lambda lease: came_to(left=5, delivered=5)), lease()) == 10
+    deaths = Deaths(100, lambda lease: came_to(left=5, delivered=5))
+    assert count_tries(deaths, lease()) == 10
+    assert deaths.enough_because(lease(), 1.0) == "portion 0/3 died 12 times in a row and came no further"
+
+
+def test_a_portion_that_never_begins_is_given_up() -> None:
+    """However long each try takes, such as one that lists a bucket until there is no memory left."""
+    assert count_tries(Deaths(100, _look_if_possible), lease(), seconds=3600) == 10
 
 
 def test_a_pipeline_that_kills_with_each_item_ends() -> None:
     """Each portion comes further, by items that are given up; but nothing is delivered by any of them."""
     left = iter(range(1000, 0, -1))
-    assert count_tries(Deaths(20, lambda lease: came_to(next(left), 0)), *map(lease, range(3))) == 20
+    deaths = Deaths(20, lambda lease: came_to(next(left), 0))
+    assert count_tries(deaths, *map(lease, range(3))) == 20
+    assert deaths.enough_because(lease(), 1.0).startswith("22 deaths in a row, and none that died had delivered more")
     delivered = iter(range(1, 1000))
     assert count_tries(Deaths(20, lambda lease: came_to(next(left), next(delivered))), *map(lease, range(3))) == 200
 
 
 def test_workers_of_a_queue_die_as_often_as_they_like_but_not_at_once() -> None:
     """A service goes on for months."""
-    assert count_tries(Deaths(20, lambda lease: None), lease(), seconds=3600) == 200
-    assert count_tries(Deaths(20, lambda lease: None), lease(), seconds=1) == 10
+    assert count_tries(Deaths(20, lambda lease: None), place(), seconds=3600) == 200
+    deaths = Deaths(20, lambda lease: None)
+    assert count_tries(deaths, place(), seconds=1) == 10
+    assert deaths.enough_because(place(), 1.0) == "worker 0 died 12 times in a row within 60 s of its start"
 
 
 def test_what_became_of_a_portion_without_results_says_its_checkpoint() -> None:

@@ -88,7 +88,7 @@ def crew(
     cluster: FakeCluster,
     num_leases: int,
     *,
-    may_go_on: bool = True,
+    enough_because: str = "",
     num_stops: Callable[[], int] = lambda: 0,
     step_seconds: float = 60.0,
 ) -> tuple[Crewed, Talk]:
@@ -97,7 +97,7 @@ def crew(
     leases = [Lease(f"part {number}", number, argparse.Namespace(shard="a part")) for number in range(num_leases)]
     found = Crew(
         cluster, Setting("."), 2, say=talk.said.append, tell=talk.told.append, progress=lambda text: None,
-        may_go_on=lambda lease, seconds: may_go_on, num_stops=num_stops, now=talk.now,
+        enough_because=lambda lease, seconds: enough_because, num_stops=num_stops, now=talk.now,
     ).run(leases)  # fmt: skip
     return found, talk
 
@@ -168,9 +168,9 @@ def test_workers_that_never_come_are_asked_for_with_pauses() -> None:
 def test_what_dies_without_coming_further_ends_the_run() -> None:
     """Others are asked to stop."""
     cluster = FakeCluster(lost)
-    found, _ = crew(cluster, 4, may_go_on=False)
+    found, _ = crew(cluster, 4, enough_because="part 0 came no further")
     assert found.status == 3
-    assert "came no further" in found.reason
+    assert found.reason == "part 0 came no further: its worker is gone: gone"
     assert found.is_unfinished
 
 
