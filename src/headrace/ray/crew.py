@@ -189,8 +189,11 @@ class Crew:
                 self._cluster.call(post.worker, "stop")
 
     def _fail(self, status: int, reason: str) -> None:
-        if not self.result.status:
-            self.result.status, self.result.reason = status, reason
+        if self.result.status:
+            return
+        is_stopping = self.is_stopping
+        self.result.status, self.result.reason = status, reason
+        if not is_stopping:  # a second request would have the others give back at once what they have in hand
             self._stop_all()
 
     # --- giving

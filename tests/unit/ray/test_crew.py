@@ -184,6 +184,27 @@ def test_an_error_of_the_users_code_ends_the_run() -> None:
     assert found.is_unfinished
 
 
+def test_an_error_while_all_are_asked_to_stop_asks_none_again() -> None:
+    """The second request would have them give back at once what they finish now."""
+
+    class UntilStopped(FakeCluster):
+        """Whose leases end once they are asked to stop."""
+
+        num_given = 0
+
+        def call(self, worker: int, method: str, *arguments: Any) -> tuple[Any, ...]:
+            self.num_given += method == "work"
+            return super().call(worker, method, *arguments)
+
+        def wait(self, calls: Sequence[Any], seconds: float) -> list[Any]:
+            return [call for call in calls if call[2] != "work" or self.num_stopped][:1]
+
+    cluster = UntilStopped(lambda lease: Report(status=2, host="here"))
+    found, _ = crew(cluster, 9, num_stops=lambda: int(cluster.num_given == 2))
+    assert found.status == 2
+    assert cluster.num_stopped == 2
+
+
 def test_a_worker_that_cannot_begin_ends_the_run() -> None:
     """Such as one whose node lacks the working folder."""
     cluster = FakeCluster(begins=[NoPlace("no folder")])
