@@ -62,7 +62,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         said: What it wrote since it was last asked.
         seconds: How long it took.
         pid: Of its process.
-        is_death: Whether its process ended in the midst of it, such as by `os._exit`, and nobody had asked it to stop.
+        is_death: Whether its process ended in the midst of it, such as by `os._exit`.
     """
 
     status: int

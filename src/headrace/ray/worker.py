@@ -86,8 +86,9 @@ class Worker:
                 said=process.news(),
                 seconds=time.monotonic() - began,
                 pid=process.lease_pid,
-                # One that never was warm cannot begin, nor would the next; one that was asked to stop may not have begun.
-                is_death=outcome is None and (process.is_warm or not status) and not self._num_stops,
+                # One that never was warm cannot begin, nor would the next; one that was asked to stop may not have begun, and
+                # leaves with 0 then.
+                is_death=outcome is None and (process.is_warm if status else not self._num_stops),
             )
         finally:
             with self._lock:

@@ -56,8 +56,10 @@ def work(lease):
     if args["how"] == "load":
         print(sorted({"headrace.demo.scenes", "colorsys"} & set(sys.modules)), flush=True)
         import colorsys, headrace.demo.scenes
-    while args["how"] == "ignore" or (args["how"] == "wait" and not stopped):
+    while args["how"] == "ignore" or (args["how"] in ("wait", "wait and leave") and not stopped):
         time.sleep(0.01)
+    if args["how"] == "wait and leave":
+        os._exit(args["status"])
     if args["how"] == "read":
         print(repr(sys.stdin.read()), flush=True)
     return Outcome(status=args.get("status", 0), document=b"{}", interrupted=bool(stopped))
@@ -191,6 +193,20 @@ def test_one_that_is_asked_to_stop_ends_orderly(worker: Worker) -> None:
     worker.stop()
     thread.join()
     assert (reports[0].status, reports[0].interrupted, reports[0].said) == (0, True, "")
+
+
+def test_one_that_leaves_when_it_is_asked_to_stop_has_died(worker: Worker) -> None:
+    """Its exit status is that of a library, and not that of the run."""
+    reports = []
+    thread = threading.Thread(target=lambda: reports.append(worker.work(lease("wait and leave", status=7))))
+    thread.start()
+    news = ""
+    while "wait and leave begins" not in news:
+        news += worker.news()
+        time.sleep(0.01)
+    worker.stop()
+    thread.join()
+    assert (reports[0].status, reports[0].interrupted, reports[0].is_death) == (7, True, True)
 
 
 def test_a_node_without_the_working_folder_is_named(tmp_path: Path) -> None:
