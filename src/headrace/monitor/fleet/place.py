@@ -76,14 +76,23 @@ def open_place(address: str, notes: Notes = "heartbeats") -> Place:
         raise SettingsError(
             f"heartbeats are kept in a folder or at redis://HOST; got an address that begins with {scheme}://"
         )
-    try:
-        _ = urlsplit(address).port
-    except ValueError:  # what Python says of it may quote a part of the password
+    if not _is_understood(address):
         raise SettingsError(
             "the address of the heartbeats cannot be understood; expected one like redis://HOST:6379/0, and in a password %2F "
             "for /, %3F for ? and %23 for #"
-        ) from None
+        )
     return RedisPlace(address, notes)
+
+
+def _is_understood(address: str) -> bool:
+    """Return whether the host of an address is what it says: a password that is not quoted may be split, `:12/3@host`."""
+    try:
+        parts = urlsplit(address)
+        _ = parts.port
+    except ValueError:  # what Python says of it may quote a part of the password
+        return False
+    # The query may be a queue's, with a value that has the sign.
+    return "@" not in parts.path + parts.fragment + parts.query.partition("=")[0]
 
 
 class FolderPlace:

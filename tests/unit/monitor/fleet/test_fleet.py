@@ -397,11 +397,22 @@ def test_a_name_that_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out)["workers"][0]["name"] == "\ufffd"
 
 
-@pytest.mark.parametrize("password", ["hun/ter2", "hun#ter2", "hun?ter2"])
-def test_a_password_that_is_not_quoted(password: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is misuse, and no part of it is shown."""
-    assert main(["fleet", "status", f"redis://:{password}@127.0.0.1:1/0"]) == 2
-    assert "hun" not in capsys.readouterr().err
+@pytest.mark.parametrize("sign", ["/", "#", "?"])
+@pytest.mark.parametrize("begins", ["hun", "12"])
+@pytest.mark.parametrize("user", ["", "me"])
+def test_a_password_that_is_not_quoted(user: str, begins: str, sign: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is misuse, and no part of it is shown, also where the address reads as one of a host and a port."""
+    assert main(["fleet", "status", f"redis://{user}:{begins}{sign}ter@127.0.0.1:1/0"]) == 2
+    said = capsys.readouterr().err
+    assert "cannot be understood" in said
+    assert "hun" not in said
+    assert "ter@" not in said
+
+
+def test_a_sign_in_a_queues_parameter_is_none_of_a_password(capsys: pytest.CaptureFixture[str]) -> None:
+    """A queue's address is a fleet's too."""
+    assert main(["fleet", "status", "redis://:hunter2@127.0.0.1:1/0?queue=jobs@night"]) == 3
+    assert "hunter2" not in capsys.readouterr().err
 
 
 def test_a_redis_that_is_not_there() -> None:
