@@ -151,9 +151,9 @@ def _describe_failure(group: Group, codes: Sequence[int | None]) -> RanksFailed:
 
 
 def _describe_leavers(codes: Sequence[int | None]) -> str:
-    """Say which ranks ended well while others went on; empty: none did."""
+    """Say which ranks ended well, be it before the others or meanwhile; empty: none did."""
     left = [rank for rank, code in enumerate(codes) if code == 0]
-    return f"{_name(left).capitalize()} had ended before, with exit status 0. " if left else ""
+    return f"{_name(left).capitalize()} ended with exit status 0. " if left else ""
 
 
 def _name(ranks: Sequence[int]) -> str:
