@@ -236,7 +236,7 @@ class DiagnosisDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict."""
     runner_up: Finding | None
     next_bottleneck: Finding | None
-    """What limits once the first is out of the way."""
+    """What limits once the first is out of the way; where nothing does, or `runner_up` again, another cause that was seen."""
     candidates: tuple[Candidate, ...]
     """Largest gain first."""
     bounds: tuple[Bound, ...]
