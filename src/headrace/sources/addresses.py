@@ -24,9 +24,12 @@ T = TypeVar("T")
 
 #: Loans of a queue of which nobody says how long they last.
 DEFAULT_VISIBILITY_SECONDS = 30.0
-#: User and password of an address, and parameters that are called like a secret.
+#: User and password of an address, and parameters that are called like a secret; signed addresses of stores have some.
 _USER = re.compile(r"://([^/?#]*)@")
-_SECRET_PARAMETER = re.compile(r"([?&][^=&]*(?:password|secret|token)[^=&]*=)([^&#]*)", re.IGNORECASE)
+_SECRET_PARAMETER = re.compile(
+    r"([?&](?:[^=&]*(?:passw|secret|token|signature|credential|access[-_]?key|api[-_]?key)[^=&]*|sig|pwd)=)([^&#]*)",
+    re.IGNORECASE,
+)
 #: Every scheme takes it.
 _VISIBILITY = "visibility"
 

@@ -85,6 +85,8 @@ def test_parsing_opens_nothing(tmp_path: Path) -> None:
         ("redis://me:ge@heim@host/0?queue=a@b", "redis://...@host/0?queue=a@b"),
         ("kafka://a:1,b:2/t?sasl_Password=geheim&group=a#b", "kafka://a:1,b:2/t?sasl_Password=...&group=a#b"),
         ("amqp://host/?auth_token=geheim", "amqp://host/?auth_token=..."),
+        ("https://a.example/c/x.jpg?sv=1&sig=ge%2Bheim&se=2", "https://a.example/c/x.jpg?sv=1&sig=...&se=2"),
+        ("https://a.example/x?X-Amz-Signature=geheim&design=a", "https://a.example/x?X-Amz-Signature=...&design=a"),
     ],
 )
 def test_secrets_of_an_address_are_hidden(address: str, shown: str) -> None:
