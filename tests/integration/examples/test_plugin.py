@@ -170,7 +170,7 @@ def test_names_are_shown_where_one_is_wrong_and_completed(headrace: Headrace) ->
         in wrong.stderr
     )
     script = headrace("completion", "bash").stdout
-    assert "redis+sentinel:// spool:// s3:// gs:// az:// records:// video:// rtsp://" in script
+    assert "redis+sentinel:// spool:// s3:// gs:// az:// records:// fsspec:// video:// rtsp://" in script
     assert " udp:// v4l2:// lines://" in script
 
 

@@ -204,10 +204,11 @@ class _Asks:
             return False
 
     def work(self) -> None:
-        """Send a few jobs and requests, good and bad."""
+        """Send a few jobs and requests, good and bad, and one with a deadline that nothing can meet: it is refused."""
         self._queue.send([encode_job(body) for body in (b"good", b"good", b"bad")])
-        for body in (b"good", b"bad"):
-            request = urllib.request.Request(f"http://127.0.0.1:{self._http_port}/v1/jobs", data=body, method="POST")
+        for body, headers in ((b"good", {}), (b"bad", {}), (b"good", {"Request-Timeout-Ms": "1"})):
+            url = f"http://127.0.0.1:{self._http_port}/v1/jobs"
+            request = urllib.request.Request(url, data=body, headers=headers, method="POST")
             with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(request, timeout=30):
                 pass
 
