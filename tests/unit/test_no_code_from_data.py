@@ -51,6 +51,7 @@ ALLOWED = {
     ("store/loading_work.py", "import pickle"): "sends the user's own functions to a child of this process, over its own pipe",
     ("pipeline/remote.py", "import pickle"): "names the error of sending the user's own stage to a child; reads nothing",
     ("profiler/nvtx.py", "ctypes.CDLL"): "the driver's own library, by a fixed name",
+    ("stages/nvidia_driver.py", "ctypes.CDLL"): "the driver's own library, by a fixed name: asks whether it is there",
     ("profiler/experiment/native_threads.py", "ctypes.CDLL"): "a library that this process has loaded already (RTLD_NOLOAD)",
     ("profiler/layers/torch_profile.py", "self._torch.export.load"): "behind `check_trust`: open_model, take_census",
 }  # fmt: skip
