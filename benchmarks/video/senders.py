@@ -2,7 +2,7 @@
 
 How this works: one thread sends to all; a heap says who is next. What a camera sends for a frame is cut out of the clip once. A
 receiver that takes nothing is not waited for: its camera leaves frames out, as one does whose network is full. By RTSP, a
-camera answers what its receivers ask before each frame, and sends RTP within the same connection.
+camera answers what its receivers ask, and sends RTP within the same connection.
 """
 
 from __future__ import annotations
@@ -66,10 +66,17 @@ def _serve(clip: Path, count: int, scheme: str, orders: Any) -> None:
             else:
                 all_of_them[camera].stay(what, time.monotonic() + number)
         at, number = heapq.heappop(due)
-        if (wait := at - time.monotonic()) > 0:
-            time.sleep(wait)
+        _wait(all_of_them, at)
         all_of_them[number].send()
         heapq.heappush(due, (at + 1 / FPS / speed[0], number))
+
+
+def _wait(all_of_them: Sequence[_Camera], until: float) -> None:
+    """Let time pass until a moment; who asks a camera something meanwhile is answered at once, as cameras do."""
+    while (left := until - time.monotonic()) > 0:
+        asked = {one: camera for camera in all_of_them for one in camera.listens_to()}
+        for one in select.select(list(asked), [], [], left)[0]:
+            asked[one].answer()
 
 
 class _Camera:
@@ -89,16 +96,17 @@ class _Camera:
         if what == "away":
             self._hang_up()
 
+    def close(self) -> None:
+        """Go for good."""
+        self._listener.close()
+        self._hang_up()
+
     def send(self) -> None:
         """Send the next frame to who is there, and look who comes."""
-        does = self._does if time.monotonic() < self._until else ""
+        does = self._doing()
         if does == "freeze":
             return
-        while select.select([self._listener], [], [], 0)[0]:
-            peer, _ = self._listener.accept()
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
-            peer.setblocking(False)
-            self._peers.append(peer)
+        self._accept()
         if does == "away":
             self._hang_up()
             return
@@ -112,8 +120,28 @@ class _Camera:
             except BlockingIOError:
                 continue
             except OSError:
-                self._peers.remove(peer)
-                peer.close()
+                self._forget(peer)
+
+    def _forget(self, peer: socket.socket) -> None:
+        self._peers.remove(peer)
+        peer.close()
+
+    def listens_to(self) -> Sequence[socket.socket]:
+        """Return where somebody may ask something that is not answered with the next frame."""
+        return ()
+
+    def answer(self) -> None:
+        """Answer what was asked there."""
+
+    def _doing(self) -> str:
+        return self._does if time.monotonic() < self._until else ""
+
+    def _accept(self) -> None:
+        while select.select([self._listener], [], [], 0)[0]:
+            peer, _ = self._listener.accept()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+            peer.setblocking(False)
+            self._peers.append(peer)
 
     def _is_ready(self, peer: socket.socket) -> bool:
         """Return whether a receiver wants frames; raises OSError if it is gone."""
@@ -135,6 +163,19 @@ class _RtspCamera(_Camera):
         super().__init__(frames)
         self._playing: set[socket.socket] = set()
         self._number = 0
+
+    def listens_to(self) -> Sequence[socket.socket]:
+        """Return where receivers come and ask, unless the camera is away or frozen."""
+        return () if self._doing() in ("away", "freeze") else (self._listener, *self._peers)
+
+    def answer(self) -> None:
+        """Answer all of them."""
+        self._accept()
+        for peer in list(self._peers):
+            try:
+                self._is_ready(peer)
+            except OSError:
+                self._forget(peer)
 
     def _is_ready(self, peer: socket.socket) -> bool:
         """Answer what a receiver asks; it wants frames from PLAY on."""

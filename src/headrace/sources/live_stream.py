@@ -191,12 +191,12 @@ class LiveStream:
             self._ended()
 
     def _longest_pause(self, failures: int) -> float:
-        """Return the most seconds until the next try: more after each failure, and at least half of the absence so far.
+        """Return the most seconds until the next try: more after each failure, and at most a quarter of the absence so far.
 
         So one that was away for a moment is soon back, and one that is away for long is asked seldom.
         """
         away = 0.0 if self._lost_at is None or not self._stays else time.monotonic() - self._lost_at
-        return min(_LONGEST_PAUSE_SECONDS, max(_FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 10), away / 2))
+        return min(_LONGEST_PAUSE_SECONDS, max(_FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 10), away / 4))
 
     def _try_connection(self) -> tuple[float, str]:
         """Read until the stream ends; return seconds to wait, and why it broke off, empty if it came to its end."""
@@ -266,6 +266,7 @@ class LiveStream:
                     self._offer(frame, reason)
                     continue
                 if kept is not None:
+                    reason = reason and kept[1]  # the newest takes the place of one that was chosen
                     self._offer(kept[0], kept[1] or "opening")
                 kept = (frame, reason)
             asked = time.monotonic()
@@ -366,6 +367,7 @@ def open_stream(av: Any, address: str, options: Mapping[str, str], patience: flo
             "protocol_whitelist": protocols,
             "format_whitelist": containers,
             "fpsprobesize": "0",  # the rate is of no use, and to find it FFmpeg keeps 20 frames back
+            "max_ts_probe": "0",  # nor are times that RTSP does not send, for which it keeps 7 frames back
             **pixel_limit(),
             **({"rtsp_transport": "tcp"} if "rtsp" in protocols else {}),
             **options,

@@ -30,7 +30,8 @@ from headrace.sources.live_stream import LiveFrame, LiveStream, TurnPatience
 from headrace.sources.live_video import LiveVideo
 
 av = pytest.importorskip("av")
-cameras = pytest.importorskip("benchmarks.video.senders").cameras
+senders = pytest.importorskip("benchmarks.video.senders")
+cameras = senders.cameras
 
 
 def clip(path: Path, count: int = 20, size: tuple[int, int] = (64, 48)) -> bytes:
@@ -520,6 +521,40 @@ def test_what_came_while_a_stream_was_opened(
     assert counts["skipped_opening"] >= 2 * 10
     # The one that was kept, and what FFmpeg still held when the connection broke off.
     assert len(jobs) <= counts["decoded"] - counts["skipped_opening"] <= 3 * source.notes()["video.opened"]
+
+
+def test_the_newest_takes_the_place_of_one_that_was_chosen(
+    tmp_path: Path, sender: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what came while a stream was opened: else nothing is given before the next frame that `fps` chooses."""
+    monkeypatch.setattr("headrace.sources.live_stream._WAITED_SECONDS", 0.4)
+    data = clip(tmp_path / "a.ts", 30)
+    camera = sender(data[: len(data) // 2 // 188 * 188], "hang")
+    source = hr.live_video({"gate": camera.address}, fps=1, ends=True, patience=0.5)
+    source.open(SourcePlan())
+    jobs = take(source, lambda: source.notes().get("video.lost", 0) >= 1)
+    source.close()
+    balance(source)
+    assert jobs[0].sequence is not None
+    assert jobs[0].sequence >= 10
+
+
+def test_an_rtsp_camera_is_seen_soon(tmp_path: Path) -> None:
+    """A picture comes of its first five frames; FFmpeg would read eight to guess times that RTSP does not send."""
+    clip(tmp_path / "a.ts", 20)
+    camera = senders._RtspCamera(senders._units(tmp_path / "a.ts"))
+    source = hr.live_video({"gate": f"rtsp://127.0.0.1:{camera.port}/main"}, ends=True, patience=2.0)
+    source.open(SourcePlan())
+    give_up_at = time.monotonic() + 20.0
+    while not camera._playing and time.monotonic() < give_up_at:
+        camera.answer()
+        time.sleep(0.01)
+    for _ in range(5):
+        camera.send()
+    jobs = take(source, lambda: "video.lost" in source.notes() or "video.not_opened" in source.notes())
+    source.close()
+    camera.close()
+    assert [(job.stream, job.payload.shape) for job in jobs][:1] == [("gate", (48, 64, 3))]
 
 
 def test_pictures_that_never_come(

@@ -61,9 +61,9 @@ def test_what_a_connection_had_is_given_back(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_short_absence_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pause is longer than half of the absence so far, or 0.1 s; nor than 2 s, so that a long absence is asked seldom."""
+    """No pause is longer than a quarter of the absence, or 0.1 s; nor than 2 s, so that a long absence is asked seldom."""
     found = pauses(monkeypatch, until=60.0).pauses
-    assert all(pause <= max(0.1, away / 2) for away, pause in found)
+    assert all(pause <= max(0.1, away / 4) for away, pause in found)
     assert max(pause for _, pause in found) == 2.0
     assert len(found) < 60
 
