@@ -123,7 +123,11 @@ class Clip:
             yield self._refuse("open", f"it cannot be read as video: {error_text(error)}")
             return
         with container:
-            yield from self._of_container(av, container, is_wanted)
+            try:
+                yield from self._of_container(av, container, is_wanted)
+            except Exception as error:  # whatever it is, it is this clip's, and the others are to be read
+                logger.exception("video: %s: an error that was not foreseen", self._name)
+                yield self._refuse("read", f"it cannot be read on after {self._number:,} frames: {error_text(error)}")
 
     def _of_container(self, av: Any, container: Any, is_wanted: Callable[[int], bool]) -> Iterator[Frame]:
         stream = find_pictures(container)
@@ -138,9 +142,9 @@ class Clip:
         convert = Converter(self._choice)
         for frame in self._decode(av, container, stream):
             number = self._number
+            reason = self._chooser.why_not(frame, stream, number) or ("" if is_wanted(number) else "resumed")
             self._number += 1
             self._counts["decoded"] += 1
-            reason = self._chooser.why_not(frame, stream, number) or ("" if is_wanted(number) else "resumed")
             if reason:
                 self._counts[f"skipped_{reason}"] += 1
                 continue
@@ -158,7 +162,7 @@ class Clip:
                 frames = packet.decode()
             except EOFError:
                 return
-            except (av.FFmpegError, ValueError, MemoryError) as error:
+            except Exception as error:  # whatever it is, it is this packet's
                 self._counts["damaged_packets"] += 1
                 self._last_error = f"; the decoder of {packet.stream.codec_context.name} says {error_text(error)!r}"
                 continue
@@ -174,9 +178,9 @@ class Clip:
                     self._counts["corrupt_packets"] += bool(packet.is_corrupt)
                     yield packet
                 return
-            except EOFError:
+            except (EOFError, IndexError):  # IndexError: how PyAV ends a clip in which a stream appeared on the way
                 break
-            except (av.FFmpegError, OSError, ValueError) as error:
+            except Exception as error:  # whatever it is, it is this read's
                 failures += 1
                 self._counts["failed_reads"] += 1
                 logger.debug("%s: a read failed: %s", self._name, error_text(error))

@@ -203,7 +203,7 @@ class LiveStream:
         av = load_av()
         try:
             return 0.0, self._read_connection(av)
-        except EOFError:
+        except (EOFError, IndexError):  # IndexError: how PyAV ends what a stream was added to on the way
             return 0.0, ""
         except av.error.ExitError:
             return 0.0, self._silence()

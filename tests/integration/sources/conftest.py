@@ -8,7 +8,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 
@@ -95,3 +97,33 @@ def sqs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     process = _started([str(program), "-H", "127.0.0.1", "-p", str(port)], port, log)
     yield f"http://127.0.0.1:{port}"
     _stop(process)
+
+
+@pytest.fixture
+def late_sound(tmp_path: Path) -> Path:
+    """A clip of 20 frames, behind more bytes than FFmpeg looks ahead, and then of 5 with 30 streams of sound."""
+    av = pytest.importorskip("av")
+    noise = np.random.default_rng(0)
+
+    def write(path: Path, count: int, num_sounds: int) -> bytes:
+        with av.open(str(path), "w", format="mpegts") as container:
+            video: Any = container.add_stream("mpeg2video", rate=25, options={"qmin": "1", "qmax": "1"})
+            video.width, video.height, video.pix_fmt = 640, 480, "yuv420p"
+            video.codec_context.bit_rate = 200_000_000
+            sounds = [container.add_stream("mp2", rate=44100, layout="mono") for _ in range(num_sounds)]
+            for number in range(count):
+                image = noise.integers(0, 255, (480, 640, 3), np.uint8)
+                container.mux(video.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+                sound = av.AudioFrame.from_ndarray(np.zeros((1, 1764), np.int16), format="s16", layout="mono")
+                sound.sample_rate, sound.pts = 44100, number * 1764
+                for one in sounds:
+                    container.mux(one.encode(sound))
+            for one in (video, *sounds):
+                container.mux(one.encode(None))
+        return path.read_bytes()
+
+    path = tmp_path / "late.ts"
+    data = write(path, 20, 0)
+    path.write_bytes(data + write(tmp_path / "more.ts", 5, 30))
+    (tmp_path / "more.ts").unlink()
+    return path

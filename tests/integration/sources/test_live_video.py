@@ -373,6 +373,14 @@ def test_garbage_and_changing_sizes(tmp_path: Path, sender: Callable[..., Sender
     balance(source)
 
 
+def test_a_stream_that_is_added_on_the_way(late_sound: Path, sender: Callable[..., Sender]) -> None:
+    """PyAV ends such a connection with an IndexError; one that may end has ended, and is not begun again."""
+    camera = sender(late_sound.read_bytes())
+    source = hr.live_video({"gate": camera.address}, ends=True)
+    run(source)
+    assert (camera.num_connections, balance(source)["decoded"]) == (1, 25)
+
+
 def test_a_limit_ends_an_endless_run(tmp_path: Path, sender: Callable[..., Sender]) -> None:
     """What was in the slots is counted as dropped, and no thread is left."""
     camera = sender(clip(tmp_path / "a.ts", 200), "hang", 200, 0.01)

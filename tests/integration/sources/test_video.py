@@ -412,6 +412,48 @@ def test_garbage_in_the_middle(tmp_path: Path) -> None:
     assert sorted(answers.values()) == [*range(10), *range(13, 40)]
 
 
+def test_streams_that_begin_on_the_way(tmp_path: Path, late_sound: Path) -> None:
+    """PyAV ends such a clip with an IndexError; all its frames come, and so does the clip after it."""
+    make(tmp_path / "z.mp4", 3)
+    result, answers = run(hr.video(tmp_path), lambda image: 0)
+    assert len(answers) == 28
+    assert "failed_reads" not in notes(result)
+
+
+@pytest.mark.parametrize(("broken", "code"), [("demux", "no_frame"), ("streams", "read")])
+def test_an_error_that_nobody_foresaw_is_the_clips(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str, code: str
+) -> None:
+    """Whatever is raised while a clip is read, that one is refused, and the clip after it comes."""
+    make(tmp_path / "a.mp4", 3)
+    make(tmp_path / "b.mp4", 3)
+    open_real = av.open
+
+    class Broken:
+        """A container of which one attribute raises."""
+
+        def __init__(self, container: Any) -> None:
+            self._container = container
+
+        def __getattr__(self, name: str) -> Any:
+            if name == broken:
+                raise KeyError("nobody foresaw it")
+            return getattr(self._container, name)
+
+        def __enter__(self) -> Broken:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self._container.close()
+
+    monkeypatch.setattr(
+        av, "open", lambda file, **more: Broken(open_real(file, **more)) if "a.mp4" in file else open_real(file, **more)
+    )
+    result, answers = run(hr.video(tmp_path))
+    assert sorted(answers) == ["b.mp4#0", "b.mp4#1", "b.mp4#2"]
+    assert (result.counters.rejected, notes(result)[f"refused_{code}"]) == (1, 1)
+
+
 def test_damaged_bytes(tmp_path: Path) -> None:
     """Nothing crashes, hangs or vanishes: what was decoded was given or skipped, and a clip without a frame has a reason."""
     clips = [
