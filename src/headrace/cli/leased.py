@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib
 import logging
 import os
 import shutil
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.signals import block_signals
 
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
 _PAUSE_SECONDS = 0.1
 #: Beyond its grace period, the process of a dead worker needs to close its files.
 _LEAVE_SECONDS = 10.0
+#: How soon it is seen that a process has died.
+_POLL_SECONDS = 0.1
+#: A process that holds so many times the memory of its first lease goes: what leaks does not grow beyond a few leases.
+_MOST_GROWTH = 2
 
 
 def main() -> int:
@@ -40,9 +48,11 @@ def main() -> int:
 
 
 def serve(parent: int, folder: Path, work: Callable[[dict[str, Any]], Outcome]) -> int:
-    """Fork a process for each lease that comes on the standard input; in that process this returns its exit status.
+    """Fork a process that does the leases which come on the standard input; in that process this returns its exit status.
 
-    So a lease begins at once, and what the user's code does to a process ends with its lease. This process runs none of it.
+    It stays for the next lease, with what it has loaded, as long as leases end well and leave nothing behind; else another
+    one is forked. So a lease begins at once, and what the user's code does to a process ends with it. This process runs none
+    of it.
 
     Args:
         parent: The worker; without it, leases are asked to end.
@@ -54,11 +64,12 @@ def serve(parent: int, folder: Path, work: Callable[[dict[str, Any]], Outcome]) 
     from headrace.ray.leases import receive_lease
 
     child = 0
-    is_asked = False
+    pipe: Connection | None = None  # to the child
+    is_at_work = is_asked = False
 
     def ask_to_stop(*_: object) -> None:
         nonlocal is_asked
-        if not child:
+        if not is_at_work:
             is_asked = True  # the next lease is not begun; where the worker has died, there is none
         else:
             with contextlib.suppress(ProcessLookupError):  # it has just ended
@@ -73,45 +84,97 @@ def serve(parent: int, folder: Path, work: Callable[[dict[str, Any]], Outcome]) 
     _leave(folder, "warm", b"")
     while lease := receive_lease(leases):
         mine = os.getpid()
+        if pipe is not None and os.waitpid(child, os.WNOHANG)[0]:  # killed while it had nothing to do
+            pipe = None
         with block_signals(signal.SIGTERM), warnings.catch_warnings():
             if is_asked:
-                return 0
-            # Of the threads of NumPy's and Arrow's libraries, which hold nothing: no code of the user has run here.
-            warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
-            child = os.fork()
-            if child == 0:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                _leave_unbegun(folder, lease)
+                break
+            if pipe is None:
+                # Of the threads of NumPy's and Arrow's libraries, which hold nothing: no code of the user has run here.
+                warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
+                pipe, its = Pipe()
+                child = os.fork()
+                if child == 0:
+                    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            is_at_work = True
         if child == 0:
-            return _do(mine, leases, folder, lease, work)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        _leave(folder, "ended", f"{child} {status}".encode())
-        child = 0
-        _load(folder)
+            pipe.close()
+            leases.close()
+            return _do(mine, its, folder, work)
+        its.close()
+        status = _have_done(child, pipe, lease)
+        is_at_work = False
+        _leave(folder, "ended", f"{child} {status or 0}".encode())
+        if status is not None:
+            pipe = None
+            _load(folder)
+    if pipe is not None:
+        pipe.close()  # so it ends
+        os.waitpid(child, 0)
     shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 
-def _do(
-    parent: int, leases: IO[bytes], folder: Path, lease: dict[str, Any], work: Callable[[dict[str, Any]], Outcome]
-) -> int:
+def _have_done(child: int, pipe: Connection, lease: dict[str, Any]) -> int | None:
+    """Have a process do a lease, and return its exit status; None: it waits for another one."""
+    try:
+        pipe.send(lease)
+        while not pipe.poll(_POLL_SECONDS):  # what the user's code has forked keeps the pipe open when it dies
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+        pipe.recv_bytes()
+        return None
+    except (EOFError, OSError):
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _do(parent: int, pipe: Connection, folder: Path, work: Callable[[dict[str, Any]], Outcome]) -> int:
+    """Do leases until there are no more, or until one does not end well; return the exit status."""
     from headrace.base.parent_death import die_with_parent
+    from headrace.pipeline.garbage import resident_bytes
     from headrace.ray.leases import encode
 
     if not die_with_parent(parent, signal.SIGTERM):
         return 1
-    leases.close()
     if numpy_random := sys.modules.get("numpy.random"):
-        numpy_random.seed()  # as Python does for `random`: else each lease draws the same numbers
-    outcome = work(lease)
-    _leave(folder, "loaded", " ".join(name for name in sys.modules if name.startswith("headrace.")).encode())
-    _leave(folder, "outcome", encode(outcome))
-    return outcome.status
+        numpy_random.seed()  # as Python does for `random`: else each process draws the same numbers
+    first_bytes = 0
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            lease = pipe.recv()
+            num_threads = threading.active_count()
+            signal.signal(signal.SIGTERM, functools.partial(_end_unbegun, folder, lease))  # until the run hears it
+            outcome = work(lease)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            _leave(folder, "loaded", " ".join(name for name in sys.modules if name.startswith("headrace.")).encode())
+            _leave(folder, "outcome", encode(outcome))
+            first_bytes = first_bytes or resident_bytes()
+            has_left = threading.active_count() > num_threads or resident_bytes() > _MOST_GROWTH * first_bytes
+            if outcome.status or outcome.interrupted or has_left:
+                return outcome.status
+            pipe.send_bytes(b"")
+    return 0
+
+
+def _end_unbegun(folder: Path, lease: dict[str, Any], *_: object) -> None:
+    """End this process when it is asked to stop before its run has begun."""
+    _leave_unbegun(folder, lease)
+    os._exit(0)
+
+
+def _leave_unbegun(folder: Path, lease: dict[str, Any]) -> None:
+    """Say of a lease that none of it was done: nothing is left undone of a place at a queue."""
+    from headrace.ray.leases import Outcome, encode
+
+    _leave(folder, "outcome", encode(Outcome(status=0, interrupted=lease["args"].get("shard") is not None)))
 
 
 def _load(folder: Path) -> None:
-    """Load what the last lease needed of headrace, engines and decoders with it: the next one begins that much sooner.
+    """Load what the last process needed of headrace, engines and decoders with it: the next one begins that much sooner.
 
-    It is half of what beginning costs. What the user's code loads stays with its lease: a fork would lose its threads.
+    It is half of what beginning costs. What the user's code loads stays with its process: a fork would lose its threads.
     """
     try:
         names = (folder / "loaded").read_text().split()

@@ -101,8 +101,9 @@ def open_pipeline(args: argparse.Namespace) -> tuple[Pipeline, Plan]:
     """
     from headrace.cli.loading import choose_source, load_pipeline
 
-    pipeline = load_pipeline(args.pipeline)
-    pipeline.source = choose_source(pipeline.source, args.source, drain=args.drain)
+    loaded = load_pipeline(args.pipeline)
+    # A copy: a process on Ray opens it for one portion after the other.
+    pipeline = loaded.replace_source(choose_source(loaded.source, args.source, drain=args.drain))
     if (portion := portion_of(args)) is not None:
         pipeline.source = take_portion(pipeline.source, portion)
     delivery = _delivery(args, pipeline)

@@ -7,6 +7,7 @@ what was done is kept here: that is in the results, their checkpoints and the qu
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 import time
@@ -26,6 +27,8 @@ _PROGRESS_SECONDS = 10.0
 #: long each time.
 _MOST_PAUSE_SECONDS = 30.0
 _FIRST_PAUSE_SECONDS = 0.5
+#: A little more than a process may take to leave, see `worker`.
+_CLOSE_SECONDS = 12.0
 
 
 class Lost(Exception):
@@ -163,10 +166,17 @@ class Crew:
                 self._ask_news()
                 self._tell_progress()
         finally:
-            for post in self._posts:
-                if post.worker is not None:
-                    self._cluster.end(post.worker)
+            self._end_workers()
         return self.result
+
+    def _end_workers(self) -> None:
+        """End all: first let the processes of those that are there leave, at the same time."""
+        with contextlib.suppress(Exception):  # the cluster may be gone
+            for call in [self._cluster.call(post.worker, "close") for post in self._posts if post.is_there]:
+                self._cluster.wait([call], _CLOSE_SECONDS)
+        for post in self._posts:
+            if post.worker is not None:
+                self._cluster.end(post.worker)
 
     def _has_work(self) -> bool:
         if self.is_stopping:

@@ -1,11 +1,12 @@
-"""Lives in an actor and runs one lease at a time, each in a process of its own: what the user's code does to it ends with it.
+"""Lives in an actor and runs one lease at a time, in a process beside it: what the user's code does to that one ends with it.
 
 How this works. A process is there before there is anything to do, with headrace imported, and waits for leases on its
-standard input; it forks another one for each (`cli.leased`), so a lease begins at once. What they write goes into a file, from
-which the one who gave the lease is told (`news`): a pipe would break when the actor dies. The kernel asks the processes to end
-when the actor does, so they finish what they have in hand and give the rest back; if they had been killed, items that have
-nothing to do with it would be suspected of having killed them. One thread starts all processes, because the kernel takes that
-thread for the parent.
+standard input. It forks another one that does them (`cli.leased`), and yet another where that dies or a lease ends badly: so
+a lease begins at once, and all but the first find loaded what they need. What they write goes into a file, from which the one
+who gave the lease is told (`news`): a pipe would break when the actor dies. The kernel asks the processes to end when the
+actor does, so they finish what they have in hand and give the rest back; if they had been killed, items that have nothing to
+do with it would be suspected of having killed them. One thread starts all processes, because the kernel takes that thread for
+the parent.
 """
 
 from __future__ import annotations
@@ -86,9 +87,8 @@ class Worker:
                 said=process.news(),
                 seconds=time.monotonic() - began,
                 pid=process.lease_pid,
-                # One that never was warm cannot begin, nor would the next; one that was asked to stop may not have begun, and
-                # leaves with 0 then.
-                is_death=outcome is None and (process.is_warm if status else not self._num_stops),
+                # One that never was warm cannot begin, nor would the next.
+                is_death=outcome is None and (process.is_warm or not status),
             )
         finally:
             with self._lock:
@@ -135,7 +135,7 @@ class Worker:
 
 
 class _Process:
-    """The process that forks those of leases, from before the first to after the last."""
+    """The process that forks those which do leases, from before the first to after the last."""
 
     def __init__(self, setting: Setting) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="headrace-worker-"))
@@ -237,13 +237,15 @@ class _Process:
         """End it, and remove its files."""
         process: subprocess.Popen[bytes] | None = getattr(self, "_process", None)
         if process is not None:
+            if process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    process.stdin.close()  # there are no more leases: both processes leave
             if process.poll() is not None:  # if it died alone, the process of its lease finishes what it has in hand
                 self._wait_for_others()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_LEAVE_SECONDS)
             self.kill()
             process.wait()
-        if process is not None and process.stdin is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
         with self._lock:
             self._said.close()
         shutil.rmtree(self._folder, ignore_errors=True)

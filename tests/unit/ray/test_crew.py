@@ -32,7 +32,7 @@ class FakeCluster:
         self.script = list(script)
         self.begins = list(begins)
         self.begun: list[tuple[str, int]] = []
-        self.num_started = self.num_stopped = self.num_ended = 0
+        self.num_started = self.num_stopped = self.num_ended = self.num_closed = 0
 
     def start(self, setting: Setting) -> int:
         """See `Cluster`, as for the others."""
@@ -42,6 +42,7 @@ class FakeCluster:
     def call(self, worker: int, method: str, *arguments: Any) -> tuple[Any, ...]:
         """Return the call itself."""
         self.num_stopped += method == "stop"
+        self.num_closed += method == "close"
         return (object(), worker, method, *arguments)
 
     def wait(self, calls: Sequence[Any], seconds: float) -> list[Any]:
@@ -110,6 +111,7 @@ def test_all_leases_are_done_once() -> None:
     assert len(found.done) == 5
     assert "part 3| part 3 said" in talk.told
     assert (cluster.num_started, cluster.num_ended, found.is_unfinished) == (2, 2, False)
+    assert cluster.num_closed == 1  # the other one never came, so it would not answer
 
 
 def test_no_more_workers_than_leases() -> None:

@@ -21,12 +21,13 @@ from headrace.ray.worker import Worker
 
 #: Stands for the process that forks those of leases, each of which does what the lease's arguments say.
 PROCESS = """
-import os, signal, sys, time, warnings
+import atexit, os, signal, sys, threading, time, warnings
 from pathlib import Path
 import numpy.random
 from headrace.cli.leased import serve
 from headrace.ray.leases import Outcome
 
+held = []
 fork, waitpid = os.fork, os.waitpid
 warnings.simplefilter("always")
 
@@ -45,8 +46,23 @@ os.fork, os.waitpid = fork_loudly, wait_and_be_asked
 
 def work(lease):
     args, stopped = lease["args"], []
+    if args["how"] == "load long":
+        print("load long begins", flush=True)
+        time.sleep(600)
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
     print(args["how"], "begins", flush=True)
+    if args["how"] == "thread":
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+    if args["how"] == "grow":
+        held.append(bytearray(os.urandom(1) * (300 << 20)))
+    if args["how"] == "register":
+        atexit.register(Path("ended").touch)
+    if args["how"] == "fork and die":
+        if fork() == 0:
+            time.sleep(600)
+        signal.raise_signal(signal.SIGKILL)
+    if args["how"] == "be asked":
+        stopped.append(1)
     if args["how"] == "die":
         signal.raise_signal(args["by"])
     if args["how"] == "leave":
@@ -92,18 +108,71 @@ def is_there(process: psutil.Process) -> bool:
 
 
 def test_a_lease_is_done_by_a_process_that_is_there_already(worker: Worker) -> None:
-    """And the next one by another, forked by the same: nothing is loaded again."""
+    """And so is the next: nothing is loaded again."""
     waits = worker._next
     first, second = worker.work(lease("end")), worker.work(lease("end"))
     assert worker._next is waits
     assert (first.status, first.document, first.interrupted) == (0, b"{}", False)
     assert first.said == "end begins\n"
-    assert first.pid != second.pid
+    assert first.pid == second.pid
 
 
-def test_what_a_lease_needed_of_headrace_is_there_for_the_next(worker: Worker) -> None:
+@pytest.mark.parametrize("how", ["thread", "grow", "fail", "be asked"])
+def test_a_process_with_which_a_lease_did_not_end_well_does_no_other(worker: Worker, how: str) -> None:
+    """Nor one that goes on with something, or holds more and more memory."""
+    first, second = worker.work(lease("end")), worker.work(lease(how, status=int(how == "fail")))
+    third = worker.work(lease("end"))
+    assert second.pid == first.pid
+    assert third.pid != first.pid
+    assert third.status == 0
+
+
+def test_a_process_that_dies_while_it_waits_costs_no_lease(worker: Worker) -> None:
+    """Another one does the next."""
+    first = worker.work(lease("end"))
+    process = psutil.Process(first.pid)
+    process.kill()
+    while is_there(process):
+        time.sleep(0.01)
+    second = worker.work(lease("end"))
+    assert (second.status, second.is_death) == (0, False)
+    assert second.pid != first.pid
+
+
+def test_a_death_is_seen_although_a_child_of_the_users_code_lives(worker: Worker) -> None:
+    """It holds all that was open when it was forked."""
+    report = worker.work(lease("fork and die"))
+    assert (report.status, report.said) == (-9, "fork and die begins\n")
+
+
+def test_a_process_ends_orderly_with_its_worker(worker: Worker, tmp_path: Path) -> None:
+    """What the user's code has registered for that is done."""
+    worker.work(lease("register"))
+    assert not (tmp_path / "ended").exists()
+    worker.close()
+    assert (tmp_path / "ended").exists()
+
+
+@pytest.mark.parametrize("shard", [None, "0/2"])
+def test_one_that_is_asked_to_stop_before_it_begins_has_not_died(worker: Worker, shard: str | None) -> None:
+    """A portion is left to do then; of a place at a queue nothing is."""
+    reports = []
+    thread = threading.Thread(target=lambda: reports.append(worker.work(lease("load long", shard=shard))))
+    thread.start()
+    news = ""
+    while "load long begins" not in news:
+        news += worker.news()
+        time.sleep(0.01)
+    worker.stop()
+    thread.join()
+    assert (reports[0].status, reports[0].is_death, reports[0].interrupted) == (0, False, shard is not None)
+
+
+def test_what_a_process_needed_of_headrace_is_there_for_the_next(worker: Worker) -> None:
     """Engines and decoders are loaded once. What else was loaded went with the first."""
-    first, second = worker.work(lease("load")), worker.work(lease("load"))
+    first = worker.work(lease("load"))
+    worker.work(lease("die", by=signal.SIGKILL))
+    second = worker.work(lease("load"))
     assert first.said == "load begins\n[]\n"
     assert second.said == "load begins\n['headrace.demo.scenes']\n"
 
@@ -146,9 +215,11 @@ def test_one_that_dies_while_it_is_asked_to_stop_is_told_as_dead(worker: Worker)
     assert (report.status, report.said) == (-signal.SIGUSR1, "die begins\n")
 
 
-def test_leases_draw_other_numbers(worker: Worker) -> None:
+def test_processes_draw_other_numbers(worker: Worker) -> None:
     """NumPy's own state would be that of the process which forks them."""
-    assert worker.work(lease("draw")).said != worker.work(lease("draw")).said
+    first = worker.work(lease("draw"))
+    worker.work(lease("die", by=signal.SIGKILL))
+    assert worker.work(lease("draw")).said != first.said
 
 
 def test_what_ignores_its_end_ends_although_its_parent_was_killed(
