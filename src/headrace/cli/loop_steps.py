@@ -141,6 +141,7 @@ class LoopSteps:
         from headrace.base.plan import Plan
         from headrace.cli.tune import find_better_plan
         from headrace.diagnose.replay import CannotReplay
+        from headrace.tune.space import PLACES
 
         if document.steps and document.steps[-1].outcome == "refused" and not document.asked.slo:
             step, took = self._take_without(document, most_seconds, keep)
@@ -154,7 +155,8 @@ class LoopSteps:
             words += ["--rate", f"{asked.rate:g}/s"] if asked.rate else []
         elif asked.rate:
             words += ["--enough", f"{asked.rate:g}/s"]
-        words += [word for key in keep for word in ("--keep", key)]
+        # What computes at another place gives slightly other answers, and only those of another `decode.scale` are asked about.
+        words += [word for key in (*keep, PLACES) for word in ("--keep", key)]
         words += ["--seconds", f"{asked.block_seconds:g}s"] if asked.block_seconds != 1 else []
         if most_seconds is not None:
             # With little time one Plan that is proved is worth more than two that are not.

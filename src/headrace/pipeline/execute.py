@@ -655,6 +655,7 @@ def _stage_infos(runtime: Runtime, pipeline: Pipeline) -> list[StageInfo]:
                 is_emulated=stage.is_emulated(plan),
                 fused=runtime.context.fused.get(stage.name, ""),
                 keeps_streams=stage.keeps_streams,
+                follows=stage.follows,
             )
     return [infos[stage.name] for stage in pipeline.stages]
 

@@ -61,6 +61,8 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True):
     empty for a user's own stage, and for one that only takes time."""
     is_emulated: bool = False
     """It only takes time (`hr.emulated`); False too in runs of before 2026-11-23."""
+    follows: str = ""
+    """The stage whose options say what this one does as well; empty where none does, and in runs of before 2026-12."""
     fused: str = ""
     """Why it runs in the workers of the stage before: `plan`, which says so; `gil`: both compute with the GIL, and the Plan
     says nothing; `default` of the stage. Empty: it does not, or the run is older than 2026-11-23."""

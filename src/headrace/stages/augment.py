@@ -289,6 +289,14 @@ class _AugmentStage(Stage):
         """Return whether the Plan has it only take time."""
         return _options(plan, self.name).where == "emulated"
 
+    def elsewhere(self, plan: Plan) -> Mapping[str, tuple[str, ...]]:
+        """Return where it could be done: not by DALI, which was never run, and emulated only where the Plan says how fast."""
+        options = _options(plan, self.name)
+        places = ["worker", *_torch_places()]
+        places += ["emulated"] if options.launch_seconds or options.item_seconds else []
+        others = [place for place in places if place != options.where]
+        return {f"stages.{self.name}.options.where": (options.where, *others)}
+
     def open(self, context: StageContext) -> Callable[[Sequence[Drawn]], Sequence[np.ndarray]]:
         """Return what augments a batch.
 
@@ -347,6 +355,14 @@ def _import_torch() -> Any:
     except ImportError:
         raise MissingExtra("augmentation in batches", "torch") from None
     return torch
+
+
+def _torch_places() -> list[str]:
+    try:
+        torch = _import_torch()
+    except MissingExtra:
+        return []
+    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 
 def _check_device(torch: Any, on: str, name: str) -> None:

@@ -75,6 +75,7 @@ class Stage:
         is_instant: Whether it takes less time than waking a thread, and never waits: whoever brings an item runs it.
         keeps_streams: Whether it knows more of a stream than one item, so that its one worker must get the items of each in the
             order of receipt.
+        follows: The stage whose options in the Plan say what this one does as well; empty where none does.
     """
 
     kind: Kind = "cpu"
@@ -88,6 +89,7 @@ class Stage:
     waits_on_many: bool = False
     is_instant: bool = False
     keeps_streams: bool = False
+    follows: str = ""
 
     def __init__(self, name: str, *, task: str = "") -> None:
         self.name = name
@@ -127,6 +129,13 @@ class Stage:
     def is_emulated(self, plan: Plan) -> bool:
         """Return whether it only takes time, so that every output has to say so."""
         return False
+
+    def elsewhere(self, plan: Plan) -> Mapping[str, tuple[str, ...]]:
+        """Return settings that have the same computed at another place, {setting: its value, then those possible here}.
+
+        What that costs no run at the present place tells, so `headrace tune` profiles each one.
+        """
+        return {}
 
     def output_of(self, path: str | None) -> Output:
         """Return the declared meaning of the answers of the model at `path`; None if nothing is declared."""

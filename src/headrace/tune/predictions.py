@@ -72,10 +72,19 @@ class Predictions:
     predictor: Predictor
     objective: Objective
     """With the memory that there is room for."""
+    costs: Mapping[str, BatchCosts] = field(default_factory=dict)
+    """{device stage: what its batches cost} where this run computed."""
+    over_base: float = 1.0
+    """Throughput of this run's Plan over that of the user's, measured."""
     found: list[FoundPoint] = field(default_factory=list)
     """Points that were looked at, best first."""
     entrant: Entrant | None = None
     """Who measures this run's Plan in the rounds."""
+
+    @property
+    def promise(self) -> float:
+        """Throughput predicted of the best that was looked at, over that of the user's Plan; 0 without any."""
+        return self.over_base * self.found[0].outlook.ratio if self.found else 0.0
 
     def settings(self, point: Point) -> tuple[str, ...]:
         """Return what makes a point's Plan of the user's, each key once."""
@@ -83,12 +92,14 @@ class Predictions:
         return tuple({setting.partition("=")[0]: setting for setting in both}.values())
 
     def words(self, point: Point) -> str:
-        """Return what a point changes, in words: `fetch.workers 16 -> 32`."""
+        """Return what a point changes, in words: `fetch.workers 16 -> 32`; and what computes at another place."""
         space = self.predictor.space
-        return ", ".join(
+        moved = [short(one) for one in self.base_settings if one.partition("=")[0] not in space.base]
+        changed = [
             f"{short(key)} {format_value(space.base[key])} -> {format_value(point[key])}"
             for key in space.list_changed(point)
-        )
+        ]
+        return ", ".join((*moved, *changed))
 
 
 def short(key: str) -> str:
@@ -165,7 +176,7 @@ def look(
         arrival_rate=objective.rate if objective.is_open else None,
         thread_curves=_curves_by_threads(thread_costs, space.base.get(THREADS), curves, replay),
     )
-    view = Predictions(base_settings, replay, document, predictor, objective)
+    view = Predictions(base_settings, replay, document, predictor, objective, costs)
     began = time.monotonic()
 
     def may_go_on() -> bool:

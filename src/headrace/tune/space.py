@@ -32,6 +32,8 @@ THREADS = "model.threads"
 IN_FLIGHT = "source.max_in_flight"
 RECEIVERS = "source.receivers"
 SCALE = "decode.scale"
+#: As a setting that stays: what computes at some place does so there; see `Stage.elsewhere`.
+PLACES = "places"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,7 @@ class Limits:
     has_model_threads: bool = False
     """A model is opened by an engine that computes with threads of this machine."""
     keep: frozenset[str] = frozenset()
-    """Settings that the search leaves alone, as people write them: `decode.scale`, `process.batch`."""
+    """Settings that the search leaves alone, as people write them: `decode.scale`, `process.batch`; or `PLACES`."""
     decodes: bool = False
     """A stage decodes images: it may do so at scale."""
 

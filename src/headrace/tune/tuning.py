@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,11 +35,12 @@ from headrace.sources.finite import FiniteSource
 from headrace.tune.decision import PlanDecision, decide
 from headrace.tune.objective import Objective
 from headrace.tune.paced_items import PacedItems
-from headrace.tune.predictions import Diagnosis, Predictions, Simulator, look
+from headrace.tune.predictions import Diagnosis, Predictions, Simulator, look, short
 from headrace.tune.predictor import size
 from headrace.tune.rounds import Effort, Entrant, Rounds
 from headrace.tune.search import FoundPoint, choose
 from headrace.tune.setting_reasons import Reason, find_reasons
+from headrace.tune.space import PLACES
 from headrace.tune.sweep import LARGEST_BATCH, BatchCosts
 from headrace.tune.tuning_document import MeasuredPlan, TuningOutcome, make_tuning_document
 from headrace.tune.tuning_runs import TuningRuns
@@ -163,11 +164,11 @@ class _Tuning:
         self._ledger = ledger
         self._diagnosis = diagnosis
         self._began = time.monotonic()
-        self._costs: dict[str, BatchCosts] = {}
         self._candidates: list[MeasuredPlan] = []
         self._views: list[Predictions] = []
         self._warnings: list[str] = []
         self._out_of_time = ""
+        self._has_looked_again = False
         effort = fit_effort(settings.effort, objective)
         base = Contender(name="base", pipeline=bench.pipeline, plan=bench.resolve())
         rate = objective.rate if objective.is_open else None
@@ -176,16 +177,32 @@ class _Tuning:
 
     def run(self) -> Tuned:
         rate = self._bench.pilot()
-        self._costs = self._bench.sweep(self._settings.largest_batch)
-        view = self._look((), rate)
+        view = self._look((), rate, self._bench.sweep(self._settings.largest_batch))
         view.entrant = self._rounds.base
-        at_once = 1 if self._settings.enough else max(1, self._settings.plans - 1)
-        self._measure(view, choose(view.found, at_once))
+        self._measure_first([view, *self._look_elsewhere(view, rate)])
         try:
             self._go_on(view)
         except KeyboardInterrupt:  # while predicting; what was measured is kept
             self._rounds.interrupted = True
         return self._conclude()
+
+    def _measure_first(self, views: list[Predictions]) -> None:
+        """Measure the most promising; of several places the best of each, as far as it may be the best of all."""
+        at_once = 1 if self._settings.enough else max(1, self._settings.plans - 1)
+        if len(views) == 1:
+            self._measure(views[0], choose(views[0].found, at_once))
+            return
+        for view in sorted(filter(self._is_worth_it, views), key=lambda one: -one.promise)[:at_once]:
+            if self._candidates and not self._may_look_again():
+                return
+            best = max(self._candidates, key=lambda one: one.mid, default=None)
+            if best is None or self._promises(view, view.found[0], best):
+                self._measure(view, view.found[:1])
+
+    def _is_worth_it(self, view: Predictions) -> bool:
+        """Return whether the best of a place is another Plan than the user's, and as far as only that counts a faster one."""
+        is_other = bool(view.found) and bool(view.settings(view.found[0].point))
+        return is_other and (self._objective.name != "throughput" or view.promise > 1 + _SAME)
 
     def _go_on(self, first: Predictions) -> None:
         while self._num_left() > 0 and self._candidates and self._may_look_again():
@@ -218,7 +235,30 @@ class _Tuning:
 
     # --- predicting --------------------------------------------------------------------------------------------------
 
-    def _look(self, base_settings: tuple[str, ...], rate: float) -> Predictions:
+    def _look_elsewhere(self, first: Predictions, rate: float) -> list[Predictions]:
+        """Return what is predicted from profiles of the other places where a stage could compute, one for each."""
+        found = []
+        settings = self._settings
+        for key, (_, *others) in self._bench.elsewhere().items():
+            if settings.keep & {key, short(key), PLACES}:
+                continue
+            for place in others:
+                moved = f'{key}="{place}"'
+                if not self._has_time_for(2 * (settings.profile_seconds + settings.find_search_seconds())):
+                    self._warnings.append(f"{short(moved)}: not tried, for want of time")
+                    continue
+                try:
+                    view = self._look((moved,), rate, self._bench.sweep(settings.largest_batch, (moved,)))
+                except Interrupted:
+                    raise
+                except HeadraceError as error:
+                    self._warnings.append(f"{short(moved)}: not tried: {error}")
+                    continue
+                view.over_base = view.replay.throughput / first.replay.throughput
+                found.append(view)
+        return found
+
+    def _look(self, base_settings: tuple[str, ...], rate: float, costs: Mapping[str, BatchCosts]) -> Predictions:
         run = self._bench.profile(base_settings, rate, self._settings.profile_seconds)
         view = look(
             self._bench,
@@ -226,7 +266,7 @@ class _Tuning:
             run,
             base_settings,
             objective=self._objective,
-            costs=self._costs,
+            costs=costs,
             search_seconds=self._settings.find_search_seconds(),
             seed=self._settings.seed,
             keep=self._settings.keep,
@@ -239,22 +279,23 @@ class _Tuning:
         """Measure one more: the next of the first search, or of one that begins at the best so far."""
         done = [self._bench.resolve(one.settings) for one in self._candidates]
         best = max(self._candidates, key=lambda one: one.mid)
-        view = self._views[-1]
+        view = self._views[-1] if self._has_looked_again else best.view
         is_far_off = not self._objective.is_open and _is_far_off(self._candidates)
-        if len(self._views) == 1 and is_far_off and best.entrant is not None and best.mid > 0:
+        if not self._has_looked_again and is_far_off and best.entrant is not None and best.mid > 0:
             self._bench.say(
                 "predicted and measured differ by more than 10 %; the best so far is profiled, to look from there"
             )
             try:
-                view = self._look(best.settings, best.entrant.throughput or first.replay.throughput)
+                view = self._look(best.settings, best.entrant.throughput or first.replay.throughput, best.view.costs)
             except Interrupted:
                 self._rounds.interrupted = True
                 return
             except HeadraceError as error:
                 self._warnings.append(f"no second look: {error}")
-                view = first
+                view = best.view
             else:
-                view.entrant = best.entrant
+                self._has_looked_again = True
+                view.entrant, view.over_base = best.entrant, best.mid
         fresh = [one for one in view.found if self._bench.resolve(view.settings(one.point)) not in done]
         chosen = choose(fresh, 1)
         if chosen and self._promises(view, chosen[0], best):
@@ -264,8 +305,7 @@ class _Tuning:
         """Return whether it may be better than the best so far, or as good and smaller; else measuring it is of no use."""
         if best.decision is None or best.decision.verdict != "better" or self._objective.name != "throughput":
             return True
-        base = 1.0 if not view.base_settings else best.mid
-        ratio = found.outlook.ratio * base / best.mid
+        ratio = found.outlook.ratio * view.over_base / best.mid
         return ratio > 1 + _SAME or (ratio > 1 - _SAME and found.outlook.size < best.found.outlook.size)
 
     def _predict(self, view: Predictions, found: FoundPoint) -> PredictionDocument | None:
@@ -278,19 +318,19 @@ class _Tuning:
         except (HeadraceError, ValueError) as error:
             self._warnings.append(f"no interval for {view.words(found.point)}: {error}")
             return None
-        if self._ledger is None or document.throughput.ratio is None:
-            return document
+        if self._ledger is None or document.throughput.ratio is None or view.entrant is None:
+            return document  # of a place whose own Plan is not measured nothing will come to hold it against
         return msgspec.structs.replace(document, id=self._ledger.write_prediction(document, hardware=find_hardware()))
 
     # --- measuring ---------------------------------------------------------------------------------------------------
 
     def _measure(self, view: Predictions, chosen: Sequence[FoundPoint]) -> None:
         """Predict these with an interval, write that down, and measure them."""
-        others = self._fit(view, [one for one in chosen if view.predictor.space.list_changed(one.point)])
+        others = self._fit(view, [one for one in chosen if view.settings(one.point)])
         new: list[MeasuredPlan] = []
         for found in others:
             name = self._name(len(new))
-            self._bench.say(f"{name}: x{found.outlook.ratio:.3g} predicted, {view.words(found.point)}")
+            self._bench.say(f"{name}: x{view.over_base * found.outlook.ratio:.3g} predicted, {view.words(found.point)}")
             new.append(MeasuredPlan(name, view, found, view.settings(found.point), self._predict(view, found)))
         if not new:
             return
@@ -393,7 +433,6 @@ class _Tuning:
             views=self._views,
             rounds=self._rounds,
             candidates=self._candidates,
-            costs=self._costs,
             best=best,
             record=self._record(),
             warnings=tuple(self._warnings),
@@ -403,7 +442,10 @@ class _Tuning:
         if best is None:
             return Tuned(document=document, plan=None)
         plan = self._bench.written.with_settings(best.settings)
-        base = self._views[0].predictor.space.base
+        base = {
+            **self._views[0].predictor.space.base,
+            **{key: now for key, (now, *_) in self._bench.elsewhere().items()},
+        }
         predictor = best.view.predictor
         reasons = find_reasons(predictor, predictor.space.canonical(best.found.point), best.settings, base)
         return Tuned(document=document, plan=plan, reasons=reasons)
@@ -431,4 +473,4 @@ class _Tuning:
 def _is_far_off(candidates: Sequence[MeasuredPlan]) -> bool:
     """Return whether prediction and measurement of the best differ by more than 10 %."""
     best = max(candidates, key=lambda one: one.mid)
-    return best.mid > 0 and abs(best.found.outlook.ratio / best.mid - 1) > FAR_OFF
+    return best.mid > 0 and abs(best.view.over_base * best.found.outlook.ratio / best.mid - 1) > FAR_OFF

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.base.formatting import pluralize
@@ -16,7 +16,7 @@ from headrace.tune.objective import Objective
 from headrace.tune.predictions import Predictions, format_value, short
 from headrace.tune.rounds import Entrant, Rounds
 from headrace.tune.search import FoundPoint
-from headrace.tune.sweep import BatchCosts, sweep_points
+from headrace.tune.sweep import sweep_points
 from headrace.tune.tuning_runs import TuningRuns
 
 #: Points of the search that are listed although they were not measured.
@@ -59,7 +59,6 @@ class TuningOutcome:
     views: Sequence[Predictions]
     rounds: Rounds
     candidates: Sequence[MeasuredPlan]
-    costs: Mapping[str, BatchCosts]
     best: MeasuredPlan | None
     record: TrackRecord
     warnings: tuple[str, ...]
@@ -73,7 +72,6 @@ def make_tuning_document(outcome: TuningOutcome) -> TuningDocument:
     trials = {id(one): _trial(outcome, one) for one in outcome.candidates}
     ordered = sorted(outcome.candidates, key=lambda one: (one is not outcome.best, -one.gain))
     verdict = _verdict(outcome)
-    emulated = bench.is_emulated
     return TuningDocument(
         pipeline=bench.pipeline.name,
         headrace_version=headrace_version(),
@@ -93,9 +91,15 @@ def make_tuning_document(outcome: TuningOutcome) -> TuningDocument:
         interrupted=rounds.interrupted,
         record=outcome.record,
         warnings=(*outcome.warnings, *_warnings(outcome)),
-        is_emulated=emulated,
+        is_emulated=_is_emulated(outcome),
         is_out_of_time=bool(outcome.out_of_time),
     )
+
+
+def _is_emulated(outcome: TuningOutcome) -> bool:
+    """Return whether a device was emulated, at the present place or at another one that was measured."""
+    bench = outcome.bench
+    return bench.is_emulated or any(bench.emulates_device(one.settings) for one in outcome.candidates)
 
 
 def _verdict(outcome: TuningOutcome) -> str:
@@ -140,8 +144,7 @@ def _trial(outcome: TuningOutcome, one: MeasuredPlan) -> Trial:
 
 def _convert_to_base(one: MeasuredPlan, first: Entrant, ratio: Estimate | None) -> Estimate | None:
     """Return a ratio to the user's Plan: a second look predicts from another, whose own ratio was measured."""
-    base = one.view.entrant
-    if ratio is None or base is None or not one.view.base_settings:
+    if ratio is None or not one.view.base_settings:
         return ratio
     factor = _factor(one, first)
     return None if factor is None else Estimate(ratio.low * factor, ratio.mid * factor, ratio.high * factor)
@@ -150,14 +153,17 @@ def _convert_to_base(one: MeasuredPlan, first: Entrant, ratio: Estimate | None) 
 def _factor(one: MeasuredPlan, first: Entrant) -> float | None:
     """Return the measured throughput of the Plan that was predicted from, over the user's."""
     base = one.view.entrant
-    if base is None or not base.throughput or not first.throughput:
+    if base is None:
+        return one.view.over_base
+    if not base.throughput or not first.throughput:
         return None
     return base.throughput / first.throughput
 
 
 def _words(outcome: TuningOutcome, one: MeasuredPlan) -> str:
     """Return what a Plan changes of the user's, in words."""
-    base = outcome.views[0].predictor.space.base
+    places = {key: now for key, (now, *_) in outcome.bench.elsewhere().items()}
+    base = {**places, **outcome.views[0].predictor.space.base}
     changes = (setting.partition("=") for setting in one.settings)
     written = ((key, value.strip('"')) for key, _, value in changes)
     # A second look starts from another Plan, and may have taken a change back.
@@ -194,18 +200,20 @@ def _list_not_measured(outcome: TuningOutcome) -> list[Trial]:
 def _sweep(outcome: TuningOutcome) -> tuple[SweepPoint, ...]:
     """Return the points of the stage that takes batches; of several, of the one that is busiest."""
     view = outcome.views[0]
+    if outcome.best is not None:  # the first that was looked at where the best one computes
+        view = next(one for one in outcome.views if one.costs is outcome.best.view.costs)
     busy = {account.name: account.utilization or 0.0 for account in view.document.stages}
-    stage = max(outcome.costs, key=lambda name: busy.get(name, 0.0), default=None)
+    stage = max(view.costs, key=lambda name: busy.get(name, 0.0), default=None)
     if stage is None:
         return ()
     key = f"stages.{stage}.batch"
     best = view.found[0].point if view.found else view.predictor.space.base
     predicted = {}
-    for size in outcome.costs[stage].seconds if key in view.predictor.space.base else ():
+    for size in view.costs[stage].seconds if key in view.predictor.space.base else ():
         outlook = view.predictor.predict({**best, key: size})
         if outlook is not None:
             predicted[size] = (view.replay.throughput * outlook.ratio, outlook.latency_p50)
-    return sweep_points(outcome.costs[stage], predicted)
+    return sweep_points(view.costs[stage], predicted)
 
 
 def _goals(objective: Objective) -> tuple[str, ...]:
@@ -235,7 +243,7 @@ def _says(outcome: TuningOutcome, verdict: str) -> list[str]:
             "Latency here is that of a pipeline kept full by a source that always has more: most of it is waiting, and "
             "source.max_in_flight bounds it. Where jobs come one by one, waiting is less: --rate has them come so."
         )
-    if outcome.bench.is_emulated:
+    if _is_emulated(outcome):
         lines.append(EMULATED)
     if outcome.rounds.interrupted:
         lines.append("It was interrupted: this is from what was measured until then.")
@@ -254,7 +262,7 @@ def _headline(outcome: TuningOutcome, verdict: str) -> str:
         return f"{outcome.out_of_time[:1].upper()}{outcome.out_of_time[1:]}."
     if verdict == "inconclusive":
         return "It cannot be told yet whether a better Plan was found: more rounds, or a quieter machine, would tell."
-    predicted = max((view.found[0].outlook.ratio for view in outcome.views if view.found), default=1.0)
+    predicted = max((view.promise for view in outcome.views if view.found), default=1.0)
     if not outcome.candidates or predicted < _NO_GAIN:
         return f"The Plan is already at the best that is known: no other is predicted to gain {_NO_GAIN - 1:.0%}."
     return "The Plan is already at the best that is known: what was predicted to be better is not, by measurement."
@@ -282,7 +290,7 @@ def _warnings(outcome: TuningOutcome) -> list[str]:
         lines += view.predictor.space.left_out
         lines += [f"not predicted: {setting}: {why}" for why, setting in view.predictor.refused.items()]
         lines += [f"{view.document.run}: {reason}" for reason in view.document.distrust]
-    for costs in outcome.costs.values():
+    for costs in (costs for view in outcome.views for costs in view.costs.values()):
         if costs.out_of_memory_at is not None:
             lines.append(
                 f"{costs.stage}: there was no memory for a batch of {costs.out_of_memory_at}; only smaller ones were tried"
@@ -291,4 +299,10 @@ def _warnings(outcome: TuningOutcome) -> list[str]:
         lines.append(
             "decoding at scale changes the pixels a little: check the results on labelled items before using it"
         )
+    changed = {setting.partition("=")[0] for setting in outcome.best.settings} if outcome.best is not None else set()
+    lines += [
+        f"{short(key)}: results of another place may differ a little: check them on labelled items before using it"
+        for key in outcome.bench.elsewhere()
+        if key in changed
+    ]
     return list(dict.fromkeys(lines))

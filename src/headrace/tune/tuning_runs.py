@@ -110,13 +110,23 @@ class TuningRuns:
         """How long the base takes to open and close, by the pilot; 0 before there was one."""
         return lasts(self._pilot, 0) if self._pilot else 0.0
 
-    def sweep(self, largest: int) -> dict[str, BatchCosts]:
-        """Return {device stage: what its batches cost}, up to the largest that is worth it."""
+    def elsewhere(self) -> dict[str, tuple[str, ...]]:
+        """Return {setting: its value, then the others} of what could be computed at another place; see `Stage.elsewhere`."""
+        plan = self.resolve()
+        return {key: values for stage in self.pipeline.stages for key, values in stage.elsewhere(plan).items()}
+
+    def emulates_device(self, settings: Sequence[str]) -> bool:
+        """Return whether a stage that takes batches only takes time under these settings."""
+        plan = self.resolve(settings)
+        return any(stage.kind == "device" and stage.is_emulated(plan) for stage in self.pipeline.stages)
+
+    def sweep(self, largest: int, settings: Sequence[str] = ()) -> dict[str, BatchCosts]:
+        """Return {device stage: what its batches cost}, up to the largest that is worth it; `settings` to the base Plan."""
         found = {}
         for stage in device_stages(self.pipeline.stages):
             self.say(f"batch sizes of {stage}: one short run")
             began = time.monotonic()
-            found[stage] = sweep_batches(self.pipeline, self.resolve(), stage, self.items, largest=largest)
+            found[stage] = sweep_batches(self.pipeline, self.resolve(settings), stage, self.items, largest=largest)
             self.seconds += time.monotonic() - began
             self.num_runs += 1
         return found

@@ -70,6 +70,7 @@ def test_a_refused_plan_is_tried_without_what_was_refused(
         return SimpleNamespace(ratio_low=low, ratio=1.4, ratio_high=1.6, interrupted=False, says=("B does x1.4",))
 
     def find_better_plan(args: Namespace) -> None:
+        assert set(args.keep) == {"decode.scale", "places"}
         raise CannotReplay("too few jobs")
 
     monkeypatch.setattr("headrace.cli.compare.compare_sides", compare_sides)

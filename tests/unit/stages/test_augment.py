@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -142,3 +144,20 @@ def test_settings_that_mean_nothing(values: dict[str, Any]) -> None:
     """They are refused where they are written."""
     with pytest.raises(SettingsError):
         Augmentation(**values)
+
+
+@pytest.mark.parametrize(("torch", "places"), [(None, []), (False, ["cpu"]), (True, ["cpu", "cuda"])])
+def test_where_it_could_be_done(monkeypatch: pytest.MonkeyPatch, torch: bool | None, places: list[str]) -> None:
+    """Where this machine can; emulated only by times that the Plan has; never by DALI, which nobody has run."""
+    module = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: torch))
+    monkeypatch.setitem(sys.modules, "torch", None if torch is None else module)
+    _, stage = hr.augment("augment", WANTED)
+
+    def found(**options: Any) -> tuple[str, ...]:
+        plan = hr.Plan.from_table({"stages": {"augment": {"options": options}}})
+        return stage.elsewhere(plan)["stages.augment.options.where"]
+
+    assert found() == ("worker", *places)
+    assert found(where="dali") == ("dali", "worker", *places)
+    assert found(launch_seconds=0.01) == ("worker", *places, "emulated")
+    assert found(**EMULATED) == ("emulated", "worker", *places)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from tuning_fakes import FormulaReplay, Numbers
 
 import headrace as hr
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, SettingsError
 from headrace.base.goals import LatencyGoal
 from headrace.base.plan import Plan
 from headrace.diagnose import profile_document
@@ -20,6 +21,7 @@ from headrace.pipeline.definition import Pipeline
 from headrace.runs.formats.prediction import Change, PredictedMetric, PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import Run
+from headrace.stages.stage import Stage, StageContext
 from headrace.tune.objective import Objective
 from headrace.tune.rounds import Effort
 from headrace.tune.tuning import Tuned, TuneSettings, fit_effort, tune
@@ -157,6 +159,96 @@ def test_nothing_is_written_that_is_not_better(tmp_path: Path) -> None:
 
 def _eight() -> Plan:
     return Plan().with_settings(["work.workers=8"])
+
+
+class Movable(Stage):
+    """Sleeps for two milliseconds here, or for half of one there."""
+
+    executor = "thread"
+    computes = False
+
+    def elsewhere(self, plan: Plan) -> dict[str, tuple[str, ...]]:
+        """Return the other place, and one that does not work."""
+        now = plan.stages[self.name].options.get("where", "here")
+        return {f"stages.{self.name}.options.where": (now, *({"here", "there"} - {now}), "nowhere")}
+
+    def open(self, context: StageContext) -> Callable[[Any], Any]:
+        """Return the sleep."""
+        seconds = {"here": 0.002, "there": 0.0005}.get(context.options.get("where", "here"))
+        if seconds is None:
+            raise SettingsError("there is no such place")
+
+        def rest(value: Any) -> Any:
+            time.sleep(seconds)
+            return value
+
+        return rest
+
+
+class Profiled(Formula):
+    """Notes the places where the profiled runs computed."""
+
+    def __init__(self, formula: Callable[[Plan], float], pipeline: Pipeline) -> None:
+        super().__init__(formula, pipeline)
+        self.places: list[str] = []
+
+    def replay(self, run: Run) -> Any:
+        """Return the run as the formula has it."""
+        found = super().replay(run)
+        self.places.append(place_of(found.plan))
+        return found
+
+
+def place_of(plan: Plan) -> str:
+    """Return where the stage that can be moved computes."""
+    where: str = plan.stages["work"].options.get("where", "here")
+    return where
+
+
+def moved(tmp_path: Path, plan: Plan = ONE_WORKER, **given: Any) -> tuple[Tuned, list[str]]:
+    """Tune one stage that can be moved, of which nothing else gains; return also where it was profiled."""
+    pipeline = hr.Pipeline(Numbers(), stages=[Movable("work")], name="movable")
+    diagnosis = Profiled(lambda plan: {"here": 500.0, "there": 2000.0}[place_of(plan)], pipeline)
+    given.setdefault("settings", QUICK)
+    return tune(pipeline, plan, Numbers(), runs=tmp_path, diagnosis=diagnosis, **given), diagnosis.places
+
+
+@pytest.mark.measures
+def test_what_can_be_moved_is_profiled_at_the_other_place_and_measured(tmp_path: Path) -> None:
+    """Four times as fast there: that Plan is written, the prediction is of the user's own, and a place that fails is named."""
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        found, places = moved(tmp_path, ledger=ledger)
+        assert not ledger.predictions()  # nothing was changed of the run there
+    document = found.document
+    assert places == ["here", "there"]
+    assert any("work.options.where=" in line and "there is no such place" in line for line in document.warnings)
+    (trial, *_) = document.trials
+    assert trial.settings == ('stages.work.options.where="there"',)
+    assert trial.name == "work.options.where here -> there"
+    assert trial.predicted is not None
+    assert trial.predicted.mid == pytest.approx(4.0)
+    if document.verdict == "inconclusive":  # others take the cores
+        return
+    assert found.plan is not None
+    assert place_of(found.plan) == "there"
+    assert any("may differ" in line for line in document.warnings)
+    assert [(one.key, one.before, one.after) for one in found.reasons] == [
+        ("stages.work.options.where", "here", "there")
+    ]
+
+
+def test_what_is_at_the_better_place_stays(tmp_path: Path) -> None:
+    """The other place was profiled, promises less, and is not measured."""
+    found, places = moved(tmp_path, ONE_WORKER.with_settings(["work.options.where=there"]))
+    assert places == ["there", "here"]
+    assert (found.document.num_measured, found.document.verdict) == (0, "already at the best")
+
+
+@pytest.mark.parametrize("keep", ["work.options.where", "stages.work.options.where", "places"])
+def test_what_is_to_stay_where_it_is_is_not_profiled_elsewhere(tmp_path: Path, keep: str) -> None:
+    """As `--keep` says."""
+    _, places = moved(tmp_path, settings=replace(QUICK, keep=frozenset({keep})))
+    assert places == ["here"]
 
 
 def test_where_nothing_is_promised_the_plan_is_at_the_best(tmp_path: Path) -> None:

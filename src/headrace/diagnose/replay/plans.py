@@ -145,17 +145,19 @@ def check_costs(recorded: Plan, changed: Plan, change: Change, stages: Sequence[
         what = _other_work(recorded, changed, demands)
         if what:
             curve = f" or --curve {name}=RUN" if demands.info.kind == "device" else ""
+            own = [one for one in change.settings if one.strip().removeprefix("stages.").startswith(what)]
             raise CannotReplay(
-                f"{what} is changed, and what {name} costs then was not measured; measure it (headrace profile ... --set ...), "
-                f"or say it: --speedup {name}=TIMES{curve}"
+                f"{what} is changed, and what {name} costs then was not measured; measure it (headrace profile ... "
+                f"{' '.join(f'--set {one}' for one in own) or '--set ...'}), or say it: --speedup {name}=TIMES{curve}"
             )
 
 
 def _other_work(recorded: Plan, changed: Plan, demands: StageDemands) -> str:
     """Return the setting that makes a stage do other work than was recorded; empty if there is none."""
     name = demands.name
-    if recorded.stages[name].options != changed.stages[name].options:
-        return f"{name}.options"
+    for one in (name, demands.info.follows):
+        if one in recorded.stages and recorded.stages[one].options != changed.stages[one].options:
+            return f"{one}.options"
     if demands.info.work == "decode" and recorded.decode.decoder != changed.decode.decoder:
         return "decode.decoder"
     if demands.info.kind != "device":

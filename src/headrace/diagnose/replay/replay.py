@@ -65,7 +65,9 @@ class Replay(Simulations):
         for stage in demands.stages:
             if stage.info.kind == "device":
                 model = plan.model_of(stage.info.task, stage.name)
-                stage.is_emulated = model.engine in emulated_engines(evidence.info.variants)
+                # What is known to do something else, as augmenting in batches, has times of its own.
+                runs_model = stage.info.work in ("", "model")
+                stage.is_emulated = runs_model and model.engine in emulated_engines(evidence.info.variants)
                 stage.is_exclusive = stage.is_emulated or _is_accelerator(evidence, stage)
                 costs[stage.name] = batch_cost(evidence, stage, model)
         replay = cls(evidence, document, plan, demands, machine, costs)

@@ -552,3 +552,16 @@ def test_a_model_on_several_devices(replay_of: Make) -> None:
     two = Change(settings=("process.workers=2", "model.devices=[0, 1]"))
     assert replay.ratio(two) == pytest.approx(2.0, rel=0.03)
     assert replay.ratio(Change(settings=two.settings[:1])) == pytest.approx(1.0, rel=0.02)
+
+
+@pytest.mark.parametrize(("work", "is_emulated"), [("preprocess", False), ("model", True), ("", True)])
+def test_a_stage_that_takes_batches_and_runs_no_model(replay_of: Make, work: str, is_emulated: bool) -> None:
+    """Beside an emulated model it has its own times, as they were measured, and a device of its own."""
+    steps = [step("augment", cpu=0.004, kind="device", work=work), step("process", wait=0.010, kind="device")]
+    settings = ["model.engine=emulated", "model.options.launch_seconds=10ms"]
+    variants = [{"engine": "emulated", "launch_seconds": 0.01, "item_seconds": 0.0}]
+    replay = replay_of([*steps, step("deliver", cpu=1e-6)], settings=settings, changes={"variants": variants})
+    augment = replay.demands.stages[0]
+    assert (augment.is_emulated, augment.is_exclusive) == (is_emulated, is_emulated)
+    # One item of the model at a time, and side by side with it the augmentation: or both in turn on one device.
+    assert replay.simulate().throughput == pytest.approx(1 / 0.014 if is_emulated else 100.0, rel=0.03)

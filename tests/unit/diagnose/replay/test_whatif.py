@@ -224,6 +224,18 @@ def test_other_work_is_refused_until_its_cost_is_said(replay_of: Make, setting: 
     assert predict(replay, told).throughput.ratio.mid == pytest.approx(2.0, rel=0.03)  # type: ignore[union-attr]
 
 
+def test_options_that_two_stages_go_by_are_refused_for_both(replay_of: Make) -> None:
+    """What the second stage costs elsewhere is said, and not what the first one saves: refused, with what measures both."""
+    replay = replay_of([step("draw", cpu=0.004), step("process", wait=0.01, kind="device"), step("deliver", cpu=1e-6)])
+    draw = replay.demands.stages[0]
+    draw.info = msgspec.structs.replace(draw.info, follows="process")
+    change = Change(settings=("process.options.where=cpu",), cost_curves={"process": {1: 0.001}})
+    with pytest.raises(CannotReplay, match=r"what draw costs then.*profile \.\.\. --set process\.options\.where=cpu"):
+        predict(replay, change)
+    told = msgspec.structs.replace(change, speedups={"draw": 4.0})
+    assert predict(replay, told).throughput.ratio is not None
+
+
 def test_a_setting_that_is_not_simulated_is_named(replay_of: Make) -> None:
     """Tries, bytes and times are taken to change nothing, and that is said; workers are not among them."""
     settings = ("fetch.attempts=9", "decode.queue_bytes=1000", "source.wait_seconds=7", "run.grace_seconds=1")
