@@ -101,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY",
-        help="leave a setting as it is, such as decode.scale or process.batch; may be repeated",
+        help="leave a setting as it is, such as decode.scale or process.batch; places: of all stages; may be repeated",
     )
     parser.add_argument(
         "--largest-batch", type=positive, default=64, metavar="N", help="the largest batch that is tried (default 64)"

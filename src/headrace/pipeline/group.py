@@ -236,18 +236,17 @@ class Group:
         batch = _Batch(index, new_batch_id(), len(items), reason)
         is_metered = self._metering.on and any(item.weight for item in items)
         read = self._meter.read if is_metered else self._read_wall
+        hands.items = items
+        before = read()  # with the copying, here and at the end, which nothing else would show
         try:
             inputs = self._buffer.stack(values)
         except Exception as error:  # no memory for so many; a batch half as large may find some
-            now = read()
-            self._split(call, items, values, error, (now, now, batch))
+            self._split(call, items, values, error, (before, read(), batch))
             return None
-        hands.items = items
-        before = read()
         try:
             results = members_of(function(inputs), len(items), self.stages[index].name)
             results = self._buffer.detached(results)
-            after = read()  # with the copying, which nothing else would show
+            after = read()
         except BaseException as error:
             raise_if_of_the_run(error)
             self._split(call, items, inputs, error, (before, read(), batch))

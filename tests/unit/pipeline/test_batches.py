@@ -20,7 +20,7 @@ from headrace.pipeline.bounded_queue import BoundedQueue
 from headrace.pipeline.group import Group
 from headrace.pipeline.item import Item
 from headrace.stages.images import slot
-from headrace.testing import FaultyStage
+from headrace.testing import FakeClock, FaultyStage
 
 Run = Callable[..., Any]
 
@@ -102,6 +102,33 @@ def test_max_wait_through_a_pipeline(run: Run) -> None:
         },
     )
     assert [(batch.size, batch.reason) for batch in ran.recorder.batches] == [(4, "full"), (4, "full"), (2, "max_wait")]
+
+
+class SlowToCopy(np.ndarray):
+    """An array that takes a second to be put into a batch."""
+
+    clock: FakeClock
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """Where it lies, which is asked for once, before it is copied."""
+        self.clock.advance(1.0)
+        return super().__array_interface__  # type: ignore[misc,no-any-return]
+
+
+def test_the_time_of_a_batch_is_with_the_copying() -> None:
+    """What stacking took is the stage's: no other span shows what its worker did then, and it bounds the pipeline as well."""
+    clock = SlowToCopy.clock = FakeClock()
+
+    def process(batch: np.ndarray) -> np.ndarray:
+        clock.advance(10.0)
+        return batch.sum(axis=1)
+
+    group = Group((hr.stage("device", process, kind="device"),), [process], clock, 2)
+    items = items_of(*(np.ones(3).view(SlowToCopy) for _ in range(2)))
+    _run(group, items)
+    assert [item.value for item in items] == [3.0, 3.0]
+    assert [round((one.ended - one.started) / 1e9) for item in items for one in item.timings] == [12, 12]
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 8, 32, 64])
