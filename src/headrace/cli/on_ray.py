@@ -248,6 +248,8 @@ def _work(
             f"{'node' if cluster.num_nodes == 1 else 'nodes'}, {len(leases)} "
             f"{'places at the queue' if leases[0].args.shard is None else 'portions'}"
         )
+        most_in_vain = max(_MOST_IN_VAIN, _IN_VAIN_EACH * args.workers)
+        deaths = Deaths(most_in_vain, _look_if_possible, lambda: _count_delivering(crew.result))
         crew = Crew(
             _Prepared(cluster, args),
             setting,
@@ -255,7 +257,7 @@ def _work(
             say=news,
             tell=(lambda line: say(line.partition("| ")[2])) if is_json else say,
             progress=speaker("run", event="progress"),
-            enough_because=Deaths(max(_MOST_IN_VAIN, _IN_VAIN_EACH * args.workers), _look_if_possible).enough_because,
+            enough_because=deaths.enough_because,
             num_stops=lambda: len(numbers),
         )
         return crew.run(leases), numbers
@@ -310,12 +312,20 @@ class Deaths:
     """Counts deaths of leases, and says when it is enough.
 
     Args:
-        most_in_vain: Deaths in a row, of all, in whose portions nothing more was delivered: each item would end so.
+        most_in_vain: Deaths in a row, of all, in whose portions nothing more was delivered, and meanwhile no other was done
+            that delivered something: each item would end so.
         look: Returns what became of a portion by now; None: nobody knows.
+        count_delivering: Returns how many portions are done that delivered something.
     """
 
-    def __init__(self, most_in_vain: int, look: Callable[[Lease], Gathered | None]) -> None:
-        self._most_in_vain, self._look = most_in_vain, look
+    def __init__(
+        self,
+        most_in_vain: int,
+        look: Callable[[Lease], Gathered | None],
+        count_delivering: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._most_in_vain, self._look, self._count_delivering = most_in_vain, look, count_delivering
+        self._num_delivering = 0
         self._in_a_row: Counter[int] = Counter()
         self._left: dict[int, int] = {}
         self._delivered: Counter[int] = Counter()
@@ -332,7 +342,10 @@ class Deaths:
         has_come_further = seconds >= _LONG_SECONDS if found is None else found.left != self._left.get(number)
         self._in_a_row[number] = 1 if has_come_further else self._in_a_row[number] + 1
         if found is not None:
-            self._in_vain = 0 if len(found.delivered) > self._delivered[number] else self._in_vain + 1
+            num_delivering = self._count_delivering()
+            is_in_vain = len(found.delivered) <= self._delivered[number] and num_delivering == self._num_delivering
+            self._in_vain = self._in_vain + 1 if is_in_vain else 0
+            self._num_delivering = num_delivering
             self._left[number], self._delivered[number] = found.left, len(found.delivered)
         if (times := self._in_a_row[number]) > _MOST_DEATHS:
             how = f"within {_LONG_SECONDS:g} s of its start" if lease.args.shard is None else "and came no further"
@@ -342,6 +355,14 @@ class Deaths:
                 f"{self._in_vain} deaths in a row, and none that died had delivered more than before; last {lease.name}"
             )
         return ""
+
+
+def _count_delivering(crewed: Crewed) -> int:
+    """Return how many leases are done whose run delivered something."""
+    import json
+
+    documents = [report.document for _, report in crewed.done if report.document]
+    return sum(json.loads(document)["counters"]["delivered"] > 0 for document in documents)
 
 
 def _look_if_possible(lease: Lease) -> Gathered | None:

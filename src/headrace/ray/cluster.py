@@ -23,6 +23,9 @@ _OBJECT_STORE_BYTES = 80 << 20
 _CALLS_AT_ONCE = 4
 #: Ray itself tries for minutes, and says nothing meanwhile.
 _ANSWER_SECONDS = 5.0
+#: What a client of HTTP/2 says first, with a frame of no settings (type 4), as the server does; see RFC 9113, 3.4.
+_NO_SETTINGS = b"\0\0\0\4\0\0\0\0\0"
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _NO_SETTINGS
 #: One that never came does not answer.
 _CLOSE_SECONDS = 1.0
 
@@ -64,13 +67,13 @@ class RayCluster:
     def _join(self, address: str) -> None:
         options: dict[str, Any] = {"namespace": "headrace", "log_to_driver": False, "logging_level": "ERROR"}
         named = os.environ.get("RAY_ADDRESS", "") if address == "ray" else address
-        if not _answers(named):
-            raise SettingsError(f"--on {address}: no Ray cluster could be joined there: nobody listens at {named}")
+        if why := _why_none(named):
+            raise SettingsError(f"--on {address}: no Ray cluster could be joined there: {why}")
         try:
             if address != "ray":
                 self._ray.init(address, **options)
                 return
-            if named or _answers(_last_cluster()):
+            if named or not _why_none(_last_cluster()):
                 with contextlib.suppress(ConnectionError):
                     self._ray.init("auto", **options)
                     return
@@ -155,15 +158,27 @@ def share_cores(sizes: Sequence[int], num_workers: int) -> int:
     return 1
 
 
-def _answers(address: str) -> bool:
-    """Return whether somebody listens at `HOST:PORT`; True for what names no port, which is for Ray to judge."""
+def _why_none(address: str) -> str:
+    """Return why no Ray cluster can be at `HOST:PORT`; empty: one may be. What names no port is for Ray to judge."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not host or not port.isdecimal():
+        return ""
+    try:
+        connection = socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS)
+    except (OSError, OverflowError):
+        return f"nobody listens at {address}"
+    with connection:
+        return "" if _speaks_http2(connection) else f"what listens at {address} does not answer as Ray does"
+
+
+def _speaks_http2(connection: socket.socket) -> bool:
+    """Return whether the other side begins with its settings, as all of Ray's ports do; one with TLS is for Ray to judge."""
+    if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
         return True
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS):
-            return True
-    except (OSError, OverflowError):
+        connection.sendall(_HTTP2_PREFACE)
+        return connection.recv(len(_NO_SETTINGS))[3:4] == _NO_SETTINGS[3:4]
+    except OSError:  # with nothing said in time, too
         return False
 
 

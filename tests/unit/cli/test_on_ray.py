@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 from pathlib import Path
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import main
-from headrace.cli.on_ray import Deaths, _look_if_possible
+from headrace.cli.on_ray import Deaths, _count_delivering, _look_if_possible
 from headrace.pipeline.gathering import Gathered
-from headrace.ray.leases import Lease
+from headrace.ray.crew import Crewed
+from headrace.ray.leases import Lease, Report
 from headrace.sources.portions import Portion
 
 JOBS = """import headrace as hr
@@ -126,6 +128,23 @@ def test_a_pipeline_that_kills_with_each_item_ends() -> None:
     assert deaths.enough_because(lease(), 1.0).startswith("22 deaths in a row, and none that died had delivered more")
     delivered = iter(range(1, 1000))
     assert count_tries(Deaths(20, lambda lease: came_to(next(left), next(delivered))), *map(lease, range(3))) == 200
+
+
+def test_deaths_while_others_deliver_do_not_end_the_run() -> None:
+    """Only portions that died are looked at: those that are done say what they delivered."""
+    left, done = iter(range(1000, 0, -1)), iter(number // 15 for number in range(1000))
+    deaths = Deaths(20, lambda lease: came_to(next(left), 0), lambda: next(done))
+    assert count_tries(deaths, *map(lease, range(3))) == 200
+
+
+def test_a_portion_without_results_does_not_count_as_delivering() -> None:
+    """All of it was given up."""
+
+    def report(delivered: int) -> Report:
+        return Report(status=0, host="here", document=json.dumps({"counters": {"delivered": delivered}}).encode())
+
+    reports = [report(3), report(0), Report(status=0, host="here")]
+    assert _count_delivering(Crewed(done=[(lease(), one) for one in reports])) == 1
 
 
 def test_workers_of_a_queue_die_as_often_as_they_like_but_not_at_once() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,11 +34,29 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return addresses
 
 
+@contextlib.contextmanager
+def listen(says: bytes) -> Iterator[int]:
+    """Listen at a port, and say this to whoever comes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection = server.accept()[0]
+                    connection.sendall(says)
+                    connection.recv(4096)
+                    connection.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+
+
 @pytest.fixture
 def open_port() -> Iterator[int]:
-    """Listen at a port."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server.getsockname()[1]
+    """Listen at a port as Ray does: settings of HTTP/2 come first."""
+    with listen(b"\0\0\6\4\0\0\0\0\0" + b"\0\3\0\0\0\1") as port:
+        yield port
 
 
 @pytest.fixture
@@ -82,6 +102,14 @@ def test_one_that_is_named_and_there_is_joined(asked: list[str], open_port: int)
     """As it was named."""
     RayCluster(f"127.0.0.1:{open_port}", 2)
     assert asked == [f"127.0.0.1:{open_port}"]
+
+
+@pytest.mark.parametrize("says", [b"", b"-ERR unknown command", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_what_is_no_ray_is_told(says: bytes, asked: list[str]) -> None:
+    """Ray itself would try for minutes."""
+    with listen(says) as port, pytest.raises(SettingsError, match=f"127.0.0.1:{port} does not answer as Ray does"):
+        RayCluster(f"127.0.0.1:{port}", 2)
+    assert asked == []
 
 
 def test_a_worker_removes_its_files_before_it_is_killed(asked: list[str]) -> None:
