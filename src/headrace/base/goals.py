@@ -65,14 +65,15 @@ def parse_price(text: str) -> float:
     Raises:
         ValueError: If it is not a price.
     """
-    price = _parse_rate(text)
+    price = _parse_rate(text, seconds=3600.0)
     if price is None:
         raise ValueError(f"expected the price of one machine such as 0.75/h, got {text!r}")
-    return price * 3600.0
+    return price
 
 
-def _parse_rate(text: str) -> float | None:
+def _parse_rate(text: str, seconds: float = 1.0) -> float | None:
+    """Return how much that is in so many seconds; None: it is no rate."""
     match = _RATE.fullmatch(text)
     if not match or match[3] not in _SECONDS:
         return None
-    return float(match[1]) * _THOUSANDS[match[2]] / _SECONDS[match[3]]
+    return float(match[1]) * _THOUSANDS[match[2]] * seconds / _SECONDS[match[3]]

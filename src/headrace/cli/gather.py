@@ -4,8 +4,8 @@
     headrace gather out/parts                    folders of Parquet files in the same way
     headrace gather out/results.jsonl --check    look only
 
-Nothing is written unless every portion is there and has done all of its items, and no item is in two of them: else it says
-which portion to run again, and the exit status is 1.
+Nothing is written unless every portion is there and has done all of its items, no item is in two of them, and all were done
+by one pipeline from one source: else it says which portion to run again, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("results", metavar="RESULTS", help="as --results named them: a file of JSON Lines, or a folder")
     parser.add_argument("--check", action="store_true", help="say whether all is done, and write nothing")
+    parser.add_argument("--force", action="store_true", help="put together also what two pipelines or sources gave")
     parser.add_argument("--json", action="store_true", help=f"print JSON (schema {SCHEMA})")
 
 
@@ -34,20 +35,22 @@ def run(args: argparse.Namespace) -> int:
     """Look at all portions, and put their results together."""
     from headrace.cli import EXIT_DONE, EXIT_NEGATIVE
     from headrace.cli.loading import parse_results
-    from headrace.pipeline.gathering import find_differences, find_doubled, find_portions, join, look_at
+    from headrace.pipeline.gathering import find_doubled, find_growth, find_mixed, find_portions, join, look_at
 
     results = _check(args.results)
     gathered = [look_at(*one, parse_results) for one in sorted(find_portions(results).items())]
     doubled = find_doubled(gathered)
-    for says in find_differences(gathered):
+    mixed = find_mixed(gathered)
+    for says in filter(None, (*mixed, find_growth(gathered))):
         say(f"headrace gather: {says}", level=logging.WARNING)
-    is_whole = not doubled and not any(one.left or one.is_again for one in gathered)
+    is_mixed = bool(mixed) and not args.force
+    is_whole = not doubled and not is_mixed and not any(one.left or one.is_again for one in gathered)
     if is_whole and not args.check:
         join(gathered, results)
     if args.json:
         write_json({**as_dict(gathered, doubled), "written": str(results) if is_whole and not args.check else None})
     else:
-        write("\n".join(_say(gathered, doubled, None if args.check else results)))
+        write("\n".join(_say(gathered, doubled, None if args.check else results, is_mixed=is_mixed)))
     return EXIT_DONE if is_whole else EXIT_NEGATIVE
 
 
@@ -84,7 +87,7 @@ def as_dict(gathered: list[Gathered], doubled: list[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _say(gathered: list[Gathered], doubled: list[str], results: Path | None) -> list[str]:
+def _say(gathered: list[Gathered], doubled: list[str], results: Path | None, *, is_mixed: bool) -> list[str]:
     """Return it for people; `results`: where all of it is now, if it is whole."""
     found = as_dict(gathered, doubled)
     counts = [
@@ -106,6 +109,10 @@ def _say(gathered: list[Gathered], doubled: list[str], results: Path | None) -> 
         lines.append(
             f"{len(doubled):,} items are in several portions, such as {doubled[0]}: these are results of other sources, or of "
             "runs that were begun again with --force"
+        )
+    if is_mixed:
+        lines.append(
+            "results of several runs are not put together; --force does it, where one is meant under two names"
         )
     if results is not None and len(lines) == 1:
         lines.append(f"written: {results}")

@@ -421,13 +421,13 @@ def _sigterm_of_ray() -> Iterator[None]:
 def _gather(args: argparse.Namespace, crewed: Crewed, leases: list[Lease]) -> list[Gathered]:
     """Return what became of each portion that was begun; puts their results together where all of them are done."""
     from headrace.base.errors import HeadraceError
-    from headrace.pipeline.gathering import find_differences, find_doubled, join
+    from headrace.pipeline.gathering import find_doubled, find_growth, find_mixed, join
 
     gathered = []
     for lease in leases:
         with contextlib.suppress(HeadraceError):
             gathered.append(_look_at(lease.args))
-    for says in find_differences(gathered):
+    for says in filter(None, (*find_mixed(gathered), find_growth(gathered))):
         say(f"headrace run: {says}", level=logging.WARNING)
     is_whole = len(gathered) == len(leases) and not any(one.left for one in gathered)
     if crewed.is_unfinished or crewed.status or not args.results or "://" in args.results:

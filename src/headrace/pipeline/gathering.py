@@ -158,25 +158,29 @@ def _has_earlier(path: Path, mark: Mapping[str, Any]) -> bool:
     return int(mark.get("offset", 0)) > 0
 
 
-def find_differences(gathered: Sequence[Gathered]) -> list[str]:
-    """Return in what portions differ that are of one run: what they are portions of, and by what they were done."""
-    found = []
-    for what, values in (
-        ("sources", {one.source for one in gathered}), ("pipelines", {one.pipeline for one in gathered}),
-    ):  # fmt: skip
-        if len(values) > 1:
-            found.append(f"the portions are of {len(values)} {what}: {', '.join(sorted(values)[:5])}")
+def find_mixed(gathered: Sequence[Gathered]) -> list[str]:
+    """Return in what portions differ that should be of one run: what they are portions of, and by what they were done."""
+    kinds = {"sources": {one.source for one in gathered}, "pipelines": {one.pipeline for one in gathered}}
+    return [
+        f"the portions are of {len(values)} {what}: {', '.join(sorted(values)[:5])}"
+        for what, values in kinds.items()
+        if len(values) > 1
+    ]
+
+
+def find_growth(gathered: Sequence[Gathered]) -> str:
+    """Return which portions began before the source had all the items that it had later; empty: none."""
     counts = {one.listed: one.portion for one in gathered if one.listed is not None}
-    if len(counts) > 1:
-        least, most = min(counts), max(counts)
-        behind = [str(one.portion) for one in gathered if one.listed is not None and one.listed < most]
-        others = f" and {len(behind) - _MOST_NAMED} others" if len(behind) > _MOST_NAMED else ""
-        found.append(
-            f"the source changed between the portions: {least:,} items when {counts[least]} began, {most:,} when "
-            f"{counts[most]} did; what came later may be missing: --resume --shard {', '.join(behind[:_MOST_NAMED])}{others} "
-            f"{'does' if len(behind) == 1 else 'each do'} what is new there"
-        )
-    return found
+    if len(counts) < 2:
+        return ""
+    least, most = min(counts), max(counts)
+    behind = [str(one.portion) for one in gathered if one.listed is not None and one.listed < most]
+    others = f" and {len(behind) - _MOST_NAMED} others" if len(behind) > _MOST_NAMED else ""
+    return (
+        f"the source changed between the portions: {least:,} items when {counts[least]} began, {most:,} when "
+        f"{counts[most]} did; what came later may be missing: --resume --shard {', '.join(behind[:_MOST_NAMED])}{others} "
+        f"{'does' if len(behind) == 1 else 'each do'} what is new there"
+    )
 
 
 def find_doubled(gathered: Sequence[Gathered]) -> list[str]:

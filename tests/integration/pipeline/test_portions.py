@@ -254,14 +254,19 @@ def test_a_source_that_changes_between_portions_is_told(capsys: pytest.CaptureFi
     assert sum(name.startswith("later") for name in ids("out/results.jsonl")) == 20
 
 
-def test_portions_of_another_source_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a folder of another name."""
+def test_portions_of_another_source_are_not_put_together(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a folder of another name, unless somebody says that one is meant."""
     words = ["--results", "out/results.jsonl"]
     assert run("0/2", *words) == 0
     Path("others").mkdir()
     Path("others", "a.jpg").write_bytes(b"x")
     assert run("1/2", *words, "--source", "others") == 0
     capsys.readouterr()
-    main(["gather", "out/results.jsonl", "--check"])
-    said = " ".join(capsys.readouterr().err.split())
-    assert "the portions are of 2 sources: the folder " in said
+    assert main(["gather", "out/results.jsonl", "--check"]) == 1
+    assert main(["gather", "out/results.jsonl"]) == 1
+    assert not Path("out/results.jsonl").exists()
+    said = capsys.readouterr()
+    assert "the portions are of 2 sources: the folder " in " ".join(said.err.split())
+    assert "--force does it" in " ".join(said.out.split())
+    assert main(["gather", "out/results.jsonl", "--force"]) == 0
+    assert Path("out/results.jsonl").exists()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import SettingsError
-from headrace.pipeline.gathering import Gathered, find_differences, join
+from headrace.pipeline.gathering import Gathered, find_growth, join
 from headrace.sources.portions import Portion
 
 
@@ -62,5 +62,4 @@ def test_every_portion_that_began_before_is_named() -> None:
         )
         for index, listed in enumerate([5, 5, 7, 6])
     ]
-    (said,) = find_differences(gathered)
-    assert "--resume --shard 0/4, 1/4, 3/4 each do what is new there" in said
+    assert "--resume --shard 0/4, 1/4, 3/4 each do what is new there" in find_growth(gathered)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import SettingsError
-from headrace.base.goals import parse_slo
+from headrace.base.goals import parse_price, parse_slo
 from headrace.cli.capacity_text import as_text
 from headrace.diagnose.replay import CannotReplay
 from headrace.runs.formats.capacity import CapacityDocument
@@ -259,3 +259,9 @@ def test_the_text_fits_a_terminal(price: float | None, slo: str | None) -> None:
     bars = [line.count("#") for line in text.splitlines() if "#" in line]
     first, second = (option.machines or 0 for option in document.options[:2])
     assert bars == [28, round(28 * second / first)]
+
+
+@pytest.mark.parametrize(("text", "per_hour"), [("61/h", 61.0), ("0.75/h", 0.75), ("1/s", 3600.0)])
+def test_a_rate_of_an_hour_is_shown_as_it_was_given(text: str, per_hour: float) -> None:
+    """Not as 61.00000000000001."""
+    assert parse_price(text) == per_hour
