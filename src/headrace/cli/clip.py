@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         write_json({"schema": "headrace.clip/1", "clips": [_as_dict(clip) for clip in clips], "source": place})
     else:
         write("\n".join([*_table(clips), *([f"next: {following}"] if following else [])]))
-    return EXIT_DONE if len(kept) == len(clips) else EXIT_MISSING
+    return EXIT_DONE if all(clip.packets and clip.is_written for clip in clips) else EXIT_MISSING
 
 
 def _as_dict(clip: StreamClip) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from headrace.base.error_origin import text_of
 from headrace.base.errors import MissingExtra
 from headrace.base.records import Job
 
@@ -70,15 +71,22 @@ class EventClips:
         folder: For the clips; it exists once frames come.
         seconds: Before an event, and after it.
         draw: Called with each frame that is written and its result; draws into the frame.
+        failed: Called for each clip that cannot be written.
 
     Raises:
         MissingExtra: If PyAV is not installed.
     """
 
-    def __init__(self, folder: Path, seconds: float, draw: Callable[[np.ndarray, Any], object] | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        seconds: float,
+        draw: Callable[[np.ndarray, Any], object] | None,
+        failed: Callable[[], object],
+    ) -> None:
         if importlib.util.find_spec("av") is None:
             raise MissingExtra("writing clips of events", "video")
-        self._folder, self._seconds, self._draw = folder, seconds, draw
+        self._folder, self._seconds, self._draw, self._failed = folder, seconds, draw, failed
         self._streams: OrderedDict[str, _Stream] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -145,8 +153,10 @@ class EventClips:
             if clip is not None and clip.frames:
                 try:
                     self._write_one(clip)
-                except Exception:  # the event itself was told
-                    logger.exception("only: the clip %s cannot be written; its event was delivered", clip.name)
+                except Exception as error:  # the event itself was told
+                    self._failed()
+                    why = text_of(error)
+                    logger.warning("only: the clip %s cannot be written: %s; its event is delivered", clip.name, why)
 
     def _write_one(self, clip: _Clip) -> None:
         av = importlib.import_module("av")
@@ -156,7 +166,7 @@ class EventClips:
         size = (first.shape[1] // 2 * 2, first.shape[0] // 2 * 2)
         unfinished = self._folder / f"{clip.name}.part"
         try:
-            with av.open(str(unfinished), "w", format="webm") as written:
+            with av.open(f"file:{unfinished}", "w", format="webm") as written:
                 stream = written.add_stream("libvpx", rate=30, options=_OPTIONS)
                 stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
                 stream.codec_context.time_base = _MILLISECONDS

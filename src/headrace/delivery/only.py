@@ -36,7 +36,8 @@ _LONGEST_CLIP_SECONDS = 60.0
 class Only:
     """Hands the results for which a condition holds to another delivery; the others are delivered to nobody.
 
-    The run's counters say how many were left out: `deliver.left_out`. Results cannot be read back, because those that were left
+    The run's counters say how many were left out, and how many clips could not be written: `deliver.left_out`,
+    `deliver.clips_failed`. Results cannot be read back, because those that were left
     out are nowhere: a run that ended early is not resumed.
 
     Args:
@@ -91,7 +92,9 @@ class Only:
         self._pictures = None if pictures is None else _Pictures(read_path(pictures, "pictures"), most_pictures, draw)
         self._clips: EventClips | None = None
         if clip is not None and pictures is not None:
-            self._clips = EventClips(read_path(pictures, "pictures"), clip, draw)
+            self._clips = EventClips(
+                read_path(pictures, "pictures"), clip, draw, lambda: self._count("deliver.clips_failed")
+            )
         self._lock = threading.Lock()
         self._context: Any = None
 
@@ -107,9 +110,7 @@ class Only:
         if self._clips is not None:
             self._clips.note(job, result)
         if not self._holds(result):
-            with self._lock:
-                if self._context is not None:
-                    self._context.count("deliver.left_out")
+            self._count("deliver.left_out")
             return True
         if self._pictures is not None:
             name = self._pictures.write(job, result)
@@ -128,6 +129,11 @@ class Only:
         if self._clips is not None:
             self._clips.close()
         self.delivery.close()
+
+    def _count(self, name: str) -> None:
+        with self._lock:
+            if self._context is not None:
+                self._context.count(name)
 
     def _holds(self, result: Any) -> bool:
         try:
@@ -174,10 +180,14 @@ class _Pictures:
         """Make the folder, and find the pictures of earlier runs."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            found = [(entry.stat().st_mtime_ns, entry.name) for entry in os.scandir(self._folder)]
+            entries = [entry for entry in os.scandir(self._folder) if entry.name.endswith(_SUFFIX)]
         except OSError as error:
             raise SettingsError(f"the folder of pictures {self._folder} cannot be used: {error}") from None
-        self._names = {name: None for _, name in sorted(found) if name.endswith(_SUFFIX)}
+        found = []
+        for entry in entries:
+            with contextlib.suppress(OSError):  # another run deleted it meanwhile
+                found.append((entry.stat().st_mtime_ns, entry.name))
+        self._names = {name: None for _, name in sorted(found)}
 
     def write(self, job: Job, result: Any) -> str:
         """Write the picture of a job; return its name. Writing it again, where its result is tried again, replaces it."""

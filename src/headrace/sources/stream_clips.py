@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,12 @@ class StreamClip:
     """That its frames cover, by the stream's own clock."""
     why: str = ""
     """Why it is shorter than was asked, or nothing came; empty: it is not."""
+    is_written: bool = True
+    """Whether the disk took all of it."""
+
+
+class _NotWritten(Exception):
+    """The file of a clip cannot be written on."""
 
 
 def keep_clips(
@@ -94,8 +101,11 @@ def _keep(
             if stream is None:
                 clip.why = f"it holds no video, but {list_kinds(container)}"
                 return
-            with av.open(str(clip.file), "w", format="matroska") as written:
+            with _written(av, clip.file) as written:
                 _copy(clip, container, stream, written.add_stream_from_template(stream), seconds, stop)
+    except _NotWritten as error:
+        clip.why, clip.is_written = f"its file cannot be written: {error}", False
+        _count_what_is_there(av, clip)
     except Exception as error:  # whatever it is, it is this stream's
         clip.why = f"it broke off: {error_text(error)}"
     finally:
@@ -104,16 +114,46 @@ def _keep(
             clip.why = clip.why or "no keyframe came"
 
 
+@contextlib.contextmanager
+def _written(av: Any, file: Path) -> Iterator[Any]:
+    """Give the container of a new file; raise _NotWritten where it cannot be made or finished."""
+    with _writing(av):
+        container = av.open(f"file:{file}", "w", format="matroska")  # else what is before a colon would be a protocol
+    try:
+        yield container
+    finally:
+        with _writing(av):
+            container.close()
+
+
+@contextlib.contextmanager
+def _writing(av: Any) -> Iterator[None]:
+    try:
+        yield
+    except (av.FFmpegError, OSError) as error:
+        raise _NotWritten(error_text(error)) from None
+
+
+def _count_what_is_there(av: Any, clip: StreamClip) -> None:
+    clip.packets, clip.num_bytes, clip.seconds = 0, 0, 0.0
+    with contextlib.suppress(av.FFmpegError, OSError), av.open(f"file:{clip.file}", format="matroska") as container:
+        for packet in container.demux(video=0):
+            if packet.size and packet.pts is not None:
+                clip.packets, clip.num_bytes = clip.packets + 1, clip.num_bytes + packet.size
+                clip.seconds = max(clip.seconds, float(packet.pts * packet.time_base))
+
+
 def _copy(clip: StreamClip, container: Any, stream: Any, target: Any, seconds: float, stop: threading.Event) -> None:
     """Copy packets from the first keyframe on, with times from 0, until they cover the stretch."""
     first: int | None = None
     last = -1
     until = time.monotonic() + _FIRST_SECONDS + 2 * seconds  # of a stream whose clock stands still
-    for packet in container.demux(stream):
+    av = load_av()
+    for packet in container.demux():  # of all streams: else sound alone would keep this here
         if stop.is_set() or time.monotonic() >= until:
-            clip.why = "it was stopped" if stop.is_set() else "its own clock stands still"
+            clip.why = "it was stopped" if stop.is_set() else "its own clock stands still, or no more pictures come"
             return
-        if not packet.size or (first is None and not packet.is_keyframe):
+        if packet.stream.index != stream.index or not packet.size or (first is None and not packet.is_keyframe):
             continue
         time_of = packet.dts if packet.dts is not None else packet.pts
         if time_of is None:
@@ -132,7 +172,8 @@ def _copy(clip: StreamClip, container: Any, stream: Any, target: Any, seconds: f
         packet.pts = time_of - first if packet.pts is None else packet.pts - first
         clip.packets, clip.num_bytes = clip.packets + 1, clip.num_bytes + packet.size
         packet.stream = target
-        target.container.mux(packet)
+        with _writing(av):
+            target.container.mux(packet)
     clip.why = "it ended"
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +36,7 @@ def stream_of(
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuvj420p" if codec == "mjpeg" else "yuv420p"
         stream.codec_context.gop_size = 10
         for number in range(count):
-            image = np.full((48, 64, 3), 10 + number * 3, np.uint8)
+            image = np.full((48, 64, 3), 10 + number % 80 * 3, np.uint8)
             frame = av.VideoFrame.from_ndarray(image, format="rgb24")
             frame.pts = number + (jump[1] if jump is not None and number >= jump[0] else 0)
             container.mux(stream.encode(frame))
@@ -129,6 +132,84 @@ def test_names_that_make_one_file_are_numbered(tmp_path: Path) -> None:
         "a_b-3.mkv",
     ]
     assert {clip.packets for clip in found.values()} == {10}
+
+
+def test_sound_alone_does_not_keep_a_clip_open(tmp_path: Path) -> None:
+    """Where no more pictures come and packets go on, it ends once it is stopped, with what was kept."""
+    stop = threading.Event()
+    with talking(tmp_path / "a.ts", stop) as address:
+        (tmp_path / "kept").mkdir()
+        source = hr.live_video({"a": address}, patience=5.0)
+        (clip,) = source.keep_clips(tmp_path / "kept", 10.0, stop)
+    assert clip.why == "it was stopped"
+    assert clip.packets >= 1
+
+
+@contextlib.contextmanager
+def talking(path: Path, heard: threading.Event) -> Iterator[str]:
+    """Give the address of a stream with a second of pictures, and then sound alone; `heard` is set after two seconds of it."""
+    with av.open(str(path), "w", format="mpegts") as container:
+        pictures, sound = container.add_stream("libx264", rate=25), container.add_stream("mp2", rate=48_000)
+        pictures.width, pictures.height, pictures.pix_fmt = 64, 48, "yuv420p"
+        pictures.options = {"tune": "zerolatency"}
+        for _ in range(25):
+            container.mux(pictures.encode(av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8), format="rgb24")))
+        for number in range(2000):
+            frame = av.AudioFrame.from_ndarray(np.zeros((1, 1152 * 2), np.int16), format="s16", layout="stereo")
+            frame.sample_rate, frame.pts = 48_000, number * 1152
+            container.mux(sound.encode(frame))
+    data = path.read_bytes()
+    half = len(data) // 2 // 188 * 188
+
+    def send(server: socket.socket) -> None:
+        peer, _ = server.accept()
+        with peer, contextlib.suppress(OSError):
+            peer.sendall(data[:half])
+            for number, at in enumerate(range(half, len(data), 188)):  # a packet each 40 ms
+                peer.sendall(data[at : at + 188])
+                if number == 50:
+                    heard.set()
+                over.wait(0.04)
+
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sender = threading.Thread(target=send, args=(server,), daemon=True)
+        sender.start()
+        yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        assert sender.is_alive()  # nobody waited for its end
+        over.set()
+        sender.join(10)
+
+
+def test_a_folder_with_a_colon_in_its_name(tmp_path: Path) -> None:
+    """It is called after a time, and what is before the colon is no protocol."""
+    with sent(stream_of(tmp_path / "a.ts")) as address:
+        clip = keep({"a": address}, tmp_path / "13:05")["a"]
+        before = Path.cwd()
+        os.chdir(tmp_path)
+        try:
+            beside = keep({"a": address}, Path("tcp:13"))["a"]
+        finally:
+            os.chdir(before)
+    assert [one.why for one in (clip, beside)] == ["", ""]
+    assert len(pictures(tmp_path / "tcp:13" / "a.mkv")) == 25
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """The command fails, and says of the clip what its file holds."""
+    (tmp_path / "jobs.py").write_text(
+        "import headrace as hr\npipeline = hr.Pipeline(hr.live_video({'gate': 'tcp://127.0.0.1:1'}),"
+        " stages=[hr.stage('see', len)], delivery=hr.jsonl('out.jsonl'))\n"
+    )
+    with sent(stream_of(tmp_path / "a.ts", 500, "mjpeg", "matroska")) as address:
+        clip = f"headrace clip jobs.py:pipeline --source {address} --seconds 15 -o kept --json"
+        command = f"ulimit -f 40; exec {sys.executable} -m {clip}"
+        done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    (kept,) = json.loads(done.stdout)["clips"]
+    assert kept["why"].startswith("its file cannot be written: ")
+    assert 0 < kept["packets"] == len(pictures(Path(tmp_path, kept["file"]))) < 375
+    assert kept["num_bytes"] <= (tmp_path / kept["file"]).stat().st_size
 
 
 def test_a_clock_that_jumps_ahead_ends_a_clip(tmp_path: Path) -> None:

@@ -248,13 +248,42 @@ def test_clips_go_with_their_pictures_and_sizes_may_change(tmp_path: Path) -> No
 @pytest.mark.full
 def test_a_clip_that_cannot_be_written_costs_no_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What draws may fail for a frame that nobody asked about: the events are told, and the log says why there is no clip."""
-    kept, delivery = watched(tmp_path, draw=lambda image, result: result["box"])
-    first, second = moments(0, 0.1)
-    delivery.deliver(first, {"event": True, "box": 1})
-    delivery.deliver(second, {"event": False})
+    pytest.importorskip("av")
+    delivery = only(
+        hr.collect(),
+        lambda number: number == 3,
+        pictures=tmp_path,
+        clip=0.5,
+        draw=lambda image, number: 1 / (number - 4),
+    )
+    pipeline = hr.Pipeline(
+        hr.items([grey(number) for number in range(6)]), stages=[hr.stage("see", lambda image: int(image[0, 0, 0]))],
+        delivery=delivery,
+    )  # fmt: skip
+    notes = hr.run(pipeline).counters.notes
+    assert (notes["deliver.left_out"], notes["deliver.clips_failed"]) == (5, 1)
+    assert "cannot be written: ZeroDivisionError: division by zero" in caplog.text
+
+
+@pytest.mark.full
+def test_a_folder_with_a_colon_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is before the colon is no protocol of FFmpeg."""
+    monkeypatch.chdir(tmp_path)
+    kept, delivery = watched(Path("tcp:a"))
+    for number, job in enumerate(moments(0, 0.1)):
+        delivery.deliver(job, {"event": number == 1})
     delivery.close()
-    assert len(kept.results) == 1
-    assert "cannot be written" in caplog.text
+    ((_, result),) = kept.results
+    assert names(tmp_path / "tcp:a") == sorted([result["picture"], result["clip"]])
+
+
+def test_pictures_that_another_run_deletes(tmp_path: Path) -> None:
+    """A name behind which there is nothing any more is passed by."""
+    (tmp_path / "gone.only.jpg").symlink_to("nowhere")
+    delivery = only(hr.collect(), bool, pictures=tmp_path, most_pictures=1)
+    delivery.open(None)
+    assert delivery.deliver(frame(1), True)
+    assert len(list(tmp_path.glob("gate*.only.jpg"))) == 1
 
 
 @pytest.mark.full

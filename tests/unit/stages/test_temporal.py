@@ -317,6 +317,49 @@ def test_events_are_told_once_and_bounces_are_not() -> None:
     assert results[20] == {"value": ".", "on": True, "event": None, "since": 1.0}
 
 
+@pytest.mark.parametrize("fails", ["stage", "delivery"])
+def test_a_frame_that_fails_behind_it_and_comes_again_is_the_same_frame(fails: str) -> None:
+    """An event is told also where its delivery or a stage behind failed at first; and no frame counts twice."""
+    failed, seen = set(), []
+
+    def fail_once(frame: dict[str, Any]) -> dict[str, Any]:
+        if frame["event"] and frame["value"][1] not in failed:
+            failed.add(frame["value"][1])
+            raise RuntimeError("not now")
+        return frame
+
+    def note(value: Frame, seconds: float) -> Frame:
+        seen.append(value[1])
+        return value
+
+    class Told(hr.collect):  # type: ignore[misc, valid-type]
+        """Refuses each event once."""
+
+        def deliver(self, job: hr.Job, result: Any) -> bool:
+            """Take a result, or fail."""
+            if fails == "delivery":
+                fail_once(result)
+            return bool(super().deliver(job, result))
+
+    told = Told()
+    stages = [
+        per_stream("note", lambda: note),
+        per_stream("events", lambda: Events(lambda value: 4 <= value[1] < 8, on_after=0.0, off_after=0.0)),
+        *([hr.stage("later", fail_once)] if fails == "stage" else []),
+    ]
+    source = Frames([("a", number) for number in range(12)], max_receives=3)
+    plan = hr.Plan.from_table(
+        {"source": {"wait_seconds": 0.05}, "run": {"brake_after": 0}, "stages": {"deliver": {"attempts": 1}}}
+    )
+    execute(hr.Pipeline(source, stages=stages, delivery=told), plan)
+    assert failed == {4, 8}
+    assert {frame["value"][1]: frame["event"] for _, frame in told.results if frame["event"]} == {
+        4: "began",
+        8: "ended",
+    }
+    assert seen == list(range(12))
+
+
 # --- tracks
 
 

@@ -10,11 +10,13 @@ from typing import Any
 
 from headrace.base.current_job import current_jobs
 from headrace.base.errors import ItemRejected, SettingsError
-from headrace.base.records import Job
+from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.base.settings import check, refuse_options
 from headrace.base.signature import check_takes
 from headrace.stages.stage import Stage, StageContext
 
+#: Frames that may come again of which the value is kept; more are in flight or wait only where sources are others' queues.
+_MOST_KEPT = 1000
 #: Takes a frame's value and its time in seconds, returns its new value.
 Update = Callable[[Any, float], Any]
 
@@ -58,9 +60,13 @@ class PerStreamStage(Stage):
         """Return what the one worker calls."""
         refuse_options(context.options, self.name)
         streams: OrderedDict[str | None, _Stream] = OrderedDict()
+        kept = _Kept()
 
         def call(value: Any) -> Any:
             job = current_jobs()[0]
+            return kept.of(job) if job.id in kept else kept.keep(job, update(job, value))
+
+        def update(job: Job, value: Any) -> Any:
             now = self._seconds(job)
             if not isinstance(now, int | float) or not math.isfinite(now):
                 raise ItemRejected(f"temporal.no_time: the time of {job.id} is {now!r}; expected a number of seconds")
@@ -80,6 +86,44 @@ class PerStreamStage(Stage):
         return call
 
 
+class _Kept:
+    """Values of frames that are not settled: one that failed later on and comes again would be a second frame to its stream.
+
+    The worker keeps them; whichever thread settles a job forgets its value.
+    """
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[str, Any] = OrderedDict()
+
+    def __contains__(self, item: str) -> bool:
+        return item in self._values
+
+    def of(self, job: Job) -> Any:
+        return self.keep(job, self._values[job.id])
+
+    def keep(self, job: Job, value: Any) -> Any:
+        """Return a value, which is kept until the job is over, if it may come again."""
+        if job.max_attempts == 1:
+            return value
+
+        def settle(job: Job, outcome: Outcome) -> None:
+            if not _comes_again(job, outcome):
+                self._values.pop(job.id, None)
+            answer(outcome)
+
+        answer = job.intercept_settle(settle)
+        self._values[job.id] = value
+        if len(self._values) > _MOST_KEPT:
+            self._values.popitem(last=False)
+        return value
+
+
+def _comes_again(job: Job, outcome: Outcome) -> bool:
+    if outcome.kind is OutcomeKind.RETRY:
+        return outcome.spared or job.max_attempts is None or job.attempt < job.max_attempts
+    return outcome.kind is OutcomeKind.RETURNED
+
+
 @dataclass(slots=True)
 class _Stream:
     update: Update
@@ -97,7 +141,8 @@ def per_stream(
     """Return a stage that knows more of a stream than one frame.
 
     The frames of each stream (`job.stream`) come to it in the order of receipt, whatever the stages before it did with them,
-    and a stream never waits for another's. It has one worker in a thread, so what it does should take little time.
+    and a stream never waits for another's. It has one worker in a thread, so what it does should take little time. A frame that
+    fails in a later stage or at its delivery, and comes again, has the value that it had.
 
     Args:
         name: Unique in its pipeline.
