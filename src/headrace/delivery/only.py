@@ -36,9 +36,9 @@ _LONGEST_CLIP_SECONDS = 60.0
 class Only:
     """Hands the results for which a condition holds to another delivery; the others are delivered to nobody.
 
-    The run's counters say how many were left out, and how many clips could not be written: `deliver.left_out`,
-    `deliver.clips_failed`. Results cannot be read back, because those that were left
-    out are nowhere: a run that ended early is not resumed.
+    The run's counters say how many were left out, and how many clips could not be written before its end:
+    `deliver.left_out`, `deliver.clips_failed`. Results cannot be read back, because those that were left out are nowhere: a run
+    that ended early is not resumed.
 
     Args:
         delivery: Where results go, such as `headrace.jsonl("events.jsonl")` or `headrace.callback()`.

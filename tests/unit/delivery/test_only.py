@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -248,21 +249,16 @@ def test_clips_go_with_their_pictures_and_sizes_may_change(tmp_path: Path) -> No
 @pytest.mark.full
 def test_a_clip_that_cannot_be_written_costs_no_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What draws may fail for a frame that nobody asked about: the events are told, and the log says why there is no clip."""
-    pytest.importorskip("av")
-    delivery = only(
-        hr.collect(),
-        lambda number: number == 3,
-        pictures=tmp_path,
-        clip=0.5,
-        draw=lambda image, number: 1 / (number - 4),
-    )
-    pipeline = hr.Pipeline(
-        hr.items([grey(number) for number in range(6)]), stages=[hr.stage("see", lambda image: int(image[0, 0, 0]))],
-        delivery=delivery,
-    )  # fmt: skip
-    notes = hr.run(pipeline).counters.notes
-    assert (notes["deliver.left_out"], notes["deliver.clips_failed"]) == (5, 1)
-    assert "cannot be written: ZeroDivisionError: division by zero" in caplog.text
+    kept, delivery = watched(tmp_path, draw=lambda image, result: result["box"])
+    counted: list[str] = []
+    delivery.open(SimpleNamespace(count=counted.append))
+    first, second, third = moments(0, 0.1, 1.0)
+    delivery.deliver(first, {"event": True, "box": 1})
+    delivery.deliver(second, {"event": False})
+    delivery.deliver(third, {"event": False})
+    assert len(kept.results) == 1
+    assert "cannot be written: KeyError: 'box'" in caplog.text
+    assert counted.count("deliver.clips_failed") == 1
 
 
 @pytest.mark.full
