@@ -8,6 +8,7 @@ ends by itself after some steps: all ranks leave after the same one. Its run fol
 from __future__ import annotations
 
 import contextlib
+import errno
 import shutil
 import sys
 import time
@@ -34,6 +35,10 @@ from headrace.train.ranks.link_probe import measure_link
 
 #: Ranks that are predicted beside those that were measured.
 _PREDICTED = (2, 4, 8)
+#: What another folder, space or rights help against; an OSError of another kind (no file left to open) is said as it is.
+_UNWRITABLE = {
+    errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.EIO, errno.ENOENT, errno.ENOTDIR,
+}  # fmt: skip
 #: A prediction that was off by more is worth a warning.
 _FAR_OFF = 0.10
 
@@ -82,7 +87,7 @@ class Ladder:
         self._is_interrupted = False
 
     def measure(self) -> ScalingDocument:
-        """Train, and return what came of it; after Ctrl-C, or where the disk is full, what was measured until then.
+        """Train, and return what came of it; after Ctrl-C, or an error of the system, what was measured until then.
 
         Raises:
             SettingsError: If the script cannot be started.
@@ -94,12 +99,12 @@ class Ladder:
         except KeyboardInterrupt:
             self._is_interrupted = True
         except OSError as error:  # a full disk: what was measured is still an answer
-            self._failures.append(str(explain_unwritable(self._settings.output, error)))
+            self._failures.append(_explain(self._settings.output, error))
         document = self._describe()
         try:
             replace_file(self._settings.output / FILE, encode_document(document, indent=True) + b"\n")
         except OSError as error:
-            why = str(explain_unwritable(self._settings.output, error))
+            why = _explain(self._settings.output, error)
             if why not in document.failures:
                 document = msgspec.structs.replace(document, failures=(*document.failures, why))
         return document
@@ -118,7 +123,7 @@ class Ladder:
         self._say("what lies between two ranks")
         try:
             self._link = measure_link()
-        except RanksFailed as error:
+        except (RanksFailed, OSError) as error:  # it uses the folder for temporary files
             self._failures.append(f"the link between ranks was not measured: {error}")
 
     def _train(self, ranks: int, number: int) -> None:
@@ -240,6 +245,10 @@ def _prepare(output: Path, *, force: bool) -> None:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SettingsError(f"-o {output} cannot be written: {error.strerror}; name another folder") from None
+
+
+def _explain(output: Path, error: OSError) -> str:
+    return str(explain_unwritable(output, error) if error.errno in _UNWRITABLE else error)
 
 
 def _finish(folder: RunFolder, status: str, reason: str) -> None:

@@ -139,6 +139,34 @@ def test_a_full_disk_is_said_with_what_was_measured(
     assert document.rungs == ()
 
 
+def test_what_is_no_matter_of_the_folder_is_not_laid_to_it(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another folder helps nobody whose process may open no more files."""
+
+    def open_one_more(_: object) -> None:
+        raise OSError(24, "Too many open files", "rank-0.log")
+
+    monkeypatch.setattr(ladder, "run_group", open_one_more)
+    document = Ladder(_settings(script, tmp_path / "scale"), lambda _: None).measure()
+    assert document.failures == ("[Errno 24] Too many open files: 'rank-0.log'",)
+
+
+def test_a_full_folder_for_temporary_files_is_not_laid_to_the_output(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link between ranks is measured there; what was trained is an answer."""
+
+    def fill() -> None:
+        raise OSError(28, "No space left on device", "/tmp/headrace-link-1")
+
+    ladder_ = Ladder(_settings(script, tmp_path / "scale"), lambda _: None)
+    monkeypatch.setattr(ladder_, "_train", lambda *_: None)
+    monkeypatch.setattr(ladder, "measure_link", fill)
+    (failure,) = ladder_.measure().failures
+    assert failure.startswith("the link between ranks was not measured: [Errno 28]")
+
+
 def test_an_earlier_answer_is_not_written_over(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless that is asked for."""
     _pretend(monkeypatch, lambda _: (_ for _ in ()).throw(RanksFailed("no")))

@@ -61,9 +61,19 @@ def _meet(folder: Path, ranks: int) -> str:
     )
 
 
-def test_the_rank_that_failed_first_is_named_not_those_that_lost_it(tmp_path: Path) -> None:
+_GONE_NCCL = (
+    "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3763, remote process exited or there was a network "
+    "error, NCCL version 2.28.8\nncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
+    "prematurely.\nLast error:\nNET/OFI Request 0x7f14cc5b60c0 completed with error. RC: 113."
+)
+_ABORTED = "NCCL communicator was aborted on rank 0."
+_WATCHDOG = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE) ran for 600000 ms"
+
+
+@pytest.mark.parametrize("gone", [_GONE, _GONE_NCCL, _ABORTED, _WATCHDOG])
+def test_the_rank_that_failed_first_is_named_not_those_that_lost_it(gone: str, tmp_path: Path) -> None:
     """A rank that leaves its process group, and raises later, is seen after the others that fail for want of it."""
-    lost = f"if rank == '0':\n    sys.exit({_GONE!r})\n"
+    lost = f"if rank == '0':\n    sys.exit({gone!r})\n"
     program = f"{_meet(tmp_path, 2)}{lost}time.sleep(1); sys.exit('no such file: train.csv')"
     with pytest.raises(RanksFailed, match=r"rank 1 of 2 ended with exit status 1(.|\n)*no such file: train\.csv"):
         run_group(_group(tmp_path, program))
