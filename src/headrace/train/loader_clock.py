@@ -5,6 +5,9 @@ reads the thread's clocks when a batch begins, when its items are there and when
 `loader_parts` says when decoding, augmenting and tokenising begin and end. Each such event ends one part and begins the next,
 so parts do not overlap. Items are timed one by one without touching the data set: the indices that the loader goes through
 read a clock on the way. The user's data set, items and batches are not changed.
+
+Telling the parts of an item apart costs some microseconds. Where items take less than `SHORT_ITEM_NS` it is done for one item
+in `SPLIT_ONE_IN`; the time of the others is given to the parts as those of the last batches had it, so they still add up.
 """
 
 from __future__ import annotations
@@ -25,7 +28,12 @@ from headrace.train.loader_record import BatchRecord, Cost
 
 #: An attribute of an enumeration takes longer to find than a clock to read (Python 3.11).
 _AUGMENT, _OPEN, _REST = LoaderWork.AUGMENT, LoaderWork.OPEN, LoaderWork.ITEMS
-_NOTHING = Cost()
+_NOTHING, _NO_SUMS = Cost(), (0, 0, 0, 0)
+#: Mean of a batch, ns, below which not all of the next one's items are split into their parts, and how many are: no divisor of
+#: usual batch sizes, so that it is now this and now that place in the batch.
+SHORT_ITEM_NS, SPLIT_ONE_IN = 200_000, 11
+#: What a batch before counts for in that.
+_FADING = 0.9
 
 #: Values in a batch that are looked at for their size; a list of a million numbers has none.
 _MOST_VALUES = 256
@@ -49,30 +57,40 @@ class BatchClock:
         self.num_items = 0
         self.slowest_item, self.slowest = -1, 0
         self.has_transforms = False
+        self.is_split = True
+        #: Items that were begun; whether they are short.
+        self.num_begun, self.is_short = 0, False
+        #: What each part had lately of items that were split, ns: blocked, CPU time, run-queue delay.
+        self._lately: dict[LoaderWork | None, tuple[float, float, float]] = {}
 
     def begin(self) -> None:
         """A batch is wanted."""
         self.num_items, self.slowest_item, self.slowest = 0, -1, 0
-        #: Wall and CPU time of each part, its run-queue delay, and how often that was not measured.
-        self._sums: dict[LoaderWork, list[int]] = {}
-        self._part = _REST
+        #: Wall and CPU time of each part, its run-queue delay, and how often that was not measured; of None: items not split.
+        self._sums: dict[LoaderWork | None, list[int]] = {}
+        self._part: LoaderWork | None = _REST
+        self.is_split = True
         self._begun = self._since = self._meter.read()
         self._collated: Reading | None = None
         self._tokenised = _NOTHING
 
-    def begin_item(self) -> None:
+    def begin_item(self, *, is_split: bool) -> None:
         """An item is wanted; until its transform begins it is opened. Called where there are transforms."""
-        self._switch(_OPEN)
+        if is_split or self.is_split:
+            self.is_split = is_split
+            self._switch(_OPEN if is_split else None)
 
     def items_ended(self) -> None:
         """The items are there, and are collated now."""
         self._switch(LoaderWork.COLLATE)
+        self._spread(self._sums.pop(None, None))
+        self.is_split = True
         self._collated = self._since
         self._tokenised = self._cost_of(LoaderWork.TOKENISE)
 
     def around(self, part: LoaderWork, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call something that is a part of its own; what calls itself is one part."""
-        if self._part is part:
+        if self._part is part or not self.is_split:
             return call(*args, **kwargs)
         before = self._switch(part)
         try:
@@ -83,6 +101,7 @@ class BatchClock:
     def end(self, batch: Any, *, failed: bool = False) -> None:
         """The batch is there, or an exception ended it."""
         self._switch(_REST)
+        self._spread(self._sums.pop(None, None))  # still there where an item failed
         ended = self._since
         collated = self._collated or ended
         # Tokenising is counted with the items also where `collate_fn` does it, so that parts add up to one whole.
@@ -117,9 +136,37 @@ class BatchClock:
         )
         self._other_cpu = other_cpu
         self._number += 1
+        self.is_short = items.wall < SHORT_ITEM_NS * self.num_items
         self._keep(record)
 
-    def _switch(self, part: LoaderWork) -> LoaderWork:
+    def _spread(self, others: list[int] | None) -> None:
+        """Give the parts the time of items that were not split: each kind of time as they had it lately."""
+        if others is None and not self.is_short:
+            return
+        lately, sums = self._lately, self._sums
+        for part in {*lately, *sums} - {LoaderWork.COLLATE}:
+            wall, cpu, delay, _ = sums.get(part, _NO_SUMS)
+            blocked_was, cpu_was, delay_was = lately.get(part, (0.0, 0.0, 0.0))
+            blocked = max(wall - cpu - delay, 0)
+            lately[part] = blocked + _FADING * blocked_was, cpu + _FADING * cpu_was, delay + _FADING * delay_was
+        if others is None:
+            return
+        wall, cpu, delay, num_unknown = others
+        rest = sums.setdefault(_REST, [0, 0, 0, 0])
+        rest[3] += num_unknown
+        for at, left in enumerate((wall - cpu - delay, cpu, delay)):
+            whole = sum([shares[at] for shares in lately.values()]) if left > 0 else 0
+            per_share = left / whole if whole else 0.0
+            for part, shares in lately.items() if per_share else ():
+                more = int(shares[at] * per_share)
+                left -= more
+                own = sums.get(part) or sums.setdefault(part, [0, 0, 0, 0])
+                own[0] += more
+                own[at] += more if at else 0
+            rest[0] += left
+            rest[at] += left if at else 0
+
+    def _switch(self, part: LoaderWork | None) -> LoaderWork | None:
         before, begun = self._part, self._since
         reading = self._meter.read()
         self._part, self._since = part, reading
@@ -156,12 +203,17 @@ class TimedIndices(list[Any]):
     def __iter__(self) -> Iterator[Any]:
         clock = self._clock
         count, slowest, where = 0, 0, None
-        has_transforms = clock.has_transforms
+        number = clock.num_begun if clock.has_transforms else None
+        every = SPLIT_ONE_IN if clock.is_short and len(self) >= 2 * SPLIT_ONE_IN else 1
         last = _now()
         try:
             for index in super().__iter__():
-                if has_transforms:
-                    clock.begin_item()
+                if number is not None:
+                    number += 1
+                    if number % every == 0:
+                        clock.begin_item(is_split=True)
+                    elif clock.is_split:
+                        clock.begin_item(is_split=False)
                 yield index  # the loader gets the item before it comes back
                 count += 1
                 at = _now()
@@ -171,6 +223,7 @@ class TimedIndices(list[Any]):
         finally:
             clock.num_items, clock.slowest = count, slowest
             clock.slowest_item = _as_index(where)
+            clock.num_begun += count
 
 
 def _as_index(value: Any) -> int:

@@ -93,7 +93,9 @@ def _timed(part: LoaderWork, original: Callable[..., Any]) -> Callable[..., Any]
     @functools.wraps(original)
     def timed(*args: Any, **kwargs: Any) -> Any:
         clock = getattr(inside, "clock", None)
-        return original(*args, **kwargs) if clock is None else clock.around(part, original, args, kwargs)
+        if clock is None or not clock.is_split:
+            return original(*args, **kwargs)
+        return clock.around(part, original, args, kwargs)
 
     return timed
 
@@ -152,10 +154,12 @@ class _TimedFunction:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.__wrapped__ = function
-        self._call = _timed(LoaderWork.AUGMENT, function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
+        clock = getattr(inside, "clock", None)
+        if clock is None or not clock.is_split:
+            return self.__wrapped__(*args, **kwargs)
+        return clock.around(LoaderWork.AUGMENT, self.__wrapped__, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name == "__wrapped__":  # a copy in the making
@@ -203,12 +207,10 @@ class TransformWatch:
             self._undo.pop()()
 
     def _watch(self, holder: Any, name: str, value: Any) -> None:
-        kind = type(value)
-        # A class made in Python can be given another `__call__`; that of a function, a `partial` or a class in C cannot.
-        call = inspect.getattr_static(kind, "__call__", None)
+        kind: Any = type(value)
         if value is None:
             self._watch_class(type(holder), holder, name)
-        elif not kind.__flags__ & _HEAP_TYPE or not isinstance(call, types.FunctionType):
+        elif not _can_call_other(kind):
             if _asks_who(type(holder)):  # type: ignore[arg-type]  # a class can be hashed
                 return  # what it costs is part of the items
             self._swap(vars(holder), name, _TimedFunction(value))
@@ -236,7 +238,7 @@ class TransformWatch:
         @functools.wraps(original)
         def call(this: Any, *args: Any, **kwargs: Any) -> Any:
             clock = getattr(inside, "clock", None)
-            if clock is None or this is not value:
+            if clock is None or not clock.is_split or this is not value:
                 return original(this, *args, **kwargs)
             return clock.around(LoaderWork.AUGMENT, original, (this, *args), kwargs)
 
@@ -253,6 +255,13 @@ class TransformWatch:
 
 #: `Py_TPFLAGS_HEAPTYPE`: a class made in Python, whose attributes can be set.
 _HEAP_TYPE = 1 << 9
+
+
+@functools.cache
+def _can_call_other(kind: type) -> bool:
+    """Return whether a class can be given another `__call__`: one of Python can; a function, a `partial` or one in C cannot."""
+    is_function = isinstance(inspect.getattr_static(kind, "__call__", None), types.FunctionType)
+    return bool(kind.__flags__ & _HEAP_TYPE) and is_function
 
 
 @functools.cache

@@ -103,12 +103,14 @@ class WatchedIterator:
         return self
 
     def __next__(self) -> Any:
-        recorder = self._recorder
+        recorder, is_blind = self._recorder, self._is_blind
         self._tally.num_learnt += recorder.num_learnt - self._learnt
         recorder.batch_wanted()
-        asked = time.monotonic_ns()
+        asked = 0 if is_blind else time.monotonic_ns()
         try:
-            if self._source is None:
+            if is_blind:
+                batch = next(self._iterator)
+            elif self._source is None:
                 batch = self._first()
             else:
                 self._source.is_wanted = recorder.is_metered
@@ -120,7 +122,7 @@ class WatchedIterator:
         except BaseException:
             recorder.batch_failed(self._load(asked))
             raise
-        recorder.batch_came(count_samples(batch), None if self._is_blind else self._load(asked))
+        recorder.batch_came(count_samples(batch), None if is_blind else self._load(asked))
         self._learnt = recorder.num_learnt
         return batch
 
@@ -153,7 +155,8 @@ def count_samples(batch: Any) -> int:
     No method of a class of the user's is called: it may do anything.
     """
     if (type(batch) is tuple or type(batch) is list) and batch and type(batch[0]) is torch.Tensor:  # as most are
-        return batch[0].size(0) if batch[0].dim() else 0
+        shape = batch[0].shape
+        return shape[0] if shape else 0
     for _ in range(4):
         values = values_of(batch)
         if values is None:

@@ -54,11 +54,11 @@ class StretchSpans(Sequence[Span]):
         stretch: str,
         number: int,
         marks: Sequence[Mark],
-        *,
         rank: int,
         kind: Kind = Kind.PLAIN,
         samples: int = 0,
         failed: bool = False,
+        *,
         of: tuple[str, int] | None = None,
         thread: str = "train",
     ) -> None:
@@ -136,26 +136,27 @@ def _difference(ended: int | None, begun: int | None) -> int | None:
 class OwnTime:
     """What recording takes of the training thread, counted while it goes on.
 
-    A stretch is ended, and the cost of a batch noted, while the thread waits for a batch: that is measured each time. Of the
-    other marks the one behind each batch is, and stands for them. What PyTorch takes to call a hook is not in it. Reading the
-    thread's CPU time would cost as much as a mark, so wall time is read: where the core was somebody else's, it counts up to
-    `MOST_OWN_NS`.
+    A stretch is ended, and the cost of a batch noted, while the thread waits for a batch: that is measured in one stretch of
+    `TIMED_ONE_IN`. Of the other marks the one behind a batch is, and stands for them. What PyTorch takes to call a hook is not
+    in it. Reading the thread's CPU time would cost as much as a mark, so wall time is read: where the core was somebody else's,
+    it counts up to `MOST_OWN_NS`.
 
     Attributes:
-        wait_ns: Within waits for batches.
+        wait_ns: Within the waits for batches that were timed.
         num_batches: That came.
-        mark_ns: Of the marks that were timed, one for each batch.
+        num_timed: Of them.
+        mark_ns: Of the marks that were timed, one for each of these batches.
         num_marks: All.
     """
 
-    __slots__ = ("mark_ns", "num_batches", "num_marks", "wait_ns")
+    __slots__ = ("mark_ns", "num_batches", "num_marks", "num_timed", "wait_ns")
 
     def __init__(self) -> None:
-        self.wait_ns = self.num_batches = self.mark_ns = self.num_marks = 0
+        self.wait_ns = self.num_batches = self.num_timed = self.mark_ns = self.num_marks = 0
 
     def note_batch(self, noted_ns: int, mark_ns: int) -> None:
-        """A batch came: what noting its cost took, and the mark behind it."""
-        self.num_batches += 1
+        """A batch came that is timed: what noting its cost took, and the mark behind it."""
+        self.num_timed += 1
         self.wait_ns += min(noted_ns, MOST_OWN_NS)
         self.mark_ns += min(mark_ns, MOST_OWN_NS)
 
@@ -165,12 +166,12 @@ class OwnTime:
 
     def describe(self) -> dict[str, float]:
         """Return seconds of the training thread: in all, and within each wait for a batch."""
-        if not self.num_batches:
+        if not self.num_timed:
             return {}
-        marks_ns = self.mark_ns * self.num_marks / self.num_batches
+        wait_ns, mark_ns = self.wait_ns / self.num_timed, self.mark_ns / self.num_timed
         return {
-            "thread_seconds": (self.wait_ns + marks_ns) / 1e9,
-            "wait_seconds": self.wait_ns / self.num_batches / 1e9,
+            "thread_seconds": (wait_ns * self.num_batches + mark_ns * self.num_marks) / 1e9,
+            "wait_seconds": wait_ns / 1e9,
         }
 
 
@@ -184,6 +185,8 @@ MOST_UNSEEN = 8
 MOST_MARKS = 100_000
 #: From steps below this on, ns, CPU time is read in one stretch of so many only, once this many steps were metered.
 SHORT_NS, METERED_ONE_IN, METERED_FIRST = 10_000_000, 4, 64
+#: Recording times itself in one stretch of so many: no multiple of `METERED_ONE_IN`, so that both kinds of stretch are timed.
+TIMED_ONE_IN = 5
 _now = time.monotonic_ns
 #: No thread has this id: of a recorder that is closed.
 _NOBODY = -1
@@ -199,7 +202,7 @@ _OPTIMIZER = Phase.OPTIMIZER
 _OUTSIDE = Phase.OUTSIDE
 _PREPARE = Phase.PREPARE
 _WAIT = Phase.WAIT
-_STEP = Stretch.STEP
+_BETWEEN, _STEP, _VALIDATION = Stretch.BETWEEN, Stretch.STEP, Stretch.VALIDATION
 _PLAIN = Kind.PLAIN
 _UNEVEN = Kind.UNEVEN
 
@@ -226,9 +229,9 @@ class Recorder:
         "_again_at", "_candidate", "_eval_at", "_in_use", "_is_aborted", "_is_epoch_start", "_is_new_epoch", "_is_open",
         "_is_training", "_is_validation", "_kind", "_last_request", "_last_wall", "_load_numbers", "_loads", "_marks",
         "_meter", "_microbatch", "_most_used", "_num_forward", "_num_stretches", "_num_unseen", "_num_updates", "_num_used",
-        "_num_wanted", "_numbers", "_owner", "_read", "_samples", "_thread", "_train_at", "_update_depth", "_updated",
-        "_updates_are_unseen", "_updating", "_used", "_write", "clock", "enough", "is_metered", "last_step", "not_measured",
-        "num_learnt", "own", "rank", "search", "step_ended", "steps",
+        "_num_wanted", "_numbers", "_owner", "_read", "_read_all", "_samples", "_thread", "_train_at", "_update_depth",
+        "_updated", "_updates_are_unseen", "_updating", "_used", "_write", "clock", "enough", "is_metered", "last_step",
+        "not_measured", "num_learnt", "own", "rank", "search", "step_ended", "steps",
     )  # fmt: skip
 
     # Of the stretch in progress; `_begin` sets them.
@@ -273,7 +276,9 @@ class Recorder:
         self.own = OwnTime()
         self._write = write
         self._meter = ThreadMeter(_now)
-        self._read: Callable[[], Clocks] = self._meter.read
+        #: Of the host, in a stretch that is metered; made once: each `self._meter.read` would be a new object.
+        self._read_all: Callable[[], Clocks] = self._meter.read
+        self._read: Callable[[], Clocks] = self._read_all
         self.clock: DeviceClock | None = None
         self.is_metered = True
         #: Wall time of the last step, ns.
@@ -337,22 +342,27 @@ class Recorder:
 
     def batch_wanted(self) -> None:
         """The loader was asked for a batch: here a stretch ends, if it had what makes it one."""
-        if (self._owner != _get_ident() and not self._is_mine()) or self._marks[-1][
-            0
-        ] is _WAIT:  # a loader within a loader
+        if self._owner != _get_ident() and not self._is_mine():
             return
-        self._microbatch += 1
-        self._in_use = self._microbatch
-        self._switch(_WAIT)
-        begun = _now()
+        marks = self._marks
+        if marks[-1][0] is _WAIT:  # a loader within a loader
+            return
+        self._in_use = self._microbatch = self._microbatch + 1
+        marks.append((_WAIT, self._in_use, self._read()))
+        is_timed = self._num_stretches % TIMED_ONE_IN == 1
+        begun = _now() if is_timed else 0
         if self._update_depth:  # the optimizer raised, and the program went on
             self._update_depth, self._is_aborted = 0, True
-        self._end_if_done()
+        if self._updated and self._eval_at is None:  # as most steps
+            self._end(len(marks) - 1)
+        else:
+            self._end_if_done()
         self._last_request = (len(self._marks) - 1, self._samples)
         self._num_wanted += 1
-        self._is_epoch_start |= self._is_new_epoch
-        self._is_new_epoch = False
-        self.own.note_wait(_now() - begun)
+        if self._is_new_epoch:
+            self._is_epoch_start, self._is_new_epoch = True, False
+        if is_timed:
+            self.own.note_wait(_now() - begun)
 
     def batch_came(self, samples: int, load: LoadedBatch | None = None) -> None:
         """The loader gave a batch of so many samples; 0: not known.
@@ -365,9 +375,14 @@ class Recorder:
             self._samples += samples
             if load is not None:
                 self._loads[self._microbatch] = load
-            came = _now()
-            self._switch(_PREPARE)
-            self.own.note_batch(0 if load is None else came - load.taken, _now() - came)
+            own = self.own
+            own.num_batches += 1
+            if self._num_stretches % TIMED_ONE_IN == 1:
+                came = _now()
+                self._switch(_PREPARE)
+                own.note_batch(0 if load is None else came - load.taken, _now() - came)
+            else:
+                self._marks.append((_PREPARE, self._in_use, self._read()))
         elif load is not None:
             self._write_load(load, None)
 
@@ -410,18 +425,21 @@ class Recorder:
                 self._note_again()
             self._num_forward += 1
             # Batches that were all asked for before the first call are used one after the other.
-            self._in_use = self._microbatch - self._num_wanted + min(self._num_forward, self._num_wanted)
+            self._in_use = self._microbatch - max(self._num_wanted - self._num_forward, 0)
             self._use_batch()
         self._is_training |= training
         self._is_validation |= not self._is_training
-        if self._marks[-1][0] is not _FORWARD:
-            self._switch(_FORWARD)
+        marks = self._marks
+        if marks[-1][0] is not _FORWARD:
+            marks.append((_FORWARD, self._in_use, self._read()))
 
     def forward_ended(self, *, failed: bool = False) -> None:
         """The outermost module returned, or raised."""
         if (self._owner == _get_ident() or self._is_mine()) and self._marks[-1][0] is _FORWARD:
-            self._is_aborted |= failed and self._is_training
-            self._switch(_LOSS if self._is_training else _OUTSIDE)
+            is_training = self._is_training
+            if failed and is_training:
+                self._is_aborted = True
+            self._marks.append((_LOSS if is_training else _OUTSIDE, self._in_use, self._read()))
 
     def backward_begins(self) -> None:
         """`backward()` was called."""
@@ -438,7 +456,7 @@ class Recorder:
         self._is_training, self._is_validation = True, False  # a model in `eval()` may learn
         if self._used != self._in_use:
             self._use_batch()
-        self._switch(_BACKWARD)
+        self._marks.append((_BACKWARD, self._in_use, self._read()))
 
     def gradients_complete(self) -> None:
         """The gradients of this process are there; what follows in `backward()` is the exchange with others.
@@ -454,8 +472,9 @@ class Recorder:
     def backward_ended(self, *, failed: bool = False) -> None:
         """`backward()` returned, or raised."""
         if self._owner == _get_ident() or self._is_mine():
-            self._is_aborted |= failed
-            self._switch(_OPTIMIZER if self._update_depth else _BEFORE_UPDATE)
+            if failed:
+                self._is_aborted = True
+            self._marks.append((_OPTIMIZER if self._update_depth else _BEFORE_UPDATE, self._in_use, self._read()))
 
     def update_begins(self, optimizer: int = 0) -> None:
         """`optimizer.step()` was called, or what calls it.
@@ -478,20 +497,21 @@ class Recorder:
             self._end(None)
         self._updating, self._again_at = optimizer, None
         self._is_training, self._is_validation = True, False
-        self._switch(_OPTIMIZER)
+        self._marks.append((_OPTIMIZER, self._in_use, self._read()))
 
     def update_ended(self) -> None:
         """`optimizer.step()` returned."""
         if self._owner != _get_ident() and not self._is_mine():
             self._note_other_update()
             return
-        self._update_depth = max(self._update_depth - 1, 0)
-        if not self._update_depth:
+        self._update_depth -= 1
+        if self._update_depth <= 0:
+            self._update_depth = 0
             self._num_updates += 1
             self._updates_are_unseen = self._is_aborted = False
             self._updated.add(self._updating)
             self._eval_at = self._train_at = self._again_at = None
-            self._switch(_AFTER)
+            self._marks.append((_AFTER, self._in_use, self._read()))
 
     def enter(self, phase: Phase) -> Phase:
         """Begin a phase that may lie within any other, such as `CHECKPOINT`; return the one to `leave` to."""
@@ -590,27 +610,30 @@ class Recorder:
 
     def _begin(self) -> None:
         """Begin a stretch that nothing is known of, at the last mark."""
-        self._num_stretches += 1
-        is_metered = self.is_metered = (
-            self._last_wall >= SHORT_NS or self.steps < METERED_FIRST or self._num_stretches % METERED_ONE_IN == 0
-        )
-        self._read = self._meter.read if is_metered else _now
-        has_device = is_metered and self.clock is not None and self.clock.is_ready()
-        if has_device:
-            self._read = self._read_with_device
-        if is_metered and self._marks:
+        self._num_stretches = number = self._num_stretches + 1
+        self.is_metered = number % METERED_ONE_IN == 0 or self._last_wall >= SHORT_NS or self.steps < METERED_FIRST
+        if self.is_metered:
+            self._meter_stretch()
+        else:
+            self._read = _now
+        self._is_training = self._is_validation = self._is_epoch_start = self._is_aborted = False
+        self._kind = _PLAIN
+        self._samples = self._num_wanted = self._num_used = self._num_forward = self._updating = 0
+        self._used = -1
+        self._updated = set()
+        self._last_request = self._eval_at = self._train_at = self._again_at = None
+
+    def _meter_stretch(self) -> None:
+        """Read all clocks from the last mark on, which is the first of this stretch."""
+        has_device = self.clock is not None and self.clock.is_ready()
+        self._read = self._read_with_device if has_device else self._read_all
+        if self._marks:
             phase, microbatch, begun = self._marks[-1]
-            if isinstance(begun, int):  # the last mark is the first of this stretch
+            if isinstance(begun, int):
                 begun = (begun, *self._meter.read()[1:])
             if has_device and len(begun) == len(_whole(begun)):
                 begun = (*begun, self._event())
             self._marks[-1] = phase, microbatch, begun
-        self._is_training = self._is_validation = self._is_epoch_start = self._is_aborted = False
-        self._kind, self._samples, self._num_wanted, self._num_used, self._num_forward = _PLAIN, 0, 0, 0, 0
-        self._used = -1
-        self._updating = 0
-        self._updated = set()
-        self._last_request = self._eval_at = self._train_at = self._again_at = None
 
     def _read_with_device(self) -> Clocks:
         return (*self._meter.read(), self._event())
@@ -709,14 +732,19 @@ class Recorder:
         if at is None:
             at = len(self._marks)
             self._switch(_OUTSIDE)
-        marks, self._marks = self._marks[: at + 1], self._marks[at:]
+        marks = self._marks
+        if at == len(marks) - 1:  # usually: then nothing is copied
+            self._marks = [marks[at]]
+        else:
+            marks, self._marks = marks[: at + 1], marks[at:]
         self.own.num_marks += at
-        if len(marks) > 1:
-            stretch = self._stretch()
+        is_step = False
+        if at:
+            is_step = self._is_training
+            stretch = _STEP if is_step else _VALIDATION if self._is_validation else _BETWEEN
             number = self._numbers[stretch]
-            kind, samples, failed = self._kind_of(stretch), self._samples, self._is_aborted
-            self._write(StretchSpans(stretch, number, marks, rank=self.rank, kind=kind, samples=samples, failed=failed))
-            is_step = stretch is _STEP
+            kind = self._kind or (self._kind_of_step() if is_step else _PLAIN)
+            self._write(StretchSpans(stretch, number, marks, self.rank, kind, self._samples, self._is_aborted))
             if self.clock is not None and self._read == self._read_with_device:
                 self._write_device(self.clock.keep(number if is_step else None, marks))
             if self._loads:
@@ -728,9 +756,9 @@ class Recorder:
                 self.steps += 1
                 if self._num_used > self._most_used:
                     self._most_used = self._num_used
-                self._last_wall = _whole(marks[-1][2])[0] - _whole(marks[0][2])[0]
-        else:
-            is_step = False
+                begun, ended = marks[0][2], marks[at][2]
+                is_wall = type(begun) is int and type(ended) is int
+                self._last_wall = ended - begun if is_wall else _whole(ended)[0] - _whole(begun)[0]  # type: ignore[operator]
         self._begin()
         if is_step:
             self.step_ended()
@@ -747,19 +775,12 @@ class Recorder:
         for number, device, marks in steps:
             self._write(StretchSpans(DEVICE, number, marks, rank=self.rank, thread=device))
 
-    def _stretch(self) -> Stretch:
-        if self._is_training:
-            return _STEP
-        return Stretch.VALIDATION if self._is_validation else Stretch.BETWEEN
-
-    def _kind_of(self, stretch: Stretch) -> Kind:
-        if stretch is not _STEP or self._kind:
-            return self._kind
+    def _kind_of_step(self) -> Kind:
         if self._is_epoch_start:
             return Kind.EPOCH_START
         if not self._updated and not self._updates_are_unseen and not self._is_aborted:
             return _UNEVEN  # what was left over at the end
-        return _UNEVEN if self._num_wanted not in (0, self._num_used) else _PLAIN
+        return _PLAIN if self._num_wanted in (0, self._num_used) else _UNEVEN
 
 
 def _do_nothing() -> None:

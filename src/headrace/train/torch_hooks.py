@@ -74,11 +74,11 @@ class TorchHooks:
             register_optimizer_step_post_hook(self._update_ended),
         ]
         self._wrapped: list[tuple[Any, str, Any, Any]] = []
-        self._wrap(torch.autograd, "backward", self._around_backward)
-        self._wrap(torch.autograd, "grad", self._around_grad)
-        self._wrap(torch, "save", self._around_save)
-        self._wrap(torch.jit, "script", self._without_hooks)
-        self._wrap(torch.amp.GradScaler, "step", self._around_scaled_step)
+        self._wrap(torch.autograd, "backward", self._watch_backward)
+        self._wrap(torch.autograd, "grad", _around(self._around_grad))
+        self._wrap(torch, "save", _around(self._around_save))
+        self._wrap(torch.jit, "script", _around(self._without_hooks))
+        self._wrap(torch.amp.GradScaler, "step", _around(self._around_scaled_step))
         # `torch.compile` warns that hooks of all modules are called twice, for it and for the module inside: ours count depth.
         warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")
         self.search()
@@ -121,13 +121,10 @@ class TorchHooks:
         self._wrapped.clear()
         self.exchange.detach()
 
-    def _wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
+    def _wrap(self, owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Put what is made of a function in its place."""
         original = getattr(owner, name)
-
-        @functools.wraps(original)
-        def ours(*args: Any, **kwargs: Any) -> Any:
-            return around(original, *args, **kwargs)
-
+        ours = functools.wraps(original)(make(original))
         # Also where it was defined, which is where pickle looks for it.
         home = sys.modules.get(getattr(original, "__module__", ""), owner)
         for place in {id(one): one for one in (owner, home)}.values():
@@ -135,21 +132,25 @@ class TorchHooks:
                 self._wrapped.append((place, name, original, ours))
                 setattr(place, name, ours)
 
-    def _around_backward(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _watch_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         depth, recorder = self._depth, self._recorder
-        if depth.backward:  # within another: activation checkpointing, a function of the user
-            return original(*args, **kwargs)
-        recorder.backward_begins()
-        depth.backward = 1
-        try:
-            result = original(*args, **kwargs)
-        except BaseException:
+
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if depth.backward:  # within another: activation checkpointing, a function of the user
+                return original(*args, **kwargs)
+            recorder.backward_begins()
+            depth.backward = 1
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                depth.backward = 0
+                recorder.backward_ended(failed=True)
+                raise
             depth.backward = 0
-            recorder.backward_ended(failed=True)
-            raise
-        depth.backward = 0
-        recorder.backward_ended()
-        return result
+            recorder.backward_ended()
+            return result
+
+        return backward
 
     def _around_grad(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._depth.backward:
@@ -178,10 +179,10 @@ class TorchHooks:
         self._recorder.update_ended()
         return result
 
-    def _update_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _update_begins(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         self._recorder.update_begins(id(optimizer))
 
-    def _update_ended(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _update_ended(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         self._recorder.update_ended()
         if count_graphs() != self._num_graphs:
             self._note_compilation()
@@ -280,8 +281,21 @@ class TorchHooks:
         if level == 0:
             # A hook is called with None where the module raised.
             self._recorder.forward_ended(failed=output is None and sys.exc_info()[1] is not None)
-            if count_graphs() != self._num_graphs:
+            # What was compiled in a step is seen where that is updated.
+            if (not self.optimizers or not torch.is_grad_enabled()) and count_graphs() != self._num_graphs:
                 self._note_compilation()
+
+
+def _around(around: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what makes a function that calls `around` with the original one and its arguments."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def ours(*args: Any, **kwargs: Any) -> Any:
+            return around(original, *args, **kwargs)
+
+        return ours
+
+    return make
 
 
 def count_graphs() -> int:

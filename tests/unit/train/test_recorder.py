@@ -378,7 +378,7 @@ def test_a_core_that_others_had_is_no_recording() -> None:
     """Of a mark in which this process waited for a core a millisecond counts; the others are taken for marks like it."""
     own = OwnTime()
     own.note_batch(20_000, 5_000)
-    own.num_marks = 4
+    own.num_batches, own.num_marks = 1, 4
     assert own.describe() == {"thread_seconds": 40e-6, "wait_seconds": 20e-6}
     own.note_batch(10**9, 10**9)
     own.note_wait(10**9)

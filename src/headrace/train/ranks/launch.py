@@ -28,12 +28,13 @@ _LINES = 12
 #: Bytes at the end of its output in which they are looked for.
 _TAIL_BYTES = 20_000
 _PORT_IN_USE = ("EADDRINUSE", "ddress already in use")
-#: What a rank prints that fails because another one has gone: gloo, the store, pipes; then NCCL's `ncclRemoteError` and the text
-#: of it (https://github.com/NVIDIA/nccl/issues/2076), and PyTorch's watchdog, which ends who waits for a rank that has gone
+#: What a rank prints that fails because another one has gone: gloo, the store, pipes; then NCCL's `ncclRemoteError` and its
+#: text (https://github.com/NVIDIA/nccl/issues/2076), and PyTorch's watchdog, which ends who waits for a rank that has gone
 #: (`NCCL communicator was aborted`, torch/csrc/distributed/c10d/NCCLUtils.cpp).
 _OTHER_GONE = (
     "onnection closed", "onnection reset", "onnection was likely closed", "onnection refused", "roken pipe", "ncclRemoteError",
-    "remote process exited or there was a network error", "NCCL communicator was aborted", "caught collective operation timeout",
+    "remote process exited or there was a network error", "NCCL communicator was aborted",
+    "caught collective operation timeout",
 )  # fmt: skip
 
 

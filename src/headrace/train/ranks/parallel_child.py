@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import torch
@@ -505,20 +505,29 @@ def main(request_file: str, answer_file: str) -> None:
             )
             Path(f"{answer_file}.partial").write_bytes(encode_document(answer))
             os.replace(f"{answer_file}.partial", answer_file)
-    _leave()
-
-
-def _leave() -> None:
-    """End this process once all ranks are here: destroying a group that pipelines have used was seen to wait for ever."""
     dist.barrier()
     time.sleep(_LEAVE_SECONDS)  # other ranks still read what this one has sent
+
+
+def _end(error: BaseException | None) -> NoReturn:
+    """End this process without ending the group of ranks: destroying one that pipelines have used was seen to wait for ever."""
+    status: Any = 0 if error is None else 1
+    if isinstance(error, SystemExit):  # of the user's code
+        status = error.code if isinstance(error.code, int) else 1 if error.code else 0
+        if error.code and status == 1:
+            print(error.code, file=sys.stderr)
+    elif isinstance(error, HeadraceError):  # what is wrong with the recipe: no traceback of ours says more
+        print(error, file=sys.stderr)
+    elif error is not None:
+        sys.excepthook(type(error), error, error.__traceback__)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(status)
 
 
 if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
-    except HeadraceError as error:  # what is wrong with the recipe: no traceback of ours says more
-        sys.exit(str(error))
+    except BaseException as error:
+        _end(error)
+    _end(None)

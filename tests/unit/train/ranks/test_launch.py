@@ -62,12 +62,14 @@ def _meet(folder: Path, ranks: int) -> str:
 
 
 _GONE_NCCL = (
-    "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3763, remote process exited or there was a network "
-    "error, NCCL version 2.28.8\nncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
-    "prematurely.\nLast error:\nNET/OFI Request 0x7f14cc5b60c0 completed with error. RC: 113."
+    "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3763, remote process exited or there was a "
+    "network error, NCCL version 2.28.8\nncclRemoteError: A call failed possibly due to a network error or a remote process "
+    "exiting prematurely.\nLast error:\nNET/OFI Request 0x7f14cc5b60c0 completed with error. RC: 113."
 )
 _ABORTED = "NCCL communicator was aborted on rank 0."
-_WATCHDOG = "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE) ran for 600000 ms"
+_WATCHDOG = (
+    "[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE) ran for 600000 ms"
+)
 
 
 @pytest.mark.parametrize("gone", [_GONE, _GONE_NCCL, _ABORTED, _WATCHDOG])

@@ -71,6 +71,28 @@ def test_what_is_wrong_with_a_recipe_is_said_in_a_line(tmp_path: Path, capsys: p
     assert "missing.py does not exist" in capsys.readouterr().err
 
 
+_LEAVES = """
+
+class Leaves(torch.nn.Linear):
+    calls = 0
+
+    def forward(self, values):
+        self.calls += 1
+        if self.calls == 3 and __import__("os").environ["RANK"] == "1":
+            raise SystemExit(3)
+        return super().forward(values)
+"""
+
+
+@pytest.mark.full
+def test_a_rank_whose_model_ends_the_program_ends_it(tmp_path: Path) -> None:
+    """It does not wait for its group of ranks, which waits for the others."""
+    layers = "torch.nn.Sequential(*layers, Leaves(8, 8))"
+    (tmp_path / "shared.py").write_text(RECIPE.replace("MODEL(*layers)", layers) + _LEAVES)
+    with pytest.raises(RanksFailed, match="rank 1 of 2 ended with exit status 3"):
+        measure_ways(ParallelSettings(recipe=f"{tmp_path}/shared.py", patience=60.0))
+
+
 def test_what_no_schedule_can_do_is_refused() -> None:
     """One rank, and fewer micro-batches than stages."""
     with pytest.raises(SettingsError, match="--ranks 1: one rank shares nothing"):
