@@ -34,13 +34,14 @@ class TrainingChange:
     bandwidth: float | None = None
     latency: float | None = None
     byte_cpu: float | None = None
+    message_cpu: float | None = None
     bucket: int | None = None
     gradients: str | None = None
 
     @property
-    def link(self) -> tuple[float | None, float | None, float | None]:
+    def link(self) -> tuple[float | None, ...]:
         """What is said of the link between ranks."""
-        return self.bandwidth, self.latency, self.byte_cpu
+        return self.bandwidth, self.latency, self.byte_cpu, self.message_cpu
 
 
 def _whole(least: int, most: int) -> Callable[[str], int]:
@@ -100,6 +101,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "link.bandwidth": ("bandwidth", parse_bandwidth),
     "link.latency": ("latency", parse_duration),
     "link.cpu": ("byte_cpu", _seconds_per_gigabyte),
+    "link.message_cpu": ("message_cpu", parse_duration),
     "bucket": ("bucket", _bucket),
     "gradients": ("gradients", _half),
 }

@@ -29,6 +29,7 @@ def link_settings(link: MeasuredLink) -> tuple[str, ...]:
         f"link.bandwidth={link.bytes_per_second:.0f}",
         f"link.latency={link.latency_seconds * 1e6:.3f}us",
         f"link.cpu={link.byte_cpu_seconds * 1e9:.6f}s",
+        f"link.message_cpu={link.message_cpu_seconds * 1e6:.3f}us",
     )
 
 

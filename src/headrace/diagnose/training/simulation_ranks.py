@@ -52,7 +52,7 @@ def _bounds(known: RecordedExchange, settings: TrainingChange) -> tuple[float, f
 
 
 def _link(recorded: RecordedTraining, settings: TrainingChange) -> Link:
-    bandwidth, latency, byte_cpu = settings.link
+    bandwidth, latency, byte_cpu, message_cpu = settings.link
     if bandwidth is None:
         bandwidth = recorded_bandwidth(recorded)
     if bandwidth is None:
@@ -64,6 +64,7 @@ def _link(recorded: RecordedTraining, settings: TrainingChange) -> Link:
         latency=USUAL_LATENCY if latency is None else latency,
         bandwidth=bandwidth,
         byte_cpu=byte_cpu or 0.0,
+        message_cpu=message_cpu or 0.0,
     )
 
 

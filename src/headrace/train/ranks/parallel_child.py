@@ -511,10 +511,10 @@ def main(request_file: str, answer_file: str) -> None:
 
 def _end(error: BaseException | None) -> NoReturn:
     """End this process without ending the group of ranks: destroying one that pipelines have used was seen to wait for ever."""
-    status: Any = 0 if error is None else 1
+    status = 0 if error is None else 1
     if isinstance(error, SystemExit):  # of the user's code
-        status = error.code if isinstance(error.code, int) else 1 if error.code else 0
-        if error.code and status == 1:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
     elif isinstance(error, HeadraceError):  # what is wrong with the recipe: no traceback of ours says more
         print(error, file=sys.stderr)

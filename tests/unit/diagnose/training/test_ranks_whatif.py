@@ -73,6 +73,18 @@ def test_a_slow_link_makes_more_ranks_slower_than_one(tmp_path: Path) -> None:
     assert slow < _predict(run, *settings, "gradients=bfloat16") < 2 * slow
 
 
+def test_what_messages_compute_is_taken_from_the_ranks(tmp_path: Path) -> None:
+    """With a core each it is part of the latency; four ranks on one core compute their messages one after the other."""
+    run = _run(tmp_path / "run", computes=True)
+    settings = ("ranks=4", "link.bandwidth=100GB/s", "link.latency=1ms")
+    free, computed = (
+        [_predict(run, *settings, *more, cores=cores) for more in ((), ("link.message_cpu=1ms",))]
+        for cores in (64.0, 1.0)
+    )
+    assert free[1] == pytest.approx(free[0], rel=0.01)
+    assert computed[1] < 0.9 * computed[0]
+
+
 def test_ranks_without_a_core_each_are_no_faster(tmp_path: Path) -> None:
     """Four ranks that compute on two cores bring what two bring."""
     run = _run(tmp_path / "run", computes=True)
