@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -452,6 +453,41 @@ def test_an_error_that_nobody_foresaw_is_the_clips(
     result, answers = run(hr.video(tmp_path))
     assert sorted(answers) == ["b.mp4#0", "b.mp4#1", "b.mp4#2"]
     assert (result.counters.rejected, notes(result)[f"refused_{code}"]) == (1, 1)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.EIO])
+def test_a_clip_waits_for_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Without a file handle, or with a file server that is away for a moment, no clip is rejected, which would be for good."""
+    make(tmp_path / "a.mp4", 3)
+    monkeypatch.setattr("headrace.sources.clips._PAUSE_SECONDS", 0.001)
+    tries, opens = iter(range(3)), {Path: Path.open, av: av.open}
+
+    def open_file(kind: Any, place: Any, *args: Any, **more: Any) -> Any:
+        if "a.mp4" in str(place) and next(tries, None) is not None:
+            raise OSError(number, os.strerror(number))
+        return opens[kind](place, *args, **more)
+
+    monkeypatch.setattr(Path, "open", lambda path, *args, **more: open_file(Path, path, *args, **more))
+    monkeypatch.setattr(av, "open", lambda place, **more: open_file(av, place, **more))
+    result, answers = run(hr.video(tmp_path))
+    assert (result.counters.rejected, len(answers), next(tries, None)) == (0, 3, None)
+
+
+def test_a_clip_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that never answers is asked some times; what nobody may read, once."""
+    make(tmp_path / "a.mp4", 3)
+    monkeypatch.setattr("headrace.sources.clips._PAUSE_SECONDS", 0.001)
+    for number, num_tries in ((errno.EIO, 10), (errno.EACCES, 1)):
+        tried: list[Path] = []
+
+        def open_file(path: Path, *_: Any, number: int = number, tried: list[Path] = tried) -> Any:
+            tried.append(path)
+            raise OSError(number, os.strerror(number))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "open", open_file)
+            assert reasons(hr.video(tmp_path))["a.mp4#"].startswith("video.open: it cannot be read as video: ")
+        assert len(tried) == num_tries
 
 
 def test_damaged_bytes(tmp_path: Path) -> None:
