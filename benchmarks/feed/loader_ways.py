@@ -51,14 +51,30 @@ def _files(folder: Path) -> list[str]:
 
 
 def headrace(folder: Path) -> Iterator[tuple[str, Epoch]]:
-    """`hr.loader` on the shards."""
+    """`hr.loader` on the shards; the images copied into the batch, or decoded there."""
     for threads in (1, 2, 3):
-        with Loader(folder / "data", BATCH, transform=_of_sample, workers=threads, end="keep") as loader:
-            yield f"{threads} threads", partial(_sum, loader)
+        for name, transform in (("images", _of_sample), ("in place", _in_place)):
+            with Loader(folder / "data", BATCH, transform=transform, workers=threads, end="keep") as loader:
+                yield f"{threads} threads, {name}", partial(_sum, loader)
 
 
 def _of_sample(sample: LoadedSample) -> np.ndarray:
     return _decode(sample.parts["jpg"])
+
+
+def _in_place(sample: LoadedSample) -> np.ndarray:
+    data = sample.parts["jpg"]
+    return _decode_into(data, sample.place(_shape_of(data)))
+
+
+def _shape_of(data: bytes) -> tuple[int, int, int]:
+    height, width, *_ = simplejpeg.decode_jpeg_header(data)
+    return height, width, 3
+
+
+def _decode_into(data: bytes, place: np.ndarray) -> np.ndarray:
+    simplejpeg.decode_jpeg(data, buffer=place)
+    return place
 
 
 class _Pictures:
@@ -99,11 +115,14 @@ def spdl(folder: Path) -> Iterator[tuple[str, Epoch]]:
             builder = pipelines.PipelineBuilder().add_source(shuffled)
             return builder.pipe(_read, concurrency=threads).aggregate(BATCH).pipe(np.stack)
 
-        def batches(shuffled: list[str], threads: int = threads) -> Any:
+        def batches(shuffled: list[str], threads: int = threads, read: Any = _read_batch) -> Any:
             groups = [shuffled[at : at + BATCH] for at in range(0, len(shuffled), BATCH)]
-            return pipelines.PipelineBuilder().add_source(groups).pipe(_read_batch, concurrency=threads)
+            return pipelines.PipelineBuilder().add_source(groups).pipe(read, concurrency=threads)
 
-        for name, builder in (("images", one_by_one), ("batches", batches)):
+        def in_place(shuffled: list[str], threads: int = threads) -> Any:
+            return batches(shuffled, threads, _read_batch_in_place)
+
+        for name, builder in (("images", one_by_one), ("batches", batches), ("batches in place", in_place)):
             # One thread more stacks the images.
             more = threads + (builder is one_by_one)
             yield f"{threads} threads, {name}", partial(epoch, builder, more)
@@ -111,6 +130,14 @@ def spdl(folder: Path) -> Iterator[tuple[str, Epoch]]:
 
 def _read_batch(paths: list[str]) -> np.ndarray:
     return np.stack([_read(path) for path in paths])
+
+
+def _read_batch_in_place(paths: list[str]) -> np.ndarray:
+    contents = [Path(path).read_bytes() for path in paths]
+    batch = np.empty((len(paths), *_shape_of(contents[0])), np.uint8)
+    for data, place in zip(contents, batch, strict=True):
+        _decode_into(data, place)
+    return batch
 
 
 def webdataset(folder: Path) -> Iterator[tuple[str, Epoch]]:

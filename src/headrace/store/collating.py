@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -42,6 +43,49 @@ def _pin(value: Any, tensor: type) -> Any:
     return value
 
 
+class Rows:
+    """The arrays of a batch, one for each that a sample asks for; what is written to their rows need not be copied there.
+
+    Large images that wait to be copied pass through the memory twice more, where two threads decode faster than it is.
+
+    Args:
+        size: Samples of the batch, at most.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size, self._row, self._asked = size, 0, 0
+        self.arrays: list[np.ndarray] = []
+
+    def begin(self, row: int) -> None:
+        """Go on with the sample of a row."""
+        self._row, self._asked = row, 0
+
+    def take(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        """Return this sample's row of the next array; memory of its own if it has another shape or type there."""
+        number, self._asked = self._asked, self._asked + 1
+        if number == len(self.arrays):
+            self.arrays.append(np.empty((self._size, *shape), dtype))
+        whole = self.arrays[number]
+        return whole[self._row, ...] if (whole.shape[1:], whole.dtype) == (shape, dtype) else np.empty(shape, dtype)
+
+
+def _find_whole(values: list[np.ndarray], arrays: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Return the first rows of an array if values are these, one after the other; else None."""
+    for whole in arrays:
+        if all(_is_same(one, whole[row, ...]) for row, one in zip(range(len(whole)), values, strict=False)):
+            return whole[: len(values)]
+    return None
+
+
+def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether two arrays are the same memory, read in the same way."""
+    return _where(one) == _where(other)
+
+
+def _where(array: np.ndarray) -> tuple[object, ...]:
+    return array.__array_interface__["data"], array.shape, array.strides, array.dtype
+
+
 def _form_of(value: Any) -> Any:
     """Return what values must have in common to be stacked; None if they are not, and become a list."""
     if isinstance(value, _NUMBERS):
@@ -59,8 +103,12 @@ def _shown(value: Any) -> str:
     return f"{type(value).__name__}{size}{keys}"
 
 
-def stack(values: list[Any]) -> Any:
+def stack(values: list[Any], arrays: Sequence[np.ndarray] = ()) -> Any:
     """Return values as one: arrays and tensors stacked, numbers an array, tuples and dicts by their parts, others a list.
+
+    Args:
+        values: One of each sample.
+        arrays: Whose rows they may be, in order, and then need not be copied.
 
     Raises:
         ValueError: If they are of several kinds, or arrays have several shapes.
@@ -79,11 +127,14 @@ def stack(values: list[Any]) -> Any:
                 f"a batch has arrays of the shapes {tuple(first.shape)} and {tuple(other)}, which cannot be stacked: transform "
                 "should return one shape, or collate=list leaves them as they are"
             )
-        return np.stack(values) if isinstance(first, np.ndarray) else torch.stack(values)  # type: ignore[union-attr]
+        if not isinstance(first, np.ndarray):
+            return torch.stack(values)  # type: ignore[union-attr]
+        whole = _find_whole(values, arrays)
+        return np.stack(values) if whole is None else whole
     if isinstance(first, _NUMBERS):
         return np.asarray(values)
     if isinstance(first, tuple):
-        return tuple(stack(list(column)) for column in zip(*values, strict=True))
+        return tuple(stack(list(column), arrays) for column in zip(*values, strict=True))
     if isinstance(first, dict):
-        return {key: stack([value[key] for value in values]) for key in first}
+        return {key: stack([value[key] for value in values], arrays) for key in first}
     return values

@@ -25,7 +25,7 @@ from typing import Any, Self
 from headrace.base.errors import SourceError
 from headrace.base.named_paths import Named, list_addresses
 from headrace.base.settings import check
-from headrace.store.collating import has_gpu, pin, stack
+from headrace.store.collating import has_gpu, pin
 from headrace.store.handed_out import HandedOut
 from headrace.store.loading_work import LoadedSample, Reader, Work, make_processes, make_threads, work_there
 from headrace.store.object_shards import ObjectShardReader
@@ -123,7 +123,7 @@ class Loader:
         self._order = Order(len(self._reader), seed, shuffle=shuffle, block=block)
         self._batch, self._rank, self._ranks = batch, rank, ranks
         self._end: End = end if end is not None else "keep" if ranks == 1 else "pad"
-        self._work = Work(self._reader, transform, collate or stack, rejects == "skip", len(self._reader))
+        self._work = Work(self._reader, transform, collate, rejects == "skip", len(self._reader))
         self._workers, self._ahead_bytes, self._ordered, self._pin_memory = workers, ahead_bytes, ordered, pin_memory
         self._processes = make_processes(self._work, workers) if executor == "process" else None
         self._executor = executor

@@ -13,11 +13,17 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from headrace.base.errors import ItemRejected, SettingsError, SourceError
 from headrace.base.signals import ignore_signals
+from headrace.store.collating import Rows, stack
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 class Reader(Protocol):
@@ -53,6 +59,17 @@ class LoadedSample:
     key: str
     parts: dict[str, bytes]
     """{part: bytes}, such as `jpg` and `cls`."""
+    rows: Rows | None = field(default=None, repr=False, compare=False)
+    """Of the batch that it is loaded for; None outside of a loader."""
+
+    def place(self, shape: Sequence[int], dtype: DTypeLike = np.uint8) -> np.ndarray:
+        """Return an array of the batch's memory, to be written to and returned: so it need not be copied there.
+
+        Args:
+            shape: Of this sample's part. One of another shape than in the batch's first sample is memory of its own.
+            dtype: Likewise.
+        """
+        return np.empty(tuple(shape), dtype) if self.rows is None else self.rows.take(tuple(shape), np.dtype(dtype))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +78,8 @@ class Work:
 
     reader: Reader
     transform: Callable[[LoadedSample], Any] | None
-    collate: Callable[[list[Any]], Any]
+    collate: Callable[[list[Any]], Any] | None
+    """None: `collating.stack`."""
     skips: bool
     """Whether samples that are rejected are left out."""
     size: int
@@ -69,20 +87,25 @@ class Work:
 
     def __call__(self, numbers: Sequence[int]) -> tuple[Any, int]:
         """Return a batch, None if nothing is left of it, and how many samples were left out."""
-        found, rejected = [], 0
+        found: list[Any] = []
+        rejected, rows = 0, Rows(len(numbers))
         for number in numbers:
+            rows.begin(len(found))  # the row of one that is rejected is the next one's
             try:
-                found.append(self._load(number))
+                found.append(self._load(number, rows))
             except ItemRejected:
                 if not self.skips:
                     raise
                 rejected += 1
-        return self.collate(found) if found else None, rejected
+        if not found:
+            return None, rejected
+        return self.collate(found) if self.collate is not None else stack(found, rows.arrays), rejected
 
-    def _load(self, number: int) -> Any:
-        sample = LoadedSample(self.reader.key(number), self.reader.read_parts(number))
+    def _load(self, number: int, rows: Rows) -> Any:
+        key, parts = self.reader.key(number), self.reader.read_parts(number)
         if self.transform is None:
-            return sample
+            return LoadedSample(key, parts)
+        sample = LoadedSample(key, parts, rows)
         try:
             return self.transform(sample)
         except ItemRejected:

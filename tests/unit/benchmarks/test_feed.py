@@ -97,8 +97,10 @@ def test_each_setting_of_the_loader_reads_all_pixels(tmp_path: Path) -> None:
     FORMATS["tar"].finish(grown, tmp_path / "data" / "a.tar")
     grown.close()
     found = loader_ways.measure("headrace", tmp_path, 1)
-    pixels = loader_ways._sum([loader_ways._read_batch([str(file) for file in files])])
-    assert found["sums"] == dict.fromkeys(["1 threads", "2 threads", "3 threads"], pixels)
+    batch = loader_ways._read_batch([str(file) for file in files])
+    assert (loader_ways._read_batch_in_place([str(file) for file in files]) == batch).all()
+    settings = [f"{threads} threads, {way}" for threads in (1, 2, 3) for way in ("images", "in place")]
+    assert found["sums"] == dict.fromkeys(settings, loader_ways._sum([batch]))
     assert found["rates"].keys() == found["sums"].keys()
 
 

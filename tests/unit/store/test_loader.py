@@ -261,6 +261,52 @@ def test_a_list_of_shards_is_read_in_one_order(data: Path) -> None:
     assert keys == keys[:1] * 5
 
 
+def test_what_is_written_in_place_is_not_copied(data: Path) -> None:
+    """Two arrays of each sample, beside its label: the batch is the memory that transform wrote to."""
+    starts: set[int] = set()
+
+    def transform(sample: LoadedSample) -> Any:
+        number = number_of(sample)
+        picture, flow = sample.place((4, 6, 3)), sample.place([2], np.float32)
+        picture[...], flow[...] = number, number / 2
+        starts.add(picture.__array_interface__["data"][0])
+        return picture, {"flow": flow, "number": number}
+
+    seen = []
+    with hr.loader(data, 8, transform=transform, workers=2) as loader:
+        for pictures, beside in loader:
+            assert (pictures == beside["number"][:, None, None, None]).all()
+            assert beside["flow"].tolist() == [[number / 2] * 2 for number in beside["number"]]
+            assert {one.__array_interface__["data"][0] for one in pictures} <= starts
+            seen += beside["number"].tolist()
+    assert sorted(seen) == list(range(SIZE))
+
+
+def test_places_that_are_used_in_another_way(data: Path) -> None:
+    """Left unused, turned, of another type, of one that is rejected: never a wrong sample."""
+
+    def transform(sample: LoadedSample) -> np.ndarray:
+        number = number_of(sample)
+        place = sample.place((2, 2), np.uint8 if number % 7 else np.float32)
+        place[...] = [[number, 0], [1, 2]]
+        if number % 11 == 3:
+            raise ItemRejected("not this one")
+        if number % 5 == 4:
+            return place.copy()
+        return place.T if number >= 40 else place
+
+    with hr.loader(data, 8, transform=transform, workers=1, shuffle=False, rejects="skip") as loader:
+        found = [row for batch in loader for row in batch.tolist()]
+    rows = [(number, [[number, 0], [1, 2]]) for number in range(SIZE) if number % 11 != 3]
+    assert found == [np.transpose(row).tolist() if number >= 40 and number % 5 != 4 else row for number, row in rows]
+    assert LoadedSample("a", {}).place((3,)).shape == (3,)
+    with (
+        hr.loader(data, 8, transform=lambda one: one.place((2 + int(one.key) % 2,)), shuffle=False) as loader,
+        pytest.raises(ValueError, match="cannot be stacked"),
+    ):
+        next(iter(loader))
+
+
 @pytest.mark.full
 def test_tensors_are_stacked() -> None:
     """As PyTorch's own collate does; beside numbers, too."""
