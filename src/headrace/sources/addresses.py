@@ -19,6 +19,7 @@ from headrace.base.protocols import Queue
 from headrace.base.registry import SCHEME_OR_SUFFIX, Registry
 from headrace.base.settings import check, list_names, unknown_key
 from headrace.base.units import parse_seconds
+from headrace.sources.live_addresses import show_address
 
 T = TypeVar("T")
 
@@ -61,6 +62,10 @@ _OBJECTS = "headrace.sources.objects:Objects"
 _RECORDS = "headrace.sources.records"
 _VIDEO = "headrace.sources.video"
 _LIVE = "headrace.sources.live_video:open_address"
+_LIVE_SCHEMES = ("rtsp", "rtsps", "live+http", "live+https", "tcp", "udp", "v4l2")
+_LIVE_CHOICE = re.compile(
+    r"(?:(?:^|&)(?:every|fps|keyframes|references|size|region|motion|max_age|patience|device)=[\w.,]+)+"
+)
 SOURCES = Registry(
     "headrace.sources",
     {
@@ -72,7 +77,7 @@ SOURCES = Registry(
         "records": f"{_RECORDS}:open_address",
         "fsspec": f"{_OBJECTS.partition(':')[0]}:open_address",
         "video": f"{_VIDEO}:open_address",
-        **dict.fromkeys(("rtsp", "rtsps", "live+http", "live+https", "tcp", "udp", "v4l2"), _LIVE),
+        **dict.fromkeys(_LIVE_SCHEMES, _LIVE),
     },
     "--source",
     SCHEME_OR_SUFFIX,
@@ -184,7 +189,14 @@ def parse_address(url: str) -> Address:
 
 
 def hide_secrets(address: str) -> str:
-    """Return an address without user and password, and without the values of parameters that are called like a secret."""
+    """Return an address without user and password, and without the values of parameters that are called like a secret.
+
+    Of a live stream only those of headrace behind # are left: each maker of cameras has a name of its own for passwords.
+    """
+    if address.partition("://")[0].lower() in _LIVE_SCHEMES:
+        place, mark, choice = address.rpartition("#")
+        is_choice = bool(mark) and _LIVE_CHOICE.fullmatch(choice) is not None
+        return f"{show_address(place)}#{choice}" if is_choice else show_address(address)
     return _SECRET_PARAMETER.sub(r"\1...", _USER.sub("://...@", address))
 
 

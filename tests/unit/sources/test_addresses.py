@@ -86,6 +86,11 @@ def test_parsing_opens_nothing(tmp_path: Path) -> None:
         ("kafka://a:1,b:2/t?sasl_Password=geheim&group=a#b", "kafka://a:1,b:2/t?sasl_Password=...&group=a#b"),
         ("amqp://host/?auth_token=geheim", "amqp://host/?auth_token=..."),
         ("https://a.example/c/x.jpg?sv=1&sig=ge%2Bheim&se=2", "https://a.example/c/x.jpg?sv=1&sig=...&se=2"),
+        ("live+http://a:x@camera:8080/c?loginuse=a&loginpas=geheim", "live+http://...@camera:8080/c?..."),
+        ("live+http://camera/c?p=geheim#fps=5&size=32x18", "live+http://camera/c?...#fps=5&size=32x18"),
+        ("rtsp://a:p@ss/geheim@camera:554/x", "rtsp://...@camera:554/x"),
+        ("RTSP://a:b#fps=5&pw=geheim@camera/main#fps=5", "RTSP://...@camera/main#fps=5"),
+        ("rtsp://camera/main#pw=geheim", "rtsp://camera/..."),
         ("https://a.example/x?X-Amz-Signature=geheim&design=a", "https://a.example/x?X-Amz-Signature=...&design=a"),
     ],
 )
