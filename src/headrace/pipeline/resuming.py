@@ -90,6 +90,8 @@ def open_checkpoint(
             changed = _changed(past, [] if source.lists_ahead else entries)
             what = _Resumption(journal, past, header, is_job, source.owns, recoverable, any_model, changed)
             delivered = _resume(what, force)
+            if (past.is_cut_off or past.has_more) and (delivered or past.done):
+                _warn_of_streams(pipeline)
         else:
             _check_abandoned(journal, past, recoverable, force, source)
             _warn_of_repetition(journal, past, recoverable, source, force)
@@ -218,6 +220,17 @@ def _warn_of_repetition(
             "an earlier run over %s finished, and its results are still there: all is done again behind them. Where only what "
             "is new should be done: --resume (resume=True); where this is meant, --force (force=True) leaves out this line",
             source.where,
+        )
+
+
+def _warn_of_streams(pipeline: Pipeline) -> None:
+    """Say what is not gone on with: what stages knew of a stream went with the earlier start."""
+    if stages := [stage.name for stage in pipeline.stages if stage.keeps_streams]:
+        logger.warning(
+            "what %s knew of the streams is gone with the earlier start, and begins anew at the first frame that is done now: "
+            "an event that goes on there is told again, one that ends there may not be, and objects get other numbers. To have "
+            "the stream whole, do its clip again from the start, with other results",
+            ", ".join(stages),
         )
 
 

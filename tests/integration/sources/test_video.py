@@ -554,6 +554,23 @@ def test_resuming(tmp_path: Path) -> None:
     assert len(ids(out)) == 30
 
 
+def test_resuming_within_a_stream_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What a stage knew of the stream is gone; where the earlier start did all, nothing is missing."""
+    make(tmp_path / "in" / "a.mp4")
+
+    def run_again(**options: Any) -> bool:
+        caplog.clear()
+        pipeline = hr.Pipeline(
+            hr.video(tmp_path / "in"),
+            stages=[hr.stage("see", number_of), hr.temporal.per_stream("mean", hr.temporal.Average)],
+            delivery=hr.jsonl(tmp_path / "out.jsonl"),
+        )
+        hr.run(pipeline, **options)
+        return "what mean knew of the streams is gone" in caplog.text
+
+    assert [run_again(limit=8), run_again(resume=True), run_again(resume=True)] == [False, True, False]
+
+
 def test_clips_are_divided_among_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each clip is decoded by one run, a run that stopped early is told from one that is done, and all frames are gathered."""
     monkeypatch.chdir(tmp_path)
