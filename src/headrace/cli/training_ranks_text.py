@@ -18,7 +18,8 @@ def ranks_text(document: RanksDocument) -> list[list[str]]:
         parts += [wrap_lines([_sentence(document.judged)]), _table(document.judged)]
     elif document.why_not:
         parts.append(wrap_lines([f"Ranks are not compared: {document.why_not}"]))
-    parts += [wrap_lines([_same(one)]) for one in document.same_data]
+    # Some programs make a loader for each epoch; a sentence says it for all of them.
+    parts += [wrap_lines([sentence]) for sentence in dict.fromkeys(map(_same, document.same_data))]
     return parts
 
 

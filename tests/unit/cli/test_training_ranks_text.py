@@ -88,3 +88,9 @@ def test_data_that_came_twice_is_printed_with_its_cure(same: Same, says: str) ->
     found = SameData(what=same, loader=0, ranks=(0, 1), num_batches=8, sampler="DistributedSampler")
     (_, text) = ranks_text(RanksDocument(judged=None, why_not="x", same_data=(found,)))
     assert says in " ".join(text)
+
+
+def test_what_is_the_same_of_every_loader_is_printed_once() -> None:
+    """Keras makes a loader for each `fit`, other programs one for each epoch."""
+    found = [SameData(what=Same.RANKS, loader=loader, ranks=(0, 1), num_batches=8, sampler="") for loader in range(3)]
+    assert len(ranks_text(RanksDocument(judged=None, why_not="x", same_data=tuple(found)))) == 2

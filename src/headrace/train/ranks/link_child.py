@@ -15,28 +15,34 @@ from headrace.base.documents import encode_document
 from headrace.base.parent_death import die_with_parent
 from headrace.runs.formats.scaling import MeasuredReduce
 
-#: Exchanges before those that are timed: connections are made, buffers are touched.
-_WARM_UP, _TIMED = 3, 9
+#: Exchanges before those that are timed: connections are made, buffers are touched. Small ones are timed more often.
+_WARM_UP, _TIMED, _TIMED_SMALL, _SMALL_BYTES = 3, 9, 45, 1 << 20
+#: What a training touches between two exchanges: more than caches hold, so each finds its memory as cold as there.
+_BETWEEN_BYTES = 1 << 24
 
 
 def measure(num_bytes: int) -> MeasuredReduce:
     """Return what an all-reduce takes: the middle one's wall time, and the CPU of this process for each."""
-    values = torch.ones(max(1, num_bytes // 4))
+    values, between = torch.ones(max(1, num_bytes // 4)), torch.zeros(_BETWEEN_BYTES // 4)
     walls: list[float] = []
-    for number in range(_WARM_UP + _TIMED):
+    spent = 0.0
+    timed = _TIMED_SMALL if num_bytes < _SMALL_BYTES else _TIMED
+    for number in range(_WARM_UP + timed):
+        between.add_(1.0)
+        values.fill_(1.0)
         dist.barrier()
-        if number == _WARM_UP:
-            cpu = time.process_time()
-        began = time.perf_counter()
+        cpu, began = time.process_time(), time.perf_counter()
         dist.all_reduce(values)
         walls.append(time.perf_counter() - began)
-        values.fill_(1.0)
-    spent = (time.process_time() - cpu) / _TIMED
-    return MeasuredReduce(num_bytes=values.numel() * 4, seconds=statistics.median(walls[_WARM_UP:]), cpu_seconds=spent)
+        if number >= _WARM_UP:
+            spent += time.process_time() - cpu
+    return MeasuredReduce(
+        num_bytes=values.numel() * 4, seconds=statistics.median(walls[_WARM_UP:]), cpu_seconds=spent / timed
+    )
 
 
 def main(answer: str, *sizes: str) -> None:
-    """Measure every size; the barriers between them cost CPU that is counted, which an exchange of buckets costs too."""
+    """Measure every size."""
     if not die_with_parent(int(os.environ["HEADRACE_TRAIN_PARENT"])):
         sys.exit(1)
     torch.set_num_threads(1)
