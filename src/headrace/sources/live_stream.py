@@ -410,10 +410,13 @@ class CatchUp:
         """What that clock said last."""
         self._reads = (0.0, 0.0)
         """What that clock said when reads began to be added up, and the seconds that they took since."""
-        self._has_keyframe = self._is_behind = False
+        self._has_keyframe = self._has_others = self._is_behind = False
 
     def passes_by(self, packet: Any, waited: float, now: float) -> bool:
         """Return whether not to decode a packet; never before a keyframe, for a stream may have none.
+
+        Of keyframes alone, as cameras send that give a picture each, those that are late are passed by.
+
 
         Args:
             packet: PyAV's; what tells no time, as the last one, is always decoded.
@@ -425,12 +428,13 @@ class CatchUp:
             return False
         seconds = float(own * packet.time_base)
         self._has_keyframe = self._has_keyframe or packet.is_keyframe
+        self._has_others = self._has_others or not packet.is_keyframe
         lag = self._lag(seconds, waited, now)
         if self._is_behind:
             self._is_behind = not (packet.is_keyframe and lag < _BEHIND_SECONDS)
         else:
             self._is_behind = self._has_keyframe and lag >= _LAG_SECONDS
-        return self._is_behind and not packet.is_keyframe
+        return self._is_behind and not (packet.is_keyframe and self._has_others)
 
     def _lag(self, seconds: float, waited: float, now: float) -> float:
         has_begun_anew = seconds < self._last - _LAG_SECONDS / 2  # farther back than frames are reordered

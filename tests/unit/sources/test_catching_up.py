@@ -126,6 +126,14 @@ def test_what_has_no_keyframes_is_decoded_all_the_same() -> None:
     assert catch_up.passes_by(packet(0.7), 0.0, 102.2)
 
 
+def test_of_keyframes_alone_the_late_ones_are_passed_by() -> None:
+    """A camera whose every picture is a keyframe, or of which keyframes alone are chosen, grows no older either."""
+    decoded = play(60.0, 2 * GAP, gop=1)
+    assert max(age for _, age in decoded) < 1.3
+    assert 600 < len(decoded) < 900  # half of 1,500
+    assert len(play(60.0, 0.9 * GAP, gop=1)) == 1500
+
+
 def test_a_clock_that_jumps_is_no_lag() -> None:
     """Ahead, back, or back to its beginning, as of a clip that is sent again and again."""
     catch_up = CatchUp()

@@ -12,7 +12,6 @@ from headrace.base.plan import Plan
 from headrace.base.records import SourceWork
 from headrace.compare.blocks import SameItems
 from headrace.compare.contenders import Blocks
-from headrace.profiler.experiment.running import RoundAndRound
 from headrace.runs.reader import read_run
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.tune.ladder_prediction import freeze
@@ -90,12 +89,3 @@ def test_profiles_try_each_job_once_and_go_around_in_a_short_source(tmp_path: Pa
     assert all(run.info.counters.dead_lettered == 3 for run in runs)  # the first item in each of three turns
     assert source.max_receives == 3
     assert len(list(source.remaining())) == 25
-
-
-def test_every_round_of_an_experiment_works_for_its_items() -> None:
-    """Items that come again are made again: what they take may be the limit that is looked for."""
-    source = Working()
-    around = iter(RoundAndRound(source).entries())
-    ids = [next(around).id for _ in range(200)]
-
-    assert (source.num_made, ids[0], ids[80], ids[199]) == (200, "item-0", "item-0#2", "item-39#3")

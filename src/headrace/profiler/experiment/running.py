@@ -7,15 +7,14 @@ its results are dropped unless the caller wants them delivered: the recorded run
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from headrace.base.documents import encode_document
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
-from headrace.base.protocols import WorksForJobs
 from headrace.compare.blocks import replace_parts
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Measuring, run
@@ -24,37 +23,9 @@ from headrace.profiler.experiment.experimenter import Experimenter
 from headrace.runs.formats import experiment
 from headrace.runs.formats.experiment import ExperimentDocument
 from headrace.runs.run_folder import replace_file
-from headrace.sources.finite import Entry, FiniteSource, entries_to_keep
+from headrace.sources.finite import FiniteSource
 
 USUAL_SECONDS = 60.0
-#: Entries of a source that are kept in order to go around them.
-_MOST_ENTRIES = 20_000
-
-
-class RoundAndRound(FiniteSource):
-    """The items of a source, again and again without an end.
-
-    Args:
-        source: Read once, as far as is needed and up to 20,000 entries; one that works for each of them, in every round.
-    """
-
-    def __init__(self, source: FiniteSource) -> None:
-        # A failed job is not offered again: it comes again anyway.
-        super().__init__(max_receives=1)
-        self._source = source
-
-    def entries(self) -> Iterator[Entry]:
-        """Return them; those of later rounds have the round's number behind their id."""
-        kept: list[Entry] = []
-        for entry in itertools.islice(entries_to_keep(self._source), _MOST_ENTRIES):
-            kept.append(entry)
-            yield entry
-        works = isinstance(self._source, WorksForJobs)  # what it does for each item may be what limits the run
-        for number in itertools.count(2):
-            if not kept:
-                return
-            for entry in self._source.entries() if works else kept:
-                yield Entry(f"{entry.id}#{number}", entry.payload, entry.attributes)
 
 
 def run_experiment(
@@ -81,10 +52,8 @@ def run_experiment(
     """
     if not budget_seconds > 0:
         raise SettingsError(f"an experiment needs a time above 0 s, got {budget_seconds:g} s; 60 s is usual")
-    is_finite = isinstance(pipeline.source, FiniteSource)
-    delivered = deliver or not is_finite
-    if isinstance(pipeline.source, FiniteSource):
-        pipeline = replace_parts(pipeline, RoundAndRound(pipeline.source), pipeline.delivery if deliver else None)
+    source = pipeline.source
+    delivered = deliver or not isinstance(source, FiniteSource)
     stopping = stop or threading.Event()
     watch: list[Experimenter] = []
 
@@ -92,7 +61,12 @@ def run_experiment(
         watch.append(Experimenter(run, budget_seconds, stopping, delivered=delivered, say=say))
         return watch[0]
 
-    run(pipeline, plan, checkpoint=False, stop=stopping, watch=begin, measuring=Measuring(first_alone=True))
+    with contextlib.ExitStack() as around:
+        if isinstance(source, FiniteSource):  # itself, so that clips are decoded as in a run: that may be the limit
+            pipeline = replace_parts(pipeline, source, pipeline.delivery if deliver else None)
+            around.enter_context(source.trying_once())  # a failed job comes again anyway
+            around.enter_context(source.going_around())
+        run(pipeline, plan, checkpoint=False, stop=stopping, watch=begin, measuring=Measuring(first_alone=True))
     return watch[0].document()
 
 

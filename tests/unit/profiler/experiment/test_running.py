@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,12 @@ import msgspec
 import pytest
 
 import headrace as hr
+from headrace.base.current_job import current_jobs
 from headrace.base.errors import SettingsError
-from headrace.base.plan import Plan
-from headrace.profiler.experiment.running import RoundAndRound, add_experiment, run_experiment
+from headrace.base.plan import Plan, SourcePlan
+from headrace.profiler.experiment.running import add_experiment, run_experiment
 from headrace.runs.formats.experiment import FILE, ExperimentDocument
+from headrace.sources.finite import Entry, FiniteSource
 from headrace.sources.items import Items
 from headrace.testing import ListSource
 
@@ -49,11 +51,45 @@ def test_a_folder_is_gone_around_without_delivering(tmp_path: Path) -> None:
     assert not (tmp_path / "results.jsonl").exists()
 
 
-def test_rounds_have_ids_of_their_own() -> None:
-    """The second round's items are others for whoever counts by id."""
-    ids = [entry.id for entry in itertools.islice(RoundAndRound(Items(["a", "b"])).entries(), 5)]
-    assert len(set(ids)) == 5
-    assert ids[2] == f"{ids[0]}#2"
+class Worked(FiniteSource):
+    """Notes in which thread each of its items was made, as a clip's are: in one of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[str] = []
+        self.num_opened = 0
+
+    def entries(self) -> Iterator[Entry]:
+        """Make three."""
+        for number in range(3):
+            self.made.append(threading.current_thread().name)
+            yield Entry(str(number), str(number))
+
+    def open(self, settings: SourcePlan) -> None:
+        """Count it."""
+        self.num_opened += 1
+        super().open(settings)
+
+
+def test_every_round_is_made_as_in_a_run() -> None:
+    """The source itself is opened and works for its items in every round; they have ids of their own, and one try each."""
+    stop, seen, source = threading.Event(), [], Worked()
+
+    def work(value: Any) -> Any:
+        seen.append((current_jobs()[0].id, current_jobs()[0].max_attempts))
+        if len(seen) > 7:
+            stop.set()
+        return value
+
+    run_experiment(
+        hr.Pipeline(source, stages=[hr.stage("work", work)], delivery=hr.collect()), budget_seconds=30, stop=stop
+    )
+    assert source.num_opened == 1
+    assert len(source.made) >= len(seen) > 7
+    assert len({job for job, _ in seen}) == len(seen)
+    assert {"0", "0#2", "0#3"} <= {job for job, _ in seen}
+    assert {tries for _, tries in seen} == {1}
+    assert source.max_receives == 3
 
 
 def test_a_document_is_written_into_the_run_folder(tmp_path: Path) -> None:
