@@ -33,6 +33,8 @@ logger = logging.getLogger("headrace")
 SUFFIX = ".only.webm"
 #: Streams of which frames are kept, and frames of each; the one that is away for longest goes first.
 _MOST_STREAMS, _MOST_FRAMES = 100, 250
+#: Of which the clip is known where their delivery is tried again.
+_MOST_EVENTS = 1000
 #: A clip whose stream brings no more frames is written so long after its end.
 _LATE_SECONDS = 1.0
 _QUALITY = (cv2.IMWRITE_JPEG_QUALITY, 90)
@@ -88,6 +90,8 @@ class EventClips:
             raise MissingExtra("writing clips of events", "video")
         self._folder, self._seconds, self._draw, self._failed = folder, seconds, draw, failed
         self._streams: OrderedDict[str, _Stream] = OrderedDict()
+        self._clips_of: OrderedDict[str, str] = OrderedDict()
+        """{job of an event: name of its clip}, of the last ones."""
         self._lock = threading.Lock()
 
     def note(self, job: Job, result: Any) -> None:
@@ -112,12 +116,19 @@ class EventClips:
         """Return the name of the clip that an event is in; one of this name is begun where there is none."""
         seconds = _seconds_of(job)
         with self._lock:
+            if (
+                known := self._clips_of.get(job.id)
+            ) is not None:  # its delivery is tried again; the clip may be written
+                return known
             stream = self._streams.setdefault(job.stream or "", _Stream())
             if stream.clip is None:
                 is_live = "arrived" in job.attributes
                 due = time.monotonic() + self._seconds + _LATE_SECONDS if is_live else math.inf
                 before = [one for one in stream.last if one.seconds >= seconds - self._seconds]
                 stream.clip = _Clip(name, seconds + self._seconds, due, before)
+            self._clips_of[job.id] = stream.clip.name
+            if len(self._clips_of) > _MOST_EVENTS:
+                self._clips_of.popitem(last=False)
             return stream.clip.name
 
     def close(self) -> None:
@@ -133,12 +144,12 @@ class EventClips:
             stream = self._streams.setdefault(name, _Stream())
             self._streams.move_to_end(name)
             pushed_out = self._streams.popitem(last=False)[1].clip if len(self._streams) > _MOST_STREAMS else None
-            if stream.last and stream.last[-1].job_id == frame.job_id:  # its delivery is tried again
-                return pushed_out
+            clip = stream.clip
+            if any(one.job_id == frame.job_id for one in (*stream.last, *(clip.frames if clip else ()))):
+                return pushed_out  # its delivery is tried again
             stream.last.append(frame)
             while stream.last[0].seconds < frame.seconds - self._seconds:  # 250 pictures of 100 streams are gigabytes
                 stream.last.popleft()
-            clip = stream.clip
             if clip is not None and frame.seconds <= clip.until and len(clip.frames) < 2 * _MOST_FRAMES:
                 clip.frames.append(frame)
             return pushed_out

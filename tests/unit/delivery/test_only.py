@@ -214,6 +214,19 @@ def test_clips_of_streams_and_of_events_that_follow(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+def test_an_event_that_is_tried_again_later_keeps_its_clip(tmp_path: Path) -> None:
+    """Its frame comes again once others came, and once the clip is written: no frame is twice in it, and none is lost."""
+    kept, delivery = watched(tmp_path)
+    jobs = moments(0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+    for job in (*jobs[:2], jobs[0], *jobs[2:4], jobs[1], *jobs[4:], jobs[1]):
+        delivery.deliver(job, {"event": job is jobs[1]})
+    delivery.close()
+    (clip,) = {result["clip"] for _, result in kept.results}
+    assert [at for at, _ in shades(tmp_path / clip)] == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    assert len(list(tmp_path.glob("*.webm"))) == 1
+
+
+@pytest.mark.full
 def test_of_more_streams_than_are_kept_no_clip_is_lost(tmp_path: Path) -> None:
     """The stream that has to make room for another one has its clip written as far as it goes."""
     kept, delivery = watched(tmp_path)

@@ -360,6 +360,29 @@ def test_a_frame_that_fails_behind_it_and_comes_again_is_the_same_frame(fails: s
     assert seen == list(range(12))
 
 
+def test_a_large_window_is_not_kept_for_another_try() -> None:
+    """A frame whose window is not kept is rejected where it comes again: a second time it would be another frame."""
+    failed: list[int] = []
+
+    def fail_once(window: np.ndarray) -> int:
+        number = int(window[-1, 0])
+        if number == 5 and not failed:
+            failed.append(number)
+            raise RuntimeError("not now")
+        return number
+
+    stages = [
+        hr.stage("image", lambda value: np.full(40_000, value[1])),
+        per_stream("window", lambda: Window(2, stack=True)),
+        hr.stage("later", fail_once),
+    ]
+    told, source = hr.collect(), Frames([("a", number) for number in range(10)], max_receives=3)
+    plan = hr.Plan.from_table({"source": {"wait_seconds": 0.05}, "run": {"brake_after": 0}})
+    execute(hr.Pipeline(source, stages=stages, delivery=told), plan)
+    assert sorted(result for _, result in told.results) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert "temporal.again" in source.outcomes["5"][-1].reason
+
+
 # --- tracks
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from headrace.base.current_job import current_jobs
 from headrace.base.errors import ItemRejected, SettingsError
 from headrace.base.records import Job, Outcome, OutcomeKind
@@ -17,6 +19,9 @@ from headrace.stages.stage import Stage, StageContext
 
 #: Frames that may come again of which the value is kept; more are in flight or wait only where sources are others' queues.
 _MOST_KEPT = 1000
+#: An array that is larger, as a window of images is, is not kept: many are in flight until they are written.
+_LARGEST_KEPT_BYTES = 2**18
+_TOO_LARGE = object()
 #: Takes a frame's value and its time in seconds, returns its new value.
 Update = Callable[[Any, float], Any]
 
@@ -99,7 +104,13 @@ class _Kept:
         return item in self._values
 
     def of(self, job: Job) -> Any:
-        return self.keep(job, self._values[job.id])
+        value = self._values[job.id]
+        if value is _TOO_LARGE:
+            raise ItemRejected(
+                f"temporal.again: {job.id} failed behind this stage and came again; what it had here is an array of more than "
+                "256 kB, which is not kept, and a second time it would be another frame to its stream"
+            )
+        return self.keep(job, value)
 
     def keep(self, job: Job, value: Any) -> Any:
         """Return a value, which is kept until the job is over, if it may come again."""
@@ -112,7 +123,8 @@ class _Kept:
             answer(outcome)
 
         answer = job.intercept_settle(settle)
-        self._values[job.id] = value
+        is_large = isinstance(value, np.ndarray) and value.nbytes > _LARGEST_KEPT_BYTES
+        self._values[job.id] = _TOO_LARGE if is_large else value
         if len(self._values) > _MOST_KEPT:
             self._values.popitem(last=False)
         return value
