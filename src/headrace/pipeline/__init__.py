@@ -11,7 +11,7 @@ Setting up a run:
     thread_budget.py    how many cores there are, and which stage gets how many threads
     runtime.py          one run: makes the parts below, connects them, waits for the end, closes them
     building.py         the stations of a run, and the route of each task through them
-    workers.py          starts and replaces the workers' threads; threads.py: the system may have none left
+    workers.py          starts and replaces the workers' threads
     opening.py          opens the stages and models of one worker; model_slots.py: models that can be replaced
     caching.py          what goes around the calls of stages whose results the Plan keeps
     warm_up.py          calls each batch size once and measures it; warmth.py: which worker does it

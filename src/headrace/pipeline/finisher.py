@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from headrace.pipeline.threads import start_thread
+from headrace.base.threads import start_thread
 
 
 class Finisher:

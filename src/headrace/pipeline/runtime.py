@@ -30,6 +30,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.plan import Plan
 from headrace.base.protocols import HearsOfEnd, KeepsResults, PushesJobs, TakesNotes, TellsStreams, Thins
 from headrace.base.records import Outcome, OutcomeKind, Receiving, StageStatistics, StreamRecord, Tending
+from headrace.base.threads import start_thread
 from headrace.pipeline.admission import Admission
 from headrace.pipeline.bookkeeping import Bookkeeper
 from headrace.pipeline.building import Equipment, Routes, build_stations
@@ -53,7 +54,6 @@ from headrace.pipeline.settling import Settling
 from headrace.pipeline.stall_watch import StallWatch
 from headrace.pipeline.station import Leaves, Station
 from headrace.pipeline.task_shares import TaskShares
-from headrace.pipeline.threads import start_thread
 from headrace.pipeline.worker import WorkerThread
 from headrace.pipeline.workers import Workers
 from headrace.stages.stage import StageContext

@@ -6,13 +6,13 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from headrace.base.threads import start_thread
 from headrace.pipeline.carriage import Carriage
 from headrace.pipeline.guard import Guard
 from headrace.pipeline.opening import make_opening_error
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.station import Station
 from headrace.pipeline.thread_budget import limit_library_threads
-from headrace.pipeline.threads import start_thread
 from headrace.pipeline.users_code import raise_if_of_the_run
 from headrace.pipeline.worker import Worker
 

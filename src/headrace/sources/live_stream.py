@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.error_origin import text_of
+from headrace.base.threads import start_thread
 from headrace.sources.frames import (
     Choice,
     Chooser,
@@ -75,7 +76,7 @@ _LAG_SECONDS = 1.0
 _UNREAD_SECONDS, _UNREAD_SPAN = 0.5, 1.0
 #: By how much clocks may differ, as a share.
 _DRIFT = 0.001
-#: Where streams may end: tries in a row that bring nothing, after which one is given up.
+#: Where streams may end: tries in a row that bring nothing, or break off soon, after which one is given up.
 _MOST_TRIES = 5
 
 
@@ -155,8 +156,12 @@ class LiveStream:
         self._thread = threading.Thread(target=self._read, name=f"video-{name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
-        self._thread.start()
+        """Begin to read.
+
+        Raises:
+            HeadraceError: If the system gives no thread.
+        """
+        start_thread(self._thread, "name fewer streams")
 
     def stop(self) -> None:
         """Let the thread end after the packet that it is at; does not wait."""
@@ -181,7 +186,7 @@ class LiveStream:
                 failures = 0 if lasted else failures + 1
                 flaps = 0 if lasted else flaps + came
                 self._note_lost(why or "it ended")
-                if not self._stays and not came and failures >= _MOST_TRIES:
+                if not self._stays and failures >= _MOST_TRIES:
                     logger.warning("video: %s is given up after %d tries", self._name, failures)
                     return
                 longest = self._longest_pause(flaps if self._stays else failures)
@@ -200,7 +205,7 @@ class LiveStream:
 
     def _try_connection(self) -> tuple[float, str]:
         """Read until the stream ends; return seconds to wait, and why it broke off, empty if it came to its end."""
-        av = load_av()
+        av, began, num_opened = load_av(), time.monotonic(), self.counts["opened"]
         try:
             return 0.0, self._read_connection(av)
         except (EOFError, IndexError):  # IndexError: how PyAV ends what a stream was added to on the way
@@ -210,6 +215,9 @@ class LiveStream:
         except (av.error.HTTPUnauthorizedError, av.error.HTTPForbiddenError) as error:
             return _REFUSED_PAUSE_SECONDS, f"{error_text(error)}: check user and password"
         except (av.error.ArgumentError, av.error.InvalidDataError) as error:
+            waited = max(_OPEN_SECONDS, self._patience)
+            if self.counts["opened"] == num_opened and time.monotonic() - began >= waited:
+                return 0.0, f"nothing came for {waited:g} s"  # what RTSP makes of a read that was given up
             return 0.0, (
                 f"{error_text(error)}; this may be a playlist, a single picture, a redirect to another protocol or a missing "
                 "port, which are refused"
@@ -244,34 +252,36 @@ class LiveStream:
         is_new, before, self._is_silent = False, None, False
         self._last_picture = began = asked = time.monotonic()
         patience, catch_up = TurnPatience(began), CatchUp()
-        for packet in self._decodable(av, container, stream):
-            arrived_ns, arrived_at = time.monotonic_ns(), time.time()
-            now = arrived_ns / 1e9
-            turn_seconds = patience.after_read(now - asked, now)
-            is_new = is_new or _has_waited(packet, before, now - asked) or now >= began + _LONGEST_OPENING_SECONDS
-            before = packet
-            if kept is not None and is_new:
-                self._offer(*kept)
-                kept = None
-            if catch_up.passes_by(packet, now - asked, now):
-                self.counts["packets_behind"] += 1
-                asked = time.monotonic()
-                continue
-            for picture in self._decode(av, packet, turn_seconds):
-                self._note_live()
-                number, self._number = self._number, self._number + 1
-                frame = LiveFrame(number, picture, arrived_ns, arrived_at, seconds_of(picture))
-                reason = chooser.why_not(picture, stream, number)
-                if is_new:
-                    self._offer(frame, reason)
+        try:
+            for packet in self._decodable(av, container, stream):
+                arrived_ns, arrived_at = time.monotonic_ns(), time.time()
+                now = arrived_ns / 1e9
+                turn_seconds = patience.after_read(now - asked, now)
+                is_new = is_new or _has_waited(packet, before, now - asked) or now >= began + _LONGEST_OPENING_SECONDS
+                before = packet
+                if kept is not None and is_new:
+                    self._offer(*kept)
+                    kept = None
+                if catch_up.passes_by(packet, now - asked, now):
+                    self.counts["packets_behind"] += 1
+                    asked = time.monotonic()
                     continue
-                if kept is not None:
-                    reason = reason and kept[1]  # the newest takes the place of one that was chosen
-                    self._offer(kept[0], kept[1] or "opening")
-                kept = (frame, reason)
-            asked = time.monotonic()
-        if kept is not None:
-            self._offer(*kept)
+                for picture in self._decode(av, packet, turn_seconds):
+                    self._note_live()
+                    number, self._number = self._number, self._number + 1
+                    frame = LiveFrame(number, picture, arrived_ns, arrived_at, seconds_of(picture))
+                    reason = chooser.why_not(picture, stream, number)
+                    if is_new:
+                        self._offer(frame, reason)
+                        continue
+                    if kept is not None:
+                        reason = reason and kept[1]  # the newest takes the place of one that was chosen
+                        self._offer(kept[0], kept[1] or "opening")
+                    kept = (frame, reason)
+                asked = time.monotonic()
+        finally:  # also where the connection breaks off: it was decoded
+            if kept is not None:
+                self._offer(*kept)
         if self._is_silent:
             return self._silence()
         silent = time.monotonic() - self._last_picture

@@ -11,6 +11,7 @@ workers can have in their hands, because a frame that waits in a queue grows old
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import threading
 import time
@@ -43,12 +44,16 @@ from headrace.sources.live_addresses import read_streams, show_address
 from headrace.sources.live_stream import LiveFrame, LiveStream
 from headrace.sources.stream_clips import StreamClip, keep_clips
 
+logger = logging.getLogger("headrace")
+
 #: How long `close` waits for the threads of all streams; one that hangs is a daemon.
 _PATIENCE_SECONDS = 1.5
 #: What decoders of lost connections had is given back so often: else pieces of it add up where cameras break off all the time.
 _TRIM_SECONDS = 5.0
 #: Frames of urgent streams that are taken at most before one of another is, while any waits; as in the pipeline's queues.
 _MOST_IN_A_ROW = 7
+#: A stream of which a frame is in the pipeline for so long gets no more places, and takes none of the others'.
+_STUCK_SECONDS = 5.0
 #: In flight at the least, so that one frame is received while another is worked on.
 _LEAST_IN_FLIGHT = 2
 
@@ -182,8 +187,12 @@ class LiveVideo(Source):
                 freed=freed,
             )
             self._cameras.append(camera)
-        for camera in self._cameras:
-            camera.stream.start()
+        try:
+            for camera in self._cameras:
+                camera.stream.start()
+        except BaseException:
+            self.stop()
+            raise
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return the newest frames of up to limit streams; None once all streams are over.
@@ -211,7 +220,7 @@ class LiveVideo(Source):
         with self._changed:
             self._limit = self._most_in_flight or max(limit, _LEAST_IN_FLIGHT)
             self._changed.notify_all()
-            return self._limit
+            return self._limit + sum(camera.num_inside for camera in self._cameras if camera.is_stuck())
 
     def thin(self, every: int) -> None:
         """Give each so many-th alone of the frames that are chosen of each stream, from now on."""
@@ -329,10 +338,11 @@ class LiveVideo(Source):
     def _take(self, limit: int) -> list[tuple[_Camera, LiveFrame]]:
         """Return frames, one of a stream, of those streams first of which the least is in flight, and then the longest ago."""
         self._drop_late()
-        busy = sum(camera.slot is not None or camera.num_inside > 0 for camera in self._cameras)
+        cameras = [camera for camera in self._cameras if not camera.is_stuck()]
+        busy = sum(camera.slot is not None or camera.num_inside > 0 for camera in cameras)
         each = math.ceil(self._limit / max(1, busy))
-        room = min(limit, self._limit - sum(camera.num_inside for camera in self._cameras))
-        ready = [camera for camera in self._cameras if camera.slot is not None and camera.num_inside < each]
+        room = min(limit, self._limit - sum(camera.num_inside for camera in cameras))
+        ready = [camera for camera in cameras if camera.slot is not None and camera.num_inside < each]
         ready.sort(key=lambda camera: (camera.num_inside, camera.given_ns))
         taken = []
         for camera in self._in_turn(ready, max(0, room)):
@@ -340,7 +350,7 @@ class LiveVideo(Source):
             taken.append((camera, camera.slot))
             camera.slot = None
             camera.num_inside += 1
-            camera.given_ns = time.monotonic_ns()
+            camera.given_ns = camera.inside[taken[-1][1].number] = time.monotonic_ns()
             camera.tally.count("given")
         return taken
 
@@ -372,6 +382,7 @@ class LiveVideo(Source):
             camera.tally.ended(now_ns / 1e9, (now_ns - frame.arrived_ns) / 1e9, outcome)
             with self._changed:
                 camera.num_inside -= 1
+                camera.inside.pop(frame.number, None)
                 self._changed.notify_all()
 
         attributes = {
@@ -434,7 +445,23 @@ class _Camera:
         """Frames that were given out and are not settled."""
         self.given_ns = 0
         """When the last one was given out."""
+        self.inside: dict[int, int] = {}
+        """{number of a frame that is not settled: when it was given out}, in this order."""
         self.is_over = False
+        self._told: int | None = None
+
+    def is_stuck(self) -> bool:
+        """Return whether a frame hangs in the pipeline; says so once for each."""
+        number, given_ns = next(iter(self.inside.items()), (0, math.inf))
+        if time.monotonic_ns() - given_ns < _STUCK_SECONDS * 1e9:
+            return False
+        if self._told != number:
+            self._told = number
+            logger.warning(
+                "video: %s: frame %d has been in the pipeline for %g s; its stream waits for it, and the others go on",
+                *(self.name, number, _STUCK_SECONDS),
+            )
+        return True
 
 
 def open_address(address: str, *, drain: bool = False) -> LiveVideo:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.base.errors import SourceError
+from headrace.base.errors import HeadraceError, SourceError
+from headrace.base.threads import start_thread
 from headrace.sources.frames import error_text, find_pictures, list_kinds, load_av
 from headrace.sources.live_stream import open_stream
 
@@ -66,6 +67,7 @@ def keep_clips(
     Raises:
         MissingExtra: If PyAV is not installed.
         SourceError: If the file of a clip is there.
+        HeadraceError: If the system gives no thread.
     """
     av = load_av()
     clips = [StreamClip(stream=name, file=folder / f"{file}.mkv") for name, file in _file_names(addresses).items()]
@@ -74,12 +76,19 @@ def keep_clips(
         raise SourceError(f"clips would overwrite {taken[0]}; name an empty folder")
     threads = [
         threading.Thread(
-            target=_keep, args=(av, clip, addresses[clip.stream], seconds, options, patience, stop), daemon=True
+            target=_keep,
+            args=(av, clip, addresses[clip.stream], seconds, options, patience, stop),
+            name=f"video-{clip.stream}",
+            daemon=True,
         )
         for clip in clips
     ]
-    for thread in threads:
-        thread.start()
+    try:
+        for thread in threads:
+            start_thread(thread, "name fewer streams")
+    except HeadraceError:
+        stop.set()  # those that were started end their clips
+        raise
     for thread in threads:
         while thread.is_alive():  # in steps, so that Ctrl-C is heard
             thread.join(0.2)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.base.errors import SettingsError, SourceError
+from headrace.base.errors import HeadraceError, SettingsError, SourceError
 from headrace.base.plan import Plan, SourcePlan
 from headrace.base.records import DELIVERED, Job
 from headrace.cli.loading import parse_source
@@ -639,6 +639,83 @@ def test_urgent_streams_go_first_and_leave_the_others_an_eighth() -> None:
             assert {camera.name for camera, _ in source._take(2)} == {"c", "d"}
     finally:
         source.close()
+
+
+def test_a_frame_that_hangs_holds_up_no_other_stream(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both places were its stream's when no other had a frame; once it hangs they count no more, and it gets no others."""
+    source = hr.live_video(dict.fromkeys("ab", "tcp://127.0.0.1:9"))
+    source.open(SourcePlan())
+    try:
+        for _ in range(2):
+            slots_of(source, "a")
+            with source._changed:
+                assert [camera.name for camera, _ in source._take(2)] == ["a"]
+        slots_of(source, "ab")
+        with source._changed:
+            assert source._take(2) == []
+        assert source.in_flight_limit(None, 1) == 2
+        later = time.monotonic_ns() + 6 * 10**9
+        monkeypatch.setattr("headrace.sources.live_video.time.monotonic_ns", lambda: later)
+        assert source.in_flight_limit(None, 1) == 4
+        with source._changed:
+            assert [camera.name for camera, _ in source._take(2)] == ["b"]
+    finally:
+        monkeypatch.undo()
+        source.close()
+    assert caplog.text.count("has been in the pipeline for 5 s") == 1
+
+
+def test_a_stream_that_is_reset_while_it_is_opened_loses_no_frame(
+    tmp_path: Path, sender: Callable[..., Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest frame of each connection is given, and one that may end is given up after five such."""
+    camera = sender(clip(tmp_path / "a.ts", 21), "hang")
+
+    def reset(self: LiveStream, av: Any, packets: Iterator[Any]) -> Iterator[Any]:
+        for _, packet in zip(range(10), packets, strict=False):
+            yield packet
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    monkeypatch.setattr(LiveStream, "_heard", reset)
+    source = hr.live_video({"gate": camera.address}, ends=True)
+    run(source)
+    counts = balance(source)
+    assert counts["decoded"] == counts["given"] + counts["skipped_opening"] + counts["dropped_newer"]
+    assert counts["given"] + counts["dropped_newer"] >= camera.num_connections == 5
+
+
+def test_an_rtsp_camera_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no playlist and no picture: nothing came."""
+    monkeypatch.setattr("headrace.sources.live_stream._OPEN_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"rtsp://127.0.0.1:{silent.getsockname()[1]}/a"
+        with pytest.raises(SourceError, match=r"nothing came for 0\.3 s"):
+            run(hr.live_video({"gate": address}, ends=True, patience=0.3))
+
+
+def test_without_a_thread_for_each_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run ends, and so do clips, with the limits and the way out; streams that were begun are read no further."""
+    start = threading.Thread.start
+    started: list[str] = []
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("video-"):
+            if started:
+                raise RuntimeError("can't start new thread")
+            started.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    source = hr.live_video(dict.fromkeys("ab", "tcp://127.0.0.1:9"))
+    with pytest.raises(HeadraceError, match=r"thread video-b cannot be started.*name fewer streams"):
+        run(source)
+    assert all(camera.stream._closing.is_set() for camera in source._cameras)
+    stop = threading.Event()
+    with pytest.raises(HeadraceError, match=r"thread video-a cannot be started.*name fewer streams"):
+        source.keep_clips(tmp_path, 1.0, stop)
+    assert stop.is_set()
 
 
 def test_jobs_of_urgent_streams_go_first_in_the_pipeline(tmp_path: Path, sender: Callable[..., Sender]) -> None:

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from headrace.base.errors import HeadraceError
-from headrace.pipeline.threads import start_thread
+from headrace.base.threads import start_thread
 
 
 def test_what_to_do_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
