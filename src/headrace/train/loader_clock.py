@@ -101,7 +101,8 @@ class BatchClock:
     def end(self, batch: Any, *, failed: bool = False) -> None:
         """The batch is there, or an exception ended it."""
         self._switch(_REST)
-        self._spread(self._sums.pop(None, None))  # still there where an item failed
+        if None in self._sums:  # an item failed
+            self._spread(self._sums.pop(None))
         ended = self._since
         collated = self._collated or ended
         # Tokenising is counted with the items also where `collate_fn` does it, so that parts add up to one whole.
