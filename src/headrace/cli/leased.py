@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import importlib
 import logging
 import os
@@ -89,19 +88,20 @@ def serve(parent: int, folder: Path, work: Callable[[dict[str, Any]], Outcome]) 
         with block_signals(signal.SIGTERM), warnings.catch_warnings():
             if is_asked:
                 _leave_unbegun(folder, lease)
-                break
+                _end(child, pipe)
+                return 0  # the worker reads what was left, and removes the folder
             if pipe is None:
                 # Of the threads of NumPy's and Arrow's libraries, which hold nothing: no code of the user has run here.
                 warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
                 pipe, its = Pipe()
                 child = os.fork()
                 if child == 0:
-                    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                    stops = _Stops(folder)
             is_at_work = True
         if child == 0:
             pipe.close()
             leases.close()
-            return _do(mine, its, folder, work)
+            return _do(mine, its, folder, stops, work)
         its.close()
         status = _have_done(child, pipe, lease)
         is_at_work = False
@@ -109,11 +109,48 @@ def serve(parent: int, folder: Path, work: Callable[[dict[str, Any]], Outcome]) 
         if status is not None:
             pipe = None
             _load(folder)
-    if pipe is not None:
-        pipe.close()  # so it ends
-        os.waitpid(child, 0)
+    _end(child, pipe)
     shutil.rmtree(folder, ignore_errors=True)
     return 0
+
+
+def _end(child: int, pipe: Connection | None) -> None:
+    """End the process that waits for a lease, if there is one."""
+    if pipe is not None:
+        pipe.close()
+        os.waitpid(child, 0)
+
+
+class _Stops:
+    """What SIGTERM does in the process that does leases, but while a run hears it: an end before the lease is begun."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._process = folder, os.getpid()
+        self._lease: dict[str, Any] | None = None
+        self._is_asked = False
+        signal.signal(signal.SIGTERM, self._hear)
+
+    def begin(self, lease: dict[str, Any]) -> None:
+        """Take a lease; if this process was asked to stop meanwhile, it ends here."""
+        self._lease = lease
+        self._heed()
+
+    def finish(self) -> None:
+        """From now on the next lease is meant."""
+        self._lease = None
+        signal.signal(signal.SIGTERM, self._hear)  # whoever else set a handler
+
+    def _hear(self, number: int, _: object) -> None:
+        if os.getpid() != self._process:  # forked by the user's code: it ends as without headrace
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._is_asked = True
+        self._heed()
+
+    def _heed(self) -> None:
+        if self._is_asked and self._lease is not None:
+            _leave_unbegun(self._folder, self._lease)
+            os._exit(0)
 
 
 def _have_done(child: int, pipe: Connection, lease: dict[str, Any]) -> int | None:
@@ -130,7 +167,7 @@ def _have_done(child: int, pipe: Connection, lease: dict[str, Any]) -> int | Non
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _do(parent: int, pipe: Connection, folder: Path, work: Callable[[dict[str, Any]], Outcome]) -> int:
+def _do(parent: int, pipe: Connection, folder: Path, stops: _Stops, work: Callable[[dict[str, Any]], Outcome]) -> int:
     """Do leases until there are no more, or until one does not end well; return the exit status."""
     from headrace.base.parent_death import die_with_parent
     from headrace.pipeline.garbage import resident_bytes
@@ -141,27 +178,23 @@ def _do(parent: int, pipe: Connection, folder: Path, work: Callable[[dict[str, A
     if numpy_random := sys.modules.get("numpy.random"):
         numpy_random.seed()  # as Python does for `random`: else each process draws the same numbers
     first_bytes = 0
-    with contextlib.suppress(EOFError, OSError):
-        while True:
+    while True:
+        try:
             lease = pipe.recv()
-            num_threads = threading.active_count()
-            signal.signal(signal.SIGTERM, functools.partial(_end_unbegun, folder, lease))  # until the run hears it
-            outcome = work(lease)
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            _leave(folder, "loaded", " ".join(name for name in sys.modules if name.startswith("headrace.")).encode())
-            _leave(folder, "outcome", encode(outcome))
-            first_bytes = first_bytes or resident_bytes()
-            has_left = threading.active_count() > num_threads or resident_bytes() > _MOST_GROWTH * first_bytes
-            if outcome.status or outcome.interrupted or has_left:
-                return outcome.status
+        except (EOFError, OSError):
+            return 0
+        num_threads = threading.active_count()
+        stops.begin(lease)
+        outcome = work(lease)
+        _leave(folder, "loaded", " ".join(name for name in sys.modules if name.startswith("headrace.")).encode())
+        _leave(folder, "outcome", encode(outcome))
+        stops.finish()
+        first_bytes = first_bytes or resident_bytes()
+        has_left = threading.active_count() > num_threads or resident_bytes() > _MOST_GROWTH * first_bytes
+        if outcome.status or outcome.interrupted or has_left:
+            return outcome.status
+        with contextlib.suppress(OSError):
             pipe.send_bytes(b"")
-    return 0
-
-
-def _end_unbegun(folder: Path, lease: dict[str, Any], *_: object) -> None:
-    """End this process when it is asked to stop before its run has begun."""
-    _leave_unbegun(folder, lease)
-    os._exit(0)
 
 
 def _leave_unbegun(folder: Path, lease: dict[str, Any]) -> None:

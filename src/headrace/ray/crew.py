@@ -170,10 +170,13 @@ class Crew:
         return self.result
 
     def _end_workers(self) -> None:
-        """End all: first let the processes of those that are there leave, at the same time."""
+        """End all: first let the processes of those that are there leave, all at the same time."""
         with contextlib.suppress(Exception):  # the cluster may be gone
-            for call in [self._cluster.call(post.worker, "close") for post in self._posts if post.is_there]:
-                self._cluster.wait([call], _CLOSE_SECONDS)
+            calls = [self._cluster.call(post.worker, "close") for post in self._posts if post.is_there]
+            until = self._now() + _CLOSE_SECONDS
+            while calls and (seconds := until - self._now()) > 0:
+                answered = self._cluster.wait(calls, seconds)
+                calls = [call for call in calls if call not in answered]
         for post in self._posts:
             if post.worker is not None:
                 self._cluster.end(post.worker)

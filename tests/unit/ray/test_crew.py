@@ -243,3 +243,23 @@ def test_a_signal_stops_those_at_work_and_begins_no_other() -> None:
 def test_cores_are_shared_so_that_all_have_a_place(sizes: list[int], workers: int, cores: int) -> None:
     """As many for each as the nodes allow."""
     assert share_cores(sizes, workers) == cores
+
+
+def test_workers_that_cannot_be_reached_are_waited_for_together() -> None:
+    """Not one after the other: where a node or the cluster is gone, that is all of them."""
+    talk = Talk(0.001)
+
+    class Unreachable(FakeCluster):
+        def wait(self, calls: Sequence[Any], seconds: float) -> list[Any]:
+            if calls[0][2] != "close":
+                return list(calls)
+            talk.seconds += seconds
+            return []
+
+    cluster = Unreachable()
+    Crew(
+        cluster, Setting("."), 10, say=talk.said.append, tell=talk.told.append, progress=lambda text: None,
+        enough_because=lambda lease, seconds: "", num_stops=lambda: 0, now=talk.now,
+    ).run([Lease(f"part {number}", number, argparse.Namespace(shard="a part")) for number in range(10)])  # fmt: skip
+    assert (cluster.num_closed, cluster.num_ended) == (10, 10)
+    assert talk.seconds < 20

@@ -46,6 +46,16 @@ os.fork, os.waitpid = fork_loudly, wait_and_be_asked
 
 def work(lease):
     args, stopped = lease["args"], []
+    if args["how"] == "end one of its own":  # as a pool of multiprocessing that is made at import and closed
+        reader, writer = os.pipe()
+        if (own := fork()) == 0:
+            os.write(writer, b".")
+            time.sleep(600)
+        os.read(reader, 1)
+        os.kill(own, signal.SIGTERM)
+        print(os.waitstatus_to_exitcode(waitpid(own, 0)[1]), flush=True)
+    if args["how"] == "fail to read":
+        raise OSError("nothing to read")
     if args["how"] == "load long":
         print("load long begins", flush=True)
         time.sleep(600)
@@ -68,7 +78,7 @@ def work(lease):
     if args["how"] == "leave":
         os._exit(args["status"])
     if args["how"] == "draw":
-        print(numpy.random.random())
+        print(numpy.random.random(), flush=True)
     if args["how"] == "load":
         print(sorted({"headrace.demo.scenes", "colorsys"} & set(sys.modules)), flush=True)
         import colorsys, headrace.demo.scenes
@@ -166,6 +176,33 @@ def test_one_that_is_asked_to_stop_before_it_begins_has_not_died(worker: Worker,
     worker.stop()
     thread.join()
     assert (reports[0].status, reports[0].is_death, reports[0].interrupted) == (0, False, shard is not None)
+
+
+@pytest.mark.parametrize("shard", [None, "0/2"])
+@pytest.mark.parametrize("whom", ["the one that forks", "the one that waits"])
+def test_one_that_was_asked_to_stop_before_its_lease_has_not_died(worker: Worker, shard: str | None, whom: str) -> None:
+    """The same is to be said of the lease."""
+    pid = worker.work(lease("end")).pid
+    waits = worker._next
+    assert waits is not None
+    os.kill(waits.pid if whom == "the one that forks" else pid, signal.SIGTERM)
+    report = worker.work(lease("wait", shard=shard))
+    assert (report.status, report.is_death, report.interrupted) == (0, False, shard is not None)
+    assert worker.work(lease("end")).document == b"{}"
+
+
+def test_what_the_users_code_forks_ends_as_without_headrace(worker: Worker) -> None:
+    """And says nothing of the lease."""
+    report = worker.work(lease("end one of its own", shard="0/2"))
+    assert (report.status, report.interrupted, report.document) == (0, False, b"{}")
+    assert report.said.startswith("-15\n")
+
+
+def test_an_error_that_nobody_expected_is_told(worker: Worker) -> None:
+    """Its lease has not ended orderly."""
+    report = worker.work(lease("fail to read"))
+    assert (report.status, report.is_death) == (1, True)
+    assert "OSError: nothing to read" in report.said
 
 
 def test_what_a_process_needed_of_headrace_is_there_for_the_next(worker: Worker) -> None:
