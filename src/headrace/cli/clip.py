@@ -11,9 +11,11 @@ measured on clips is what the pipeline can do with such frames; no frame is drop
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,11 +63,8 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise SettingsError(f"-o {folder} cannot be made: {error.strerror}") from None
     stop = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
-    try:
+    with _ended_by_signals(stop):
         clips = source.keep_clips(folder, args.seconds, stop)
-    finally:
-        signal.signal(signal.SIGINT, before)
     kept = [clip for clip in clips if clip.packets]
     place = f"video://{folder}{source.clip_parameters}"
     following = shlex.join(["headrace", "tune", args.pipeline, "--source", place]) if kept else ""
@@ -74,6 +73,23 @@ def run(args: argparse.Namespace) -> int:
     else:
         write("\n".join([*_table(clips), *([f"next: {following}"] if following else [])]))
     return EXIT_DONE if all(clip.packets and clip.is_written for clip in clips) else EXIT_MISSING
+
+
+@contextlib.contextmanager
+def _ended_by_signals(stop: threading.Event) -> Iterator[None]:
+    """Let the first Ctrl-C or SIGTERM end the clips, which are written as far as they go, and the second one the command."""
+
+    def end(*_: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _as_dict(clip: StreamClip) -> dict[str, Any]:

@@ -56,9 +56,13 @@ def choose_source(own: Source, text: str | None, *, drain: bool) -> Source:
     if not text and not drain:
         return own
     if not isinstance(own, QueueSource):
+        from headrace.sources.live_video import LiveVideo
+
+        if isinstance(own, LiveVideo):
+            return own.replace_end()
         raise SettingsError(
-            f"--drain is for a queue, and the pipeline's source is a {type(own).__name__}: leave it out, or name a queue "
-            "with --source"
+            f"--drain is for a queue or live streams, and the pipeline's source is a {type(own).__name__}: leave it out, or "
+            "name a queue with --source"
         )
     chosen = own.replace_address(text, drain=drain)
     if drain:

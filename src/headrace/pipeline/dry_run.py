@@ -115,6 +115,9 @@ def dry_run(pipeline: Pipeline, plan: Plan, num_jobs: int) -> list[Trial]:
     source = _TrialSource(pipeline.source)
     tried = pipeline.replace_delivery(_TrialDelivery(source.results, pipeline.delivery))
     tried.source = source
+    # All are held at a time, and a source that gives out few at a time would seem to have no more.
+    at_once = max(num_jobs, plan.source.max_in_flight or 0)
+    plan = plan.with_settings([f"source.max_in_flight={at_once}"])
     # Each of them is to have its own reason, also where none succeeds.
     run(tried, plan, limit=num_jobs, checkpoint=False, measuring=Measuring(brakes=False))
     return list(source.trials.values())

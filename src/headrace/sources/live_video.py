@@ -10,6 +10,7 @@ workers can have in their hands, because a frame that waits in a queue grows old
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import math
@@ -151,6 +152,12 @@ class LiveVideo(Source):
     def is_endless(self) -> bool:
         """Whether only a signal or a limit ends it."""
         return not self._ends
+
+    def replace_end(self) -> LiveVideo:
+        """Return the same source, which ends when all of its streams have ended."""
+        other = copy.copy(self)
+        other.__dict__["_ends"] = True
+        return other
 
     @property
     def is_exhausted(self) -> bool:

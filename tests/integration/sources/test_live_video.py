@@ -22,8 +22,9 @@ import headrace as hr
 from headrace.base.errors import HeadraceError, SettingsError, SourceError
 from headrace.base.plan import Plan, SourcePlan
 from headrace.base.records import DELIVERED, Job
-from headrace.cli.loading import parse_source
+from headrace.cli.loading import choose_source, parse_source
 from headrace.diagnose import profile_document
+from headrace.pipeline.dry_run import dry_run
 from headrace.runs.reader import read_run
 from headrace.sources.frames import Choice
 from headrace.sources.live_stream import LiveFrame, LiveStream, TurnPatience
@@ -379,6 +380,24 @@ def test_a_stream_that_is_added_on_the_way(late_sound: Path, sender: Callable[..
     source = hr.live_video({"gate": camera.address}, ends=True)
     run(source)
     assert (camera.num_connections, balance(source)["decoded"]) == (1, 25)
+
+
+def test_a_dry_run_tries_as_many_frames_as_are_asked_for(tmp_path: Path, sender: Callable[..., Sender]) -> None:
+    """None of them is settled until the end, so more are in flight than a run would have."""
+    camera = sender(clip(tmp_path / "a.ts"), pieces=100, pause=0.02)
+    pipeline = hr.Pipeline(
+        hr.live_video({"gate": camera.address}), stages=[hr.stage("see", len)], delivery=hr.collect()
+    )
+    assert len(dry_run(pipeline, Plan(), 5)) == 5
+
+
+def test_streams_of_a_pipeline_are_drained(sender: Callable[..., Sender]) -> None:
+    """As those of an address are, and the pipeline's own source goes on for ever."""
+    own = hr.live_video({"gate": "tcp://127.0.0.1:9"})
+    source = choose_source(own, None, drain=True)
+    assert (own.is_endless, source.is_endless) == (True, False)
+    with pytest.raises(SourceError, match="no stream brought a frame"):
+        run(source)
 
 
 def test_a_limit_ends_an_endless_run(tmp_path: Path, sender: Callable[..., Sender]) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -247,6 +249,38 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         )
     )
     assert result.counters.delivered == 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_the_clips_of_the_command(tmp_path: Path, number: signal.Signals) -> None:
+    """They are written as far as they go, and the command says what is there."""
+    with sent(stream_of(tmp_path / "a.ts")) as address:
+        code = f"import headrace as hr\nsource = hr.live_video({{'gate': {address!r}}}, patience=5)\n"
+        code += "pipeline = hr.Pipeline(source, stages=[hr.stage('see', len)], delivery=hr.jsonl('out.jsonl'))\n"
+        (tmp_path / "jobs.py").write_text(code)
+        command = [
+            sys.executable,
+            "-m",
+            "headrace",
+            "clip",
+            "jobs.py:pipeline",
+            "--seconds",
+            "9",
+            "-o",
+            "kept",
+            "--json",
+        ]
+        ran = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE)
+        try:
+            until = time.monotonic() + 60
+            while not list(tmp_path.glob("kept/*")) and time.monotonic() < until:
+                time.sleep(0.02)
+            ran.send_signal(number)
+            said, _ = ran.communicate(timeout=60)
+        finally:
+            ran.kill()
+    (kept,) = json.loads(said)["clips"]
+    assert kept["packets"] > 0
 
 
 def test_parameters_choose_the_same_frames() -> None:

@@ -109,7 +109,11 @@ def test_run_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
             2,
             "model.engine = 'abacus' is not possible; allowed: onnx",
         ),
-        (["run", "sizes.py", "--drain"], 2, "--drain is for a queue, and the pipeline's source is a Folder"),
+        (
+            ["run", "sizes.py", "--drain"],
+            2,
+            "--drain is for a queue or live streams, and the pipeline's source is a Folder",
+        ),
         (["run", "sizes.py", "--source", "nowhere"], 3, "nowhere does not exist"),
         (["run", "sizes.py", "-o", "files"], 2, "folder files is not empty and holds no run"),
         (["queue", "stats", "sqlite:///none.db"], 3, "the queue file none.db does not exist"),
