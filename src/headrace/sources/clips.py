@@ -114,15 +114,15 @@ class Clip:
         av = load_av()
         self._counts["clips"] += 1
         try:
-            if not stat.S_ISREG(self._path.stat().st_mode):  # to open a pipe is to wait for who writes into it
-                yield self._refuse("open", "it is a pipe, a device or a socket, and only files are opened")
-                return
             container = self._open(av)
         except av.error.ArgumentError:  # what FFmpeg says where it knows the container and may not open it
             yield self._refuse("open", _OTHER_CONTAINER)
             return
         except (av.FFmpegError, OSError, ValueError) as error:
             yield self._refuse("open", f"it cannot be read as video: {error_text(error)}")
+            return
+        if container is None:
+            yield self._refuse("open", "it is a pipe, a device or a socket, and only files are opened")
             return
         with container:
             try:
@@ -132,9 +132,14 @@ class Clip:
                 yield self._refuse("read", f"it cannot be read on after {self._number:,} frames: {error_text(error)}")
 
     def _open(self, av: Any) -> Any:
-        """Return the open container; waits where the machine is to blame, for a clip that is refused is not tried again."""
+        """Return the open container, None for what is no file.
+
+        It waits where the machine is to blame, for a clip that is refused is not tried again.
+        """
         for num_tries in itertools.count(1):
             try:
+                if not stat.S_ISREG(self._path.stat().st_mode):  # to open a pipe is to wait for who writes into it
+                    return None
                 with self._path.open("rb") as file:
                     file.read(1)  # FFmpeg says EIO of damaged clips too, and the kernel does not
                 return av.open(
