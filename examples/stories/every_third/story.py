@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ WAYS, MOST_DROP = "2,3,10", "3pt"
 
 def headrace(*arguments: str, folder: Path, expect: tuple[int, ...] = (0,)) -> subprocess.CompletedProcess[str]:
     """Print a command as it would be typed, and run it in a folder."""
-    print(f"$ {' '.join(('headrace', *arguments))}".replace(f"{HERE}/", ""))
+    print(f"$ {shlex.join(('headrace', *arguments))}".replace(f"{HERE}/", ""))
     command = [sys.executable, "-m", "headrace", *arguments]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "110"}

@@ -12,7 +12,7 @@ pipeline for other commands.
 
 A story is a pipeline that was slow, what people believed of it, and what it was. Its program is copied into the folder and
 profiled; `diagnose` names the cause, `whatif` predicts what each proposal would bring, and `compare` measures those that were
-tried. Each command is shown, and can be typed again in the folder.
+tried. Each command is shown, and can be typed again in the folder; the end says where.
 """
 
 from __future__ import annotations
@@ -74,14 +74,17 @@ def _list_stories(args: argparse.Namespace) -> int:
 
 def _tell(args: argparse.Namespace) -> int:
     from headrace.cli import EXIT_DONE
-    from headrace.demo.stories import copy_story, find_folder
-    from headrace.demo.telling import tell
+    from headrace.demo.stories import copy_story, find_folder, read_story
+    from headrace.demo.telling import list_commands, tell
 
     source = find_folder(args.story)
     folder = _make_folder(args.output or f"headrace-demo/{args.story}-{time.strftime('%Y%m%d-%H%M%S')}")
     copy_story(source, folder)
     tell(folder, _write_at_once)
-    speaker("demo")(f"the program, its Plans and its runs: {folder}; each command can be typed again there")
+    again = "each command can be typed again there"
+    if not list_commands(read_story(folder)):  # its own program types them, in the folder of what it writes
+        again = f"commands can be typed again in {folder / 'runs'}, with ../jobs.py for jobs.py; python story.py tells it again"
+    speaker("demo")(f"the program, its Plans and its runs: {folder}; {again}")
     return EXIT_DONE
 
 

@@ -27,6 +27,7 @@ from headrace.sources.frames import (
     Choice,
     Chooser,
     Converter,
+    Times,
     accelerator,
     error_text,
     find_pictures,
@@ -167,8 +168,9 @@ class Clip:
             return
         set_up_decoder(stream, self._choice, self._threads)
         self._counts["not_on_device"] += self._device is not None and not stream.codec_context.is_hwaccel
-        convert = Converter(self._choice)
+        convert, times = Converter(self._choice), Times()
         for frame in self._decode(av, container, stream):
+            times.correct(frame)
             number = self._number
             reason = self._chooser.why_not(frame, stream, number) or ("" if is_wanted(number) else "resumed")
             self._number += 1
@@ -244,7 +246,8 @@ class Clip:
 
     def _note_short(self, container: Any, last: Fraction) -> None:
         """Say that a clip ends before the time of its header."""
-        seconds = float(last) - (container.start_time or 0) / 1e6
+        begins = 0 if "matroska" in container.format.name else container.start_time or 0  # from where its header counts
+        seconds = float(last) - begins / 1e6
         said = container.duration / 1e6
         if seconds < said - (_SHORT_SECONDS_ALONE if len(container.streams) == 1 else _SHORT_SECONDS):
             self._counts["short_clips"] += 1

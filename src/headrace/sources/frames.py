@@ -191,6 +191,28 @@ class Chooser:
             self._counts["times_jumped"] += self.time > before + _JUMP_SECONDS
 
 
+class Times:
+    """Says when frames are shown that come in that order: old AVI files give those with B-frames each other's times.
+
+    References:
+        guess_correct_pts in FFmpeg's libavcodec/decode.c.
+    """
+
+    def __init__(self) -> None:
+        self._last: list[int | None] = [None, None]
+        self._num_faults = [0, 0]
+
+    def correct(self, frame: Any) -> None:
+        """Give a frame the time of its packet where its own ran back more often than those."""
+        times = (frame.pts, frame.dts)
+        for which, (time, last) in enumerate(zip(times, self._last, strict=True)):
+            if time is not None:
+                self._num_faults[which] += last is not None and time <= last
+                self._last[which] = time
+        if None not in times and self._num_faults[0] > self._num_faults[1]:
+            frame.pts = frame.dts
+
+
 class Converter:
     """Makes RGB arrays of frames with one context, which costs a fifth of one for each frame."""
 
@@ -260,8 +282,8 @@ def parse_size(text: str) -> tuple[int, int] | int:
 
 
 def parse_yes(text: str) -> bool:
-    """Return what `yes` or `no` says; raises KeyError if it says neither."""
-    return {"yes": True, "no": False}[text]
+    """Return what `yes` or `no`, `true` or `false`, `1` or `0` says; raises KeyError if it says none of them."""
+    return {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}[text.lower()]
 
 
 def parse_region(text: str) -> tuple[float, ...]:

@@ -63,7 +63,7 @@ _NO_PICTURE_SECONDS = 15.0
 #: while the stream was opened, which is all given out after this time.
 _WAITED_SECONDS, _WAITED_SHARE = 0.002, 0.2
 _LONGEST_OPENING_SECONDS = 2.0
-#: A stream that is lost again is told of so often.
+#: A stream that is lost again is told of so often, and each time that it had come for `_WELL_SECONDS`.
 _TELL_SECONDS = 60.0
 #: A stream waits so long for its turn to decode, and not at all once no read has waited for the sender for so long: it is
 #: behind then, and what is not drained grows old.
@@ -150,6 +150,7 @@ class LiveStream:
         self._number = 0
         self._closing = threading.Event()
         self._lost_at: float | None = None
+        self._came_at = math.inf
         self._told_at = -math.inf
         self._is_told = self._is_silent = False
         self._last_picture = 0.0
@@ -344,7 +345,8 @@ class LiveStream:
         return f"nothing came for {self._patience:g} s"
 
     def _note_live(self) -> None:
-        self.is_live = True
+        if not self.is_live:
+            self.is_live, self._came_at = True, time.monotonic()
         if self._lost_at is not None:
             if self._is_told:
                 logger.warning("video: %s is back after %.1f s", self._name, time.monotonic() - self._lost_at)
@@ -355,8 +357,9 @@ class LiveStream:
         self.counts["lost" if self.is_live else "not_opened"] += 1
         self.is_live = False
         self.last_error = why
+        is_new = self._lost_at is None and now >= self._came_at + _WELL_SECONDS
         self._lost_at = self._lost_at or now
-        if now >= self._told_at + _TELL_SECONDS:
+        if is_new or now >= self._told_at + _TELL_SECONDS:
             self._told_at, self._is_told = now, True
             logger.warning("video: %s does not come: %s; it is tried again", self._name, why)
 

@@ -310,8 +310,8 @@ def open_address(address: str, *, drain: bool = False) -> Video:
             options[key] = _READERS[key](value)
         except (ValueError, KeyError):
             raise SettingsError(
-                f"the address {address} has {key}={value}; expected every=5, fps=2.5, keyframes=yes, size=224x224, "
-                "region=0,0.5,1,1, motion=0.005, threads=2 or device=cuda"
+                f"the address {address} has {key}={value}; expected every=5, fps=2.5, keyframes=yes, references=yes, "
+                "size=224x224, region=0,0.5,1,1, motion=0.005, threads=2 or device=cuda"
             ) from None
     return Video(path, **options)
 

@@ -113,6 +113,7 @@ def compare_ways(
         raise SettingsError(f"--event {event}: {labels} has no such label")
     groups = _Groups(clips)
     reference_told = _tell(clips, Way())
+    _refuse_strangers(clips, reference_told, results, labels)
     reference = _score(clips, reference_told, Way(), event)
     tried = tuple(_judged(clips, groups, reference_told, way, event, max_drop, _ALPHA / len(ways)) for way in ways)
     passed = [place for place, one in enumerate(tried) if one.outcome == "passed"]
@@ -221,6 +222,17 @@ def _warn_of_unknown(truth: Iterable[str], clips: Sequence[Clip], results: str, 
     num = pluralize(len(unknown), "stream")
     says = f"{labels} has labels of {num} of which {results} has no frame ({shown}): they judge nothing"
     return (f"{says}; where a name is wrong, correct it",)
+
+
+def _refuse_strangers(clips: Sequence[Clip], told: Sequence[Sequence[str]], results: str, labels: str) -> None:
+    """Raise SettingsError where no answer is any of the labels: every way would be wrong, and none worse than another."""
+    known = {label for clip in clips for label in clip.labels if label is not None}
+    answers = {answer for one in told for answer in one}
+    if known.isdisjoint(answers):
+        said, true = (", ".join(map(repr, sorted(names)[:_MOST_SHOWN])) for names in (answers, known))
+        raise SettingsError(
+            f"no answer in {results} is a label of {labels}: answers are {said}, and labels {true}; call both by the same names"
+        )
 
 
 def _pair_names(answers: Iterable[Any]) -> dict[int, Any]:

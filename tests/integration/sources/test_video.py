@@ -28,7 +28,7 @@ from headrace.cli import main
 from headrace.cli.loading import parse_source
 from headrace.runs.journal import Journal
 from headrace.sources.clips import Choice, Clip
-from headrace.sources.frames import Chooser, Converter, accelerator, choose
+from headrace.sources.frames import Chooser, Converter, Times, accelerator, choose
 
 av = pytest.importorskip("av")
 hwaccel = pytest.importorskip("av.codec.hwaccel")
@@ -360,6 +360,27 @@ def test_a_clip_that_is_cut_short(tmp_path: Path) -> None:
     result, answers = run(hr.video(cut))
     assert 0 < len(answers) < 40
     assert notes(result)["short_clips"] == 1
+
+
+def test_a_clip_that_begins_late_is_whole(tmp_path: Path) -> None:
+    """The time in the header of Matroska counts from 0, wherever the frames begin."""
+    late = make(tmp_path / "late.mkv", 20, times=[100_000 + 40 * number for number in range(20)])
+    result, answers = run(hr.video(late))
+    assert len(answers) == 20
+    assert "short_clips" not in notes(result)
+
+
+def test_times_that_run_back() -> None:
+    """Frames come in the order in which they are shown; where their own times do not, those of their packets are better."""
+    times = Times()
+    frames = [SimpleNamespace(pts=pts, dts=dts) for dts, pts in enumerate([0, 2, 1, 4, 3, 6, 5, None])]
+    for frame in frames:
+        times.correct(frame)
+    assert [frame.pts for frame in frames] == [0, 2, 2, 3, 4, 5, 6, None]
+    again = [SimpleNamespace(pts=pts, dts=None if pts == 3 else pts) for pts in (0, 1, 2, 0, 1, 3)]
+    for frame in again:
+        Times().correct(frame)
+    assert [frame.pts for frame in again] == [0, 1, 2, 0, 1, 3]
 
 
 def test_a_clip_that_changes_while_it_is_decoded(tmp_path: Path) -> None:
@@ -733,11 +754,14 @@ def test_addresses(tmp_path: Path) -> None:
         ("every=0", "every"),
         ("evry=2", "Did you mean 'every'"),
         ("size=a", "size=a"),
-        ("keyframes=1", "keyframes=yes"),
+        ("keyframes=maybe", "keyframes=yes"),
         ("region=0,a", "region=0,a"),
     ]:
         with pytest.raises(SettingsError, match=said):
             parse_source(f"video://{tmp_path}?{wrong}", drain=False)
+    for yes in ("yes", "True", "1"):
+        source = parse_source(f"video://{tmp_path}?keyframes={yes}&references=no", drain=False)
+        assert source.where.endswith("keyframes alone")
 
 
 @pytest.mark.parametrize("b_frames", [0, 3])

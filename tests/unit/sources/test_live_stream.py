@@ -78,3 +78,28 @@ def test_one_that_may_end_is_given_time(monkeypatch: pytest.MonkeyPatch) -> None
     """Five tries are spread over seconds where a stream is given up after them."""
     found = pauses(monkeypatch, until=60.0, stays=False).pauses
     assert [pause for _, pause in found] == pytest.approx([0.2, 0.4, 0.8, 1.6])
+
+
+def test_each_outage_of_a_stream_that_was_well_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also a second one within a minute; of one that breaks off again and again once a minute is enough."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(live_stream, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    stream = LiveStream(
+        "gate", "tcp://127.0.0.1:1", CHOICE, options={}, offer=lambda frame, reason: None, ended=lambda: None,
+        stays=True, patience=3.0, device=None, turns=threading.Semaphore(1), freed=lambda: None,
+    )  # fmt: skip
+    for now, notes in (
+        (0.0, "came"),
+        (5.0, "lost"),
+        (6.0, "lost"),
+        (8.0, "came"),
+        (9.0, "lost"),
+        (10.0, "came"),
+        (40.0, "lost"),
+    ):
+        clock.now = now
+        stream._note_live() if notes == "came" else stream._note_lost("it ended")
+    told = [record.getMessage() for record in caplog.records]
+    assert [text.split(":")[1].strip()[:13] for text in told] == ["gate does not", "gate is back ", "gate does not"]

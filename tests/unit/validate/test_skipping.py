@@ -63,6 +63,15 @@ def test_a_change_between_two_frames_is_never_told(tmp_path: Path) -> None:
     assert (one.events.found, one.events.total) == (0, 1)
 
 
+def test_answers_that_are_none_of_the_labels(tmp_path: Path) -> None:
+    """Numbers of classes against names would be 0 % right in every way, and none worse than another."""
+    found = write_clips(tmp_path, {"s": [(float(n), {"label": n % 3}) for n in range(12)]}, "s,0,12,crossing\n")
+    with pytest.raises(
+        SettingsError, match=r"answers are '0', '1', '2', and labels 'crossing'; call both by the same names"
+    ):
+        compare_ways(*found, [Way(3)], max_drop=0.2)
+
+
 def long_streams(folder: Path, wrong: int = 0) -> tuple[str, str]:
     """Ten minutes of five streams at 1/s whose label changes every 100 s; every so many-th frame is wrong."""
     streams, labels = {}, ""
