@@ -64,13 +64,12 @@ def serve(parent: int, folder: Path, work: Callable[[dict[str, Any]], Outcome]) 
 
     child = 0
     pipe: Connection | None = None  # to the child
-    is_at_work = is_asked = False
+    is_at_work = False
+    asked: list[int] = []  # signals of this lease, or before the next one
 
-    def ask_to_stop(*_: object) -> None:
-        nonlocal is_asked
-        if not is_at_work:
-            is_asked = True  # the next lease is not begun; where the worker has died, there is none
-        else:
+    def ask_to_stop(number: int, _: object) -> None:
+        asked.append(number)  # before a lease: it is not begun; where the worker has died, there is none
+        if is_at_work:
             with contextlib.suppress(ProcessLookupError):  # it has just ended
                 os.kill(child, signal.SIGTERM)
 
@@ -86,25 +85,29 @@ def serve(parent: int, folder: Path, work: Callable[[dict[str, Any]], Outcome]) 
         if pipe is not None and os.waitpid(child, os.WNOHANG)[0]:  # killed while it had nothing to do
             pipe = None
         with block_signals(signal.SIGTERM), warnings.catch_warnings():
-            if is_asked:
+            if asked:
+                asked.clear()
                 _leave_unbegun(folder, lease)
-                _end(child, pipe)
-                return 0  # the worker reads what was left, and removes the folder
+                _leave(folder, "ended", f"{mine} 0".encode())
+                continue
             if pipe is None:
                 # Of the threads of NumPy's and Arrow's libraries, which hold nothing: no code of the user has run here.
                 warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
                 pipe, its = Pipe()
                 child = os.fork()
                 if child == 0:
-                    stops = _Stops(folder)
+                    signal.signal(signal.SIGTERM, signal.SIG_DFL)
             is_at_work = True
         if child == 0:
             pipe.close()
             leases.close()
-            return _do(mine, its, folder, stops, work)
+            return _do(mine, its, folder, work)
         its.close()
         status = _have_done(child, pipe, lease)
         is_at_work = False
+        if asked and status == -signal.SIGTERM:
+            _leave_unbegun(folder, lease)  # a run hears that signal from its beginning on
+        asked.clear()
         _leave(folder, "ended", f"{child} {status or 0}".encode())
         if status is not None:
             pipe = None
@@ -121,38 +124,6 @@ def _end(child: int, pipe: Connection | None) -> None:
         os.waitpid(child, 0)
 
 
-class _Stops:
-    """What SIGTERM does in the process that does leases, but while a run hears it: an end before the lease is begun."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._process = folder, os.getpid()
-        self._lease: dict[str, Any] | None = None
-        self._is_asked = False
-        signal.signal(signal.SIGTERM, self._hear)
-
-    def begin(self, lease: dict[str, Any]) -> None:
-        """Take a lease; if this process was asked to stop meanwhile, it ends here."""
-        self._lease = lease
-        self._heed()
-
-    def finish(self) -> None:
-        """From now on the next lease is meant."""
-        self._lease = None
-        signal.signal(signal.SIGTERM, self._hear)  # whoever else set a handler
-
-    def _hear(self, number: int, _: object) -> None:
-        if os.getpid() != self._process:  # forked by the user's code: it ends as without headrace
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        self._is_asked = True
-        self._heed()
-
-    def _heed(self) -> None:
-        if self._is_asked and self._lease is not None:
-            _leave_unbegun(self._folder, self._lease)
-            os._exit(0)
-
-
 def _have_done(child: int, pipe: Connection, lease: dict[str, Any]) -> int | None:
     """Have a process do a lease, and return its exit status; None: it waits for another one."""
     try:
@@ -167,7 +138,7 @@ def _have_done(child: int, pipe: Connection, lease: dict[str, Any]) -> int | Non
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _do(parent: int, pipe: Connection, folder: Path, stops: _Stops, work: Callable[[dict[str, Any]], Outcome]) -> int:
+def _do(parent: int, pipe: Connection, folder: Path, work: Callable[[dict[str, Any]], Outcome]) -> int:
     """Do leases until there are no more, or until one does not end well; return the exit status."""
     from headrace.base.parent_death import die_with_parent
     from headrace.pipeline.garbage import resident_bytes
@@ -184,24 +155,24 @@ def _do(parent: int, pipe: Connection, folder: Path, stops: _Stops, work: Callab
         except (EOFError, OSError):
             return 0
         num_threads = threading.active_count()
-        stops.begin(lease)
         outcome = work(lease)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # also where the user's code has left another handler
         _leave(folder, "loaded", " ".join(name for name in sys.modules if name.startswith("headrace.")).encode())
         _leave(folder, "outcome", encode(outcome))
-        stops.finish()
         first_bytes = first_bytes or resident_bytes()
         has_left = threading.active_count() > num_threads or resident_bytes() > _MOST_GROWTH * first_bytes
         if outcome.status or outcome.interrupted or has_left:
             return outcome.status
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # nobody is there any more: no lease will come either
             pipe.send_bytes(b"")
 
 
 def _leave_unbegun(folder: Path, lease: dict[str, Any]) -> None:
-    """Say of a lease that none of it was done: nothing is left undone of a place at a queue."""
+    """Say of a lease that none of it was done, if nothing was said: nothing is left undone of a place at a queue."""
     from headrace.ray.leases import Outcome, encode
 
-    _leave(folder, "outcome", encode(Outcome(status=0, interrupted=lease["args"].get("shard") is not None)))
+    if not (folder / "outcome").exists():
+        _leave(folder, "outcome", encode(Outcome(status=0, interrupted=lease["args"].get("shard") is not None)))
 
 
 def _load(folder: Path) -> None:
