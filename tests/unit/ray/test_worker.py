@@ -24,6 +24,7 @@ PROCESS = """
 import atexit, os, signal, sys, threading, time, warnings
 from pathlib import Path
 import numpy.random
+from headrace.cli import leased
 from headrace.cli.leased import serve
 from headrace.ray.leases import Outcome
 
@@ -42,7 +43,15 @@ def wait_and_be_asked(pid, options):  # to stop, in the moment in which the leas
         signal.raise_signal(signal.SIGTERM)
     return ended
 
+def leave_and_be_asked(folder, name, content):  # to stop, when the lease is done
+    leave(folder, name, content)
+    if name == "outcome" and Path("be asked at the end").exists() and os.getpid() != mine:
+        os.kill(mine, signal.SIGTERM)
+        time.sleep(600)
+
+mine = os.getpid()
 os.fork, os.waitpid = fork_loudly, wait_and_be_asked
+leave, leased._leave = leased._leave, leave_and_be_asked
 
 def work(lease):
     args, stopped = lease["args"], []
@@ -188,6 +197,13 @@ def test_one_that_was_asked_to_stop_before_its_lease_has_not_died(worker: Worker
     report = worker.work(lease("wait", shard=shard))
     assert (report.status, report.is_death, report.interrupted) == (0, False, shard is not None)
     assert worker.work(lease("end")).document == b"{}"
+
+
+def test_one_that_is_asked_to_stop_when_all_is_done_has_done_it(worker: Worker, tmp_path: Path) -> None:
+    """What it left is not taken back."""
+    (tmp_path / "be asked at the end").touch()
+    report = worker.work(lease("end", shard="0/2"))
+    assert (report.status, report.interrupted, report.document) == (0, False, b"{}")
 
 
 def test_what_the_users_code_forks_ends_as_without_headrace(worker: Worker) -> None:

@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.base.errors import SettingsError
+from headrace.base.errors import ItemRejected, SettingsError
+from headrace.base.records import Outcome, OutcomeKind
 from headrace.pipeline.execute import run as execute
 from headrace.stages.temporal import Average, Events, Smooth, Tracks, Window, per_stream
+from headrace.stages.temporal.per_stream import _Kept
 from headrace.testing import ListSource
 
 Frame = tuple[str, int]
@@ -358,6 +360,40 @@ def test_a_frame_that_fails_behind_it_and_comes_again_is_the_same_frame(fails: s
         8: "ended",
     }
     assert seen == list(range(12))
+
+
+def test_a_frame_that_is_given_back_is_the_same_frame_also_where_it_has_one_try() -> None:
+    """While nothing succeeds what fails is given back, which is no try."""
+    seen, failed = [], []
+
+    def note(value: Frame, seconds: float) -> Frame:
+        seen.append(value[1])
+        return value
+
+    def fail_at_first(value: Frame) -> Frame:
+        if len(failed) < 15:
+            failed.append(value[1])
+            raise RuntimeError("not now")
+        return value
+
+    told = hr.collect()
+    stages = [per_stream("note", lambda: note), hr.stage("later", fail_at_first)]
+    source = Frames([("a", number) for number in range(30)], max_receives=1)
+    plan = {"source": {"wait_seconds": 0.05}, "run": {"brake_after": 5}, "stages": {"later": {"attempts": 1}}}
+    execute(hr.Pipeline(source, stages=stages, delivery=told), hr.Plan.from_table(plan))
+    assert len(told.results) > 15  # some of those that failed came again
+    assert seen == list(range(30))
+
+
+def test_a_large_window_that_is_sent_anew_is_a_new_frame() -> None:
+    """As by a redrive of the dead-letter queue, which gives it the same name."""
+    kept = _Kept()
+    job, again = (hr.Job("a", b"", attempt=attempt, max_attempts=3) for attempt in (1, 2))
+    kept.keep(job, np.zeros(1 << 18))
+    job.settle(Outcome(OutcomeKind.RETRY))
+    with pytest.raises(ItemRejected, match=r"temporal\.again"):
+        kept.of(again)
+    assert "a" not in kept
 
 
 def test_a_large_window_is_not_kept_for_another_try() -> None:

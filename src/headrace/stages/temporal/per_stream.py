@@ -106,6 +106,7 @@ class _Kept:
     def of(self, job: Job) -> Any:
         value = self._values[job.id]
         if value is _TOO_LARGE:
+            del self._values[job.id]  # who sends it anew, as from a dead-letter queue, sends a new frame
             raise ItemRejected(
                 f"temporal.again: {job.id} failed behind this stage and came again; what it had here is an array of more than "
                 "256 kB, which is not kept, and a second time it would be another frame to its stream"
@@ -114,8 +115,8 @@ class _Kept:
 
     def keep(self, job: Job, value: Any) -> Any:
         """Return a value, which is kept until the job is over, if it may come again."""
-        if job.max_attempts == 1:
-            return value
+        if job.max_attempts == 1 and "arrived" in job.attributes:
+            return value  # of a live stream none comes again; elsewhere one does that is given back
 
         def settle(job: Job, outcome: Outcome) -> None:
             if not _comes_again(job, outcome):
