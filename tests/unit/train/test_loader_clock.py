@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,12 +16,19 @@ from torch.utils.data import Dataset, default_collate  # noqa: E402
 from torch.utils.data._utils.fetch import _MapDatasetFetcher  # noqa: E402
 
 from headrace.base.metering import Reading, ThreadMeter  # noqa: E402
-from headrace.train import loader_clock  # noqa: E402
+from headrace.train import loader_clock, loader_parts  # noqa: E402
 from headrace.train.loader_clock import SPLIT_ONE_IN, BatchClock, WatchedFetcher  # noqa: E402
 from headrace.train.loader_record import BatchRecord  # noqa: E402
 
 _ITEMS = 4 * SPLIT_ONE_IN
 _CPU_NS = 30_000
+
+
+@pytest.fixture(autouse=True)
+def _decoders_as_they_were() -> Iterator[None]:
+    """A fetcher has decoders watched; a session ends that."""
+    yield
+    loader_parts.release()
 
 
 class _CountingMeter(ThreadMeter):

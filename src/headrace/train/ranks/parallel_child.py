@@ -357,7 +357,7 @@ def find_obstacle(model: Any, ranks: int) -> str:
 def _cut(recipe: Recipe, children: Sequence[tuple[str, Any]], given: Any, batch: Any, ranks: int) -> list[int]:
     """Return where stages begin, by what each layer takes for a micro-batch here."""
     seconds = []
-    for _, child in children:
+    for name, child in children:
         took = []
         for _ in range(_WARM_UP + _TIMED):
             values = given.detach().clone()
@@ -365,6 +365,11 @@ def _cut(recipe: Recipe, children: Sequence[tuple[str, Any]], given: Any, batch:
                 values.requires_grad_()
             began = time.perf_counter()
             output = child(values)
+            if not isinstance(output, torch.Tensor):
+                raise SettingsError(
+                    f"layer {name} of the model gives a {type(output).__name__}, and only one tensor can be sent from stage to "
+                    "stage; expected layers that take and give one tensor: join this one with the next in one Sequential"
+                )
             if output.requires_grad:
                 output.backward(torch.ones_like(output))
             took.append(time.perf_counter() - began)

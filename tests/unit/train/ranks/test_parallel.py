@@ -71,6 +71,17 @@ def test_what_is_wrong_with_a_recipe_is_said_in_a_line(tmp_path: Path, capsys: p
     assert "missing.py does not exist" in capsys.readouterr().err
 
 
+@pytest.mark.full
+def test_a_layer_that_gives_no_tensor_is_named(tmp_path: Path) -> None:
+    """What it gives cannot be sent from stage to stage."""
+    pair = "\nclass Pair(torch.nn.Linear):\n    def forward(self, values):\n        return super().forward(values), values\n"
+    first = "\nclass First(torch.nn.Module):\n    def forward(self, values):\n        return values[0]\n"
+    layers = "torch.nn.Sequential(Pair(8, 8), First(), *layers)"
+    (tmp_path / "shared.py").write_text(RECIPE.replace("MODEL(*layers)", layers) + pair + first)
+    with pytest.raises(RanksFailed, match="layer 0 of the model gives a tuple"):
+        measure_ways(ParallelSettings(recipe=f"{tmp_path}/shared.py", patience=60.0))
+
+
 _LEAVES = """
 
 class Leaves(torch.nn.Linear):
