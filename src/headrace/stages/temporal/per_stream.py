@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,9 +20,9 @@ from headrace.stages.stage import Stage, StageContext
 
 #: Frames that may come again of which the value is kept; more are in flight or wait only where sources are others' queues.
 _MOST_KEPT = 1000
-#: An array that is larger, as a window of images is, is not kept: many are in flight until they are written.
-_LARGEST_KEPT_BYTES = 2**18
-_TOO_LARGE = object()
+#: Bytes of arrays among them, such as windows of images.
+_MOST_KEPT_BYTES = 256 << 20
+_UNKNOWN = object()
 #: Takes a frame's value and its time in seconds, returns its new value.
 Update = Callable[[Any, float], Any]
 
@@ -69,7 +70,8 @@ class PerStreamStage(Stage):
 
         def call(value: Any) -> Any:
             job = current_jobs()[0]
-            return kept.of(job) if job.id in kept else kept.keep(job, update(job, value))
+            known = kept.find(job)
+            return kept.keep(job, update(job, value) if known is _UNKNOWN else known)
 
         def update(job: Job, value: Any) -> Any:
             now = self._seconds(job)
@@ -94,24 +96,19 @@ class PerStreamStage(Stage):
 class _Kept:
     """Values of frames that are not settled: one that failed later on and comes again would be a second frame to its stream.
 
-    The worker keeps them; whichever thread settles a job forgets its value.
+    The worker keeps them; whichever thread settles a job forgets its value. Where there is no room for more the oldest goes: it
+    is a second frame where it comes again.
     """
 
     def __init__(self) -> None:
-        self._values: OrderedDict[str, Any] = OrderedDict()
+        self._values: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+        self._num_bytes = 0
+        self._lock = threading.Lock()
 
-    def __contains__(self, item: str) -> bool:
-        return item in self._values
-
-    def of(self, job: Job) -> Any:
-        value = self._values[job.id]
-        if value is _TOO_LARGE:
-            del self._values[job.id]  # who sends it anew, as from a dead-letter queue, sends a new frame
-            raise ItemRejected(
-                f"temporal.again: {job.id} failed behind this stage and came again; what it had here is an array of more than "
-                "256 kB, which is not kept, and a second time it would be another frame to its stream"
-            )
-        return self.keep(job, value)
+    def find(self, job: Job) -> Any:
+        """Return the value that a frame had; `_UNKNOWN`: it did not come before."""
+        with self._lock:
+            return self._values.get(job.id, (_UNKNOWN, 0))[0]
 
     def keep(self, job: Job, value: Any) -> Any:
         """Return a value, which is kept until the job is over, if it may come again."""
@@ -120,15 +117,22 @@ class _Kept:
 
         def settle(job: Job, outcome: Outcome) -> None:
             if not _comes_again(job, outcome):
-                self._values.pop(job.id, None)
+                with self._lock:
+                    self._forget(job.id)
             answer(outcome)
 
         answer = job.intercept_settle(settle)
-        is_large = isinstance(value, np.ndarray) and value.nbytes > _LARGEST_KEPT_BYTES
-        self._values[job.id] = _TOO_LARGE if is_large else value
-        if len(self._values) > _MOST_KEPT:
-            self._values.popitem(last=False)
+        size = value.nbytes if isinstance(value, np.ndarray) else 0
+        with self._lock:
+            self._forget(job.id)
+            self._values[job.id] = value, size
+            self._num_bytes += size
+            while len(self._values) > _MOST_KEPT or self._num_bytes > _MOST_KEPT_BYTES:
+                self._forget(next(iter(self._values)))
         return value
+
+    def _forget(self, item: str) -> None:
+        self._num_bytes -= self._values.pop(item, (None, 0))[1]
 
 
 def _comes_again(job: Job, outcome: Outcome) -> bool:
