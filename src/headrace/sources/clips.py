@@ -7,11 +7,8 @@ decoder goes on at the next packet.
 
 from __future__ import annotations
 
-import errno
-import itertools
 import logging
 import stat
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.base.shortage import shortage_of
+from headrace.base.patient_open import open_patiently
 from headrace.sources.frames import (
     MOST_PIXELS,
     Choice,
@@ -51,9 +48,6 @@ _OTHER_CONTAINER = (
 )
 #: Reads in a row that fail before the rest of a file is given up.
 _MOST_FAILURES = 20
-#: While no file handle is free a clip is tried again after each such pause; where its disk or server does not answer, so often.
-_PAUSE_SECONDS, _MOST_TRIES = 0.5, 10
-_AWAY = (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN)
 #: A clip may end this much before the time that its header says: where there is sound, it may last longer than the pictures.
 _SHORT_SECONDS = 1.0
 _SHORT_SECONDS_ALONE = 0.2
@@ -133,30 +127,21 @@ class Clip:
                 yield self._refuse("read", f"it cannot be read on after {self._number:,} frames: {error_text(error)}")
 
     def _open(self, av: Any) -> Any:
-        """Return the open container, None for what is no file.
+        """Return the open container, None for what is no file."""
 
-        It waits where the machine is to blame, for a clip that is refused is not tried again.
-        """
-        for num_tries in itertools.count(1):
-            try:
-                if not stat.S_ISREG(self._path.stat().st_mode):  # to open a pipe is to wait for who writes into it
-                    return None
-                with self._path.open("rb") as file:
-                    file.read(1)  # FFmpeg says EIO of damaged clips too, and the kernel does not
-                return av.open(
-                    f"file:{self._path}",
-                    options={"format_whitelist": _CONTAINERS, "protocol_whitelist": "file", **pixel_limit()},
-                    metadata_errors="replace",
-                    hwaccel=accelerator(self._device),
-                )
-            except OSError as error:
-                is_away = error.errno in _AWAY and not isinstance(error, av.FFmpegError) and num_tries < _MOST_TRIES
-                if not is_away and shortage_of(error) != "shortage.files":
-                    raise
-                if num_tries == 1:
-                    logger.warning("video: %s waits to be opened: %s", self._name, error_text(error))
-                time.sleep(_PAUSE_SECONDS)
-        raise AssertionError("unreachable")
+        def opening() -> Any:
+            if not stat.S_ISREG(self._path.stat().st_mode):  # to open a pipe is to wait for who writes into it
+                return None
+            with self._path.open("rb") as file:
+                file.read(1)  # FFmpeg says EIO of damaged clips too, and the kernel does not
+            return av.open(
+                f"file:{self._path}",
+                options={"format_whitelist": _CONTAINERS, "protocol_whitelist": "file", **pixel_limit()},
+                metadata_errors="replace",
+                hwaccel=accelerator(self._device),
+            )
+
+        return open_patiently(opening, f"video: {self._name}", (av.FFmpegError,))
 
     def _of_container(self, av: Any, container: Any, is_wanted: Callable[[int], bool]) -> Iterator[Frame]:
         stream = find_pictures(container)

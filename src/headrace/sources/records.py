@@ -24,6 +24,7 @@ import numpy as np
 from headrace.base.errors import HeadraceError, SettingsError, SourceError
 from headrace.base.formatting import encodable
 from headrace.base.named_paths import Named, list_paths, show_paths
+from headrace.base.patient_open import open_patiently
 from headrace.base.records import SourceWork
 from headrace.base.settings import check
 from headrace.sources.addresses import suffix_of
@@ -251,14 +252,25 @@ def open_address(address: str, *, drain: bool = False) -> Records:
 def _part_of_file(file: Path) -> _Part:
     """Return a file; one that is gone or no regular file, such as a pipe, which would be waited for, is a damaged one."""
     try:
-        status = file.stat()
+        status = open_patiently(file.stat, str(file))
     except OSError as error:
         why = error.strerror or str(error)
         return _Part(lambda wanted: _refuse(why), {}, file)
     if not stat.S_ISREG(status.st_mode):
         return _Part(lambda wanted: _refuse("it is no regular file"), {}, file)
     read, identity = FORMATS[suffix_of(file)], {"bytes": status.st_size, "written_ns": status.st_mtime_ns}
-    return _Part(lambda wanted: read(file, wanted), identity, file)
+    return _Part(lambda wanted: _read_patiently(read, file, wanted), identity, file)
+
+
+def _read_patiently(read: Callable[[Path, Wanted], Rows], file: Path, wanted: Wanted) -> Rows:
+    with contextlib.suppress(OSError):  # the reader says it with more words
+        open_patiently(lambda: _touch(file), str(file))
+    yield from read(file, wanted)
+
+
+def _touch(file: Path) -> None:
+    with file.open("rb") as opened:
+        opened.read(1)
 
 
 def _refuse(reason: str) -> Rows:

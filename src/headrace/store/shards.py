@@ -15,6 +15,7 @@ from pathlib import Path
 
 from headrace.base.errors import SourceError
 from headrace.base.named_paths import refuse_unreachable
+from headrace.base.patient_open import open_patiently
 from headrace.store.reading import version_of
 from headrace.store.samples import MOST_TEXT, TEXT_PARTS, Sample, Stored, is_hidden, join_samples, split_name
 from headrace.store.shard_index import Row, index_path, read_index
@@ -141,7 +142,7 @@ def open_shard(shard: Path) -> Iterator[int]:
         SourceError: If it cannot be opened.
     """
     try:
-        handle = os.open(shard, os.O_RDONLY | os.O_CLOEXEC)
+        handle = open_patiently(lambda: os.open(shard, os.O_RDONLY | os.O_CLOEXEC), str(shard))
     except OSError as error:
         raise SourceError(f"{shard} cannot be read: {error.strerror}") from error
     try:

@@ -481,7 +481,7 @@ def test_an_error_that_nobody_foresaw_is_the_clips(
 def test_a_clip_waits_for_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Without a file handle, or with a file server that is away for a moment, no clip is rejected, which would be for good."""
     make(tmp_path / "a.mp4", 3)
-    monkeypatch.setattr("headrace.sources.clips._PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("headrace.base.patient_open._PAUSE_SECONDS", 0.001)
     failing: list[str] = []  # each of the calls that opening takes fails once
     calls = {"stat": (Path, Path.stat), "open": (Path, Path.open), "av.open": (av, av.open)}
 
@@ -505,7 +505,7 @@ def test_a_clip_waits_for_the_machine(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_clip_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that never answers is asked some times; what nobody may read, once."""
     make(tmp_path / "a.mp4", 3)
-    monkeypatch.setattr("headrace.sources.clips._PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("headrace.base.patient_open._PAUSE_SECONDS", 0.001)
     for number, num_tries in ((errno.EIO, 10), (errno.EACCES, 1)):
         tried: list[Path] = []
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
 import sqlite3
 import struct
+import sys
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -678,3 +680,25 @@ def test_the_column_of_arrays_is_found(tmp_path: Path, names: list[str]) -> None
     rows = [{name: [number, number] for name in names} for number in range(3)]
     found = list(Records(write_parquet(tmp_path / "a", rows)).entries())
     assert [entry.payload.tolist() for entry in found] == [[0, 0], [1, 1], [2, 2]]
+
+
+@pytest.mark.parametrize("call", ["stat", "open"])
+def test_a_file_waits_for_a_handle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Else its rows would be rejected for good, and those of all files behind it."""
+    path = write_parquet(tmp_path / "a", ROWS)
+    usual, failed = getattr(Path, call), []
+
+    def fail_once(self: Path, *args: Any, **more: Any) -> Any:
+        if (
+            self == path
+            and not failed
+            and sys._getframe(1).f_code.co_filename.endswith(("records.py", "patient_open.py"))
+        ):
+            failed.append(1)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return usual(self, *args, **more)
+
+    monkeypatch.setattr("headrace.base.patient_open._PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(Path, call, fail_once)
+    assert [entry.refused for entry in Records(path).entries()] == [""] * len(ROWS)
+    assert failed
