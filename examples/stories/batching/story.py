@@ -104,7 +104,7 @@ def main() -> None:
     with serving(str(HERE / "naive.py"), "0") as address:
         tell("one image per call, written by hand", visit(address, "/", NUM_PAGES))
     tell("headrace serve, batches of 1", serve(folder, "one", 1))
-    print("\n$ headrace diagnose runs/batching/one")
+    print(f"\n$ headrace diagnose {folder / 'one'}")
     print(headrace("diagnose", str(folder / "one")).partition("\nEvidence")[0])
     predicted = predict(folder)
     if isinstance(predicted, str):

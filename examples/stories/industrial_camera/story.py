@@ -50,7 +50,8 @@ def write_files(folder: Path) -> None:
 
 def headrace(*arguments: str, folder: Path, times: int = 1, expect: tuple[int, ...] = (0,)) -> str:
     """Print a command as it would be typed, run it on a device so many times as slow as a core, and return what it prints."""
-    print(f"$ headrace {' '.join(arguments)}".replace(f"{HERE}/", ""))
+    device = f"DEVICE_TIMES={times} " if times > 1 else ""
+    print(f"$ {device}headrace {' '.join(arguments)}".replace(f"{HERE}/", ""))
     done = subprocess.run(
         [sys.executable, "-m", "headrace", *arguments], cwd=folder, capture_output=True, text=True, check=False,
         env=os.environ | {"COLUMNS": "400", "DEVICE_TIMES": str(times)},

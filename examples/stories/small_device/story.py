@@ -42,7 +42,7 @@ def main(folder: Path) -> None:
     print(f"1. Batches of {BATCH} on a device with {MEMORY} for this program.")
     before = run(f"process.batch={BATCH}", "source.max_in_flight=64", folder=folder)
     print("\n2. The Plan says how much memory there is.")
-    after = run(f"process.batch={BATCH}", "source.max_in_flight=64", f"budget.memory='{MEMORY}'", folder=folder)
+    after = run(f"process.batch={BATCH}", "source.max_in_flight=64", f"budget.memory={MEMORY}", folder=folder)
     print(f"\n{before:.1f} images/s became {after:.1f}: {after / before:.1f} times as many.")
 
 

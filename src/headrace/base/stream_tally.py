@@ -10,8 +10,8 @@ from headrace.base.records import Outcome, OutcomeKind, StreamRecord
 from headrace.base.reservoir import Reservoir
 from headrace.base.statistics import percentile
 
-#: Answers from which the page of a run takes ages and rate.
-_MOST_RECENT = 500
+#: Answers from which the page of a run takes ages and rate; p99 needs 662.
+_MOST_RECENT = 700
 #: Ages and delays of which a run's percentiles are; p99 needs 662.
 _SAMPLE_SIZE = 2000
 #: Ends that are told apart: the reasons of a user's code may be endless.
@@ -31,10 +31,14 @@ class StreamTally:
         name: Of the stream.
         began: When the run began to read it.
         is_urgent: Whether it goes before the others.
+
+    Attributes:
+        problem: Why nothing comes of it; empty: it comes, or was not tried yet.
     """
 
     def __init__(self, name: str, began: float, *, is_urgent: bool = False) -> None:
         self.name = name
+        self.problem = ""
         self._is_urgent = is_urgent
         self._lock = threading.Lock()
         self._began, self._over = began, False
@@ -104,10 +108,10 @@ class StreamTally:
                 self._over, self._end = True, now
 
     def recent(self, now: float, seconds: float) -> tuple[float, list[float]]:
-        """Return the answers per second of the last so many seconds, and how old the last 500 were, sorted."""
+        """Return the answers per second of the last so many seconds, and how old the last 700 were."""
         with self._lock:
             num = sum(at >= now - seconds for at, _ in self._recent)
-            return num / seconds, sorted(age for _, age in self._recent if age is not None)
+            return num / seconds, [age for _, age in self._recent if age is not None]
 
     def ends(self) -> dict[str, int]:
         """Return how many of the frames that were given ended how: `delivered`, or the code of the reason why not."""
@@ -151,6 +155,8 @@ class StreamTally:
         return self._usual_gap is not None and gap >= max(_STALL_SECONDS, _STALL_TIMES * self._usual_gap)
 
     def _reason(self, outcome: Outcome) -> str:
+        if outcome.kind is OutcomeKind.RETURNED and not outcome.excused:
+            return "returned"  # the run ended
         code = str(outcome.reason).partition(":")[0][:_LONGEST_REASON] or outcome.kind.name.lower()
         return code if code in self._ended or len(self._ended) < _MOST_REASONS else "other"
 

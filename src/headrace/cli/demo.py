@@ -74,17 +74,14 @@ def _list_stories(args: argparse.Namespace) -> int:
 
 def _tell(args: argparse.Namespace) -> int:
     from headrace.cli import EXIT_DONE
-    from headrace.demo.stories import copy_story, find_folder, read_story
-    from headrace.demo.telling import list_commands, tell
+    from headrace.demo.stories import copy_story, find_folder
+    from headrace.demo.telling import tell
 
     source = find_folder(args.story)
     folder = _make_folder(args.output or f"headrace-demo/{args.story}-{time.strftime('%Y%m%d-%H%M%S')}")
     copy_story(source, folder)
     tell(folder, _write_at_once)
-    again = "each command can be typed again there"
-    if not list_commands(read_story(folder)):  # its own program types them, in the folder of what it writes
-        again = f"commands can be typed again in {folder / 'runs'}, with ../jobs.py for jobs.py; python story.py tells it again"
-    speaker("demo")(f"the program, its Plans and its runs: {folder}; {again}")
+    speaker("demo")(f"the program, its Plans and its runs: {folder}; each command can be typed again there")
     return EXIT_DONE
 
 

@@ -73,6 +73,8 @@ class _View:
     """The station whose workers have the least time to spare."""
     waiting: int | None = None
     """Jobs in the source's queue that nobody has received; None where that is not known."""
+    waited: float = 0.0
+    """Seconds that the run has been shown: until the first job is received, its own clock stands."""
 
 
 class LiveView:
@@ -104,6 +106,7 @@ class LiveView:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-live-view", daemon=True)
         self._waiting: int | None = None
+        self._began = time.monotonic()
         self._cleanup = ExitStack()
 
     def __enter__(self) -> LiveView:
@@ -159,7 +162,8 @@ class LiveView:
         while len(self._readings) > 2 and _between(self._readings[1], now) >= WINDOW_SECONDS:
             self._readings.popleft()
         known = [total for total in (self._total, self._summary.left) if total is not None]
-        return _view(self._readings[0], now, min(known, default=None), self._summary.done_before, self._waiting)
+        view = _view(self._readings[0], now, min(known, default=None), self._summary.done_before, self._waiting)
+        return replace(view, waited=time.monotonic() - self._began)
 
     def _print_line(self, view: _View) -> None:
         if self._stopping.is_set() and not view.progress.received:
@@ -266,6 +270,8 @@ def _rates(view: _View) -> str:
 
 
 def _clock(view: _View) -> str:
+    if not view.progress.received:
+        return f"nothing came for {format_duration(view.waited)}"
     left = "" if not view.seconds_left else f", about {_roughly(view.seconds_left)} to go"
     return f"{format_duration(view.progress.elapsed_seconds)} elapsed{left}"
 

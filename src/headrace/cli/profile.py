@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.formatting import quote_arg
+from headrace.cli import live_page
 from headrace.cli.experimenting import add_experiment_arguments
 from headrace.cli.pipeline_arguments import (
     add_pipeline_arguments,
@@ -82,6 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-overhead", action="store_true", help="do not switch profiling off and on to measure what it costs"
     )
+    live_page.add_arguments(parser)
     add_history_argument(parser)
     parser.add_argument("--json", action="store_true", help="print the analysis as JSON (schema headrace.profile/1)")
 
@@ -89,19 +91,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Profile the pipeline and print the analysis."""
     from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
+    from headrace.pipeline.watching import watch_together
     from headrace.profiler.profile import ProfileSettings, profile
 
     with stdout_kept(args.json):
         pipeline, plan = open_pipeline(args)
         output = Path(args.output) if args.output else _new_folder(args.pipeline)
         _check_source(args, pipeline)
+        watch, page = functools.partial(live_view, args.limit), live_page.open_companion(args, pipeline, plan, None)
         result = profile(
             pipeline,
             plan,
             output=output,
             limit=args.limit,
             force=args.force,
-            watch=functools.partial(live_view, args.limit),
+            observers=page.observers if page else (),
+            watch=watch_together(watch, page.watch) if page and page.watch else watch,
             settings=ProfileSettings(measure_overhead=not args.no_overhead, python_stage=args.python, cold=args.cold),
         )
         status = EXIT_INTERRUPTED if result.interrupted else EXIT_DONE

@@ -84,8 +84,9 @@ def tell(folder: Path, write: Callable[[str], None]) -> None:
     if not program.exists():
         Telling(read_story(folder), folder, write).tell()
         return
+    # It writes beside its files, so that its commands can be typed where both are.
     with subprocess.Popen(
-        [sys.executable, "-u", "story.py", "runs"], cwd=folder, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-u", "story.py", "."], cwd=folder, stdout=subprocess.PIPE, text=True
     ) as told:
         for line in told.stdout or ():
             write(line.rstrip("\n"))

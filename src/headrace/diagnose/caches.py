@@ -31,7 +31,8 @@ def cache_account(evidence: Evidence, stage: StageFacts) -> CacheAccount | None:
 
 def find_keepable(evidence: Evidence, accounts: Sequence[StageAccount]) -> tuple[Keepable, ...]:
     """Return the stages whose results would be worth keeping, if equal items give equal ones."""
-    if any(account.cache for account in accounts):  # what stages cost includes what was found
+    # What stages cost includes what was found in a cache; and a camera sends no frame twice.
+    if any(account.cache for account in accounts) or evidence.info.streams:
         return ()
     by_name = {account.name: account for account in accounts}
     jobs = max(1, int(evidence.info.counters.delivered))

@@ -46,8 +46,9 @@ class FailureLog(Observer):
                 self._more[failure.key] = first, more + 1
         level = logging.WARNING if is_shown else logging.INFO
         if logger.isEnabledFor(level):
+            named = "" if f": item {job.id}" in outcome.reason else f"{job.id}: "  # a source's reasons leave it out
             frames = f"\n{outcome.origin.traceback}" if outcome.origin and is_shown else ""
-            logger.log(level, "%s: %s", _IN_WORDS[outcome.kind], showable(f"{outcome.reason}{frames}"))
+            logger.log(level, "%s: %s", _IN_WORDS[outcome.kind], showable(f"{named}{outcome.reason}{frames}"))
 
     def close(self) -> None:
         """Say how many more of each kind there were."""

@@ -497,7 +497,7 @@ def _readable(document: Mapping[str, Any]) -> list[list[Any]]:
     counts = ", ".join(f"{counters[name]:,} {name.replace('_', '-')}" for name in _shown_counts(counters))
     parts: list[list[Any]] = [
         [
-            f"{counts} in {format_duration(document['elapsed_seconds'])}",
+            f"{counts} in {format_duration(document['elapsed_seconds'])}" if counters["received"] else counts,
             f"throughput {format_rate(document['throughput_per_second'])}, latency "
             + ", ".join(f"p{percent} {format_duration(latency[f'p{percent}'])}" for percent in _PERCENTILES),
         ]

@@ -32,6 +32,8 @@ _ROWS = frozenset({
     ".parquet", ".arrow", ".feather", ".tfrecord", ".tfrecords", ".lmdb", ".mdb", ".sqlite", ".sqlite3", ".h5", ".hdf5",
 })  # fmt: skip
 _WILD = frozenset("*?[")
+#: Of what is left out, that are told: there may be a file of every ending.
+_MOST_KINDS = 10
 
 
 class Folder(FiniteSource):
@@ -78,24 +80,34 @@ class Folder(FiniteSource):
 
 
 def find_all_files(
-    paths: Sequence[Path], *, recursive: bool = True, patterns: Sequence[str] = IMAGE_PATTERNS
+    paths: Sequence[Path],
+    *,
+    recursive: bool = True,
+    patterns: Sequence[str] = IMAGE_PATTERNS,
+    tells_others: bool = False,
 ) -> tuple[list[Path], Path]:
     """Return the sorted files of several folders, files or patterns, each once, and the folder that holds them all.
 
     Raises:
         SourceError: As of `find_files`.
     """
+    found = [find_files(path, recursive=recursive, patterns=patterns, tells_others=tells_others) for path in paths]
     if len(paths) == 1:
-        return find_files(paths[0], recursive=recursive, patterns=patterns)
-    found = [find_files(path, recursive=recursive, patterns=patterns) for path in paths]
+        return found[0]
     root = os.path.commonpath([os.path.abspath(root) for _, root in found])
     return sorted({Path(os.path.abspath(file)) for files, _ in found for file in files}), Path(root)
 
 
 def find_files(
-    path: Path, *, recursive: bool = True, patterns: Sequence[str] = IMAGE_PATTERNS
+    path: Path, *, recursive: bool = True, patterns: Sequence[str] = IMAGE_PATTERNS, tells_others: bool = False
 ) -> tuple[list[Path], Path]:
     """Return the sorted files of a folder, file or pattern, and the folder to which their ids are relative.
+
+    Args:
+        path: Of one of these.
+        recursive: Also read the folders below.
+        patterns: Names that count.
+        tells_others: Whether all files of a folder that do not count are told as left out; else, images that no Plan accepts.
 
     Raises:
         SourceError: If there is nothing, or a folder cannot be read; names the path.
@@ -105,10 +117,10 @@ def find_files(
         return [path], path.parent
     if path.is_dir():
         left_out: collections.Counter[str] = collections.Counter()
-        files = sorted(_walk(path, recursive, patterns, left_out))
+        files = sorted(_walk(path, recursive, patterns, left_out, tells_others))
         root, what = path, f"no file named {', '.join(patterns)}"
         if +left_out:  # without those of which there are none
-            listed = ", ".join(f"{kind}: {number}" for kind, number in (+left_out).most_common())
+            listed = ", ".join(f"{kind}: {number}" for kind, number in (+left_out).most_common(_MOST_KINDS))
             log.warning("%s: %d files are taken; left out are %s", path, len(files), encodable(listed))
     else:
         root = _find_fixed_part(path)
@@ -131,17 +143,24 @@ def _find_rows(path: Path) -> str:
     return f"; {encodable(found)} holds rows, which records://{path} reads" if found else ""
 
 
-def _counts(file: Path, patterns: Sequence[str], left_out: collections.Counter[str]) -> bool:
-    """Return whether the name of a file counts; count the images that do not."""
+def _counts(
+    file: Path, patterns: Sequence[str], left_out: collections.Counter[str], tells_others: bool = False
+) -> bool:
+    """Return whether the name of a file counts; count the images that do not, or all that do not."""
     name = file.name.lower()
     if any(fnmatch.fnmatch(name, one) for one in patterns):
         return True
-    if tuple(patterns) == IMAGE_PATTERNS and os.path.splitext(name)[1] in _OTHER_IMAGES:
-        left_out[f"{os.path.splitext(name)[1]} (no Plan accepts them)"] += 1
+    suffix = os.path.splitext(name)[1]
+    if tells_others:
+        left_out[suffix or "names without an ending"] += 1
+    elif tuple(patterns) == IMAGE_PATTERNS and suffix in _OTHER_IMAGES:
+        left_out[f"{suffix} (no Plan accepts them)"] += 1
     return False
 
 
-def _walk(path: Path, recursive: bool, patterns: Sequence[str], left_out: collections.Counter[str]) -> Iterator[Path]:
+def _walk(
+    path: Path, recursive: bool, patterns: Sequence[str], left_out: collections.Counter[str], tells_others: bool
+) -> Iterator[Path]:
     """Yield the files of a folder whose names count; count what is left out, and folders that are links, not followed."""
     too_long: list[Path] = []
 
@@ -160,7 +179,7 @@ def _walk(path: Path, recursive: bool, patterns: Sequence[str], left_out: collec
         hidden = [name for name in names if name.startswith(".")]
         left_out["hidden images"] += sum(_counts(Path(name), IMAGE_PATTERNS, left_out) for name in hidden)
         files = (Path(folder, name) for name in names if not name.startswith("."))
-        yield from (file for file in files if _counts(file, patterns, left_out))
+        yield from (file for file in files if _counts(file, patterns, left_out, tells_others))
     yield from too_long
 
 

@@ -30,6 +30,10 @@ MOST_PIXELS = DecodePlan().max_pixels
 _JUMP_SECONDS = 10.0
 #: Frames a second of a stream that says nothing of times.
 _USUAL_RATE = 25
+#: By so much of the time between two frames that are taken, one may come early where arrival is all that is known of its time.
+_EARLY_SHARE = Fraction(1, 4)
+#: Of a container's form, AVFMT_NOTIMESTAMPS: it holds no times, and FFmpeg makes up 25 frames a second.
+_NO_TIMES = 128
 #: What decodes instead of the processor: an NVIDIA GPU. Frames come back from it into memory.
 _DEVICES = ("cuda",)
 
@@ -160,24 +164,47 @@ class Chooser:
         self._counts = counts
         self._bucket: int | None = None
         self._first: Fraction | None = None
+        self._due: Fraction | None = None
         self._gate = None if choice.motion is None else MotionGate(choice.motion, choice.region)
 
-    def why_not(self, frame: Any, stream: Any, number: int) -> str:
-        """Return why a frame is left out; empty: it is not."""
-        self._note_time(frame, stream, number)
+    def why_not(self, frame: Any, stream: Any, number: int, arrived: Fraction | None = None) -> str:
+        """Return why a frame is left out; empty: it is not.
+
+        Args:
+            frame: PyAV's.
+            stream: PyAV's.
+            number: Of the frame.
+            arrived: When it came, seconds, where the stream has no clock of its own; None: it has.
+        """
+        if arrived is None:
+            self._note_time(frame, stream, number)
+        else:
+            self._counts["times_missing"] += 1
+            self.time = arrived
         if number % self._choice.every:
             return "every"
         if self._choice.fps is not None and self.time is not None:
-            if self._first is None:
-                self._first = self.time
-            bucket = math.floor((self.time - self._first) * self._choice.fps)
-            if bucket == self._bucket:
+            is_due = self._is_due if arrived is not None else self._is_first
+            if not is_due(self.time, 1 / self._choice.fps):
                 return "fps"
-            self._bucket = bucket
         if self._gate is not None:
             seconds = Fraction(number, _USUAL_RATE) if self.time is None else self.time
             return "" if self._gate.lets_through(frame, seconds) else "still"
         return ""
+
+    def _is_first(self, time: Fraction, gap: Fraction) -> bool:
+        """Return whether no frame came before in its part of the stream's own time; parts are as long as a gap."""
+        self._first = time if self._first is None else self._first
+        before, self._bucket = self._bucket, math.floor((time - self._first) / gap)
+        return self._bucket != before
+
+    def _is_due(self, time: Fraction, gap: Fraction) -> bool:
+        """Return whether a frame is taken that came at a time: parts of time would lose those that come a little early."""
+        due = time if self._due is None or time > self._due + gap else self._due
+        if time < due - _EARLY_SHARE * gap:
+            return False
+        self._due = due + gap
+        return True
 
     def _note_time(self, frame: Any, stream: Any, number: int) -> None:
         before = self.time
@@ -239,6 +266,11 @@ class Converter:
 def seconds_of(frame: Any) -> float | None:
     """Return the time that a stream says of a frame, from its own zero; None: it says none."""
     return None if frame.pts is None or not frame.time_base else float(frame.pts * frame.time_base)
+
+
+def has_times(container: Any) -> bool:
+    """Return whether a container's form has room for times; else those of its packets are made up, as of raw H.264."""
+    return not container.format.flags & _NO_TIMES
 
 
 def find_pictures(container: Any) -> Any:

@@ -27,6 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from headrace.base.error_origin import text_of
@@ -37,6 +38,7 @@ from headrace.sources.frames import (
     accelerator,
     error_text,
     find_pictures,
+    has_times,
     list_kinds,
     load_av,
     pixel_limit,
@@ -74,6 +76,8 @@ _LAG_SECONDS = 1.0
 #: Reads that take so long, for so much of the stream's clock, waited for the sender: to wait for a core takes some milliseconds
 #: for each packet.
 _UNREAD_SECONDS, _UNREAD_SPAN = 0.5, 1.0
+#: The same of a stream without a clock: one that is behind is known by nothing but its reads.
+_UNREAD_SECONDS_ALONE = 0.1
 #: By how much clocks may differ, as a share.
 _DRIFT = 0.001
 #: Where streams may end: tries in a row that bring nothing, or break off soon, after which one is given up.
@@ -93,7 +97,9 @@ class LiveFrame:
     arrived_at: float
     """The same, Unix seconds."""
     seconds: float | None
-    """The time that the stream says, from its own zero; None: it says none."""
+    """The time that the stream says, from its own zero; None: it says none. Of a stream without a clock, `arrived_at`."""
+    has_clock: bool = True
+    """Whether the stream has one."""
 
 
 class LiveStream:
@@ -252,7 +258,8 @@ class LiveStream:
         kept: tuple[LiveFrame, str] | None = None
         is_new, before, self._is_silent = False, None, False
         self._last_picture = began = asked = time.monotonic()
-        patience, catch_up = TurnPatience(began), CatchUp()
+        has_clock = has_times(container)
+        patience, catch_up = TurnPatience(began), CatchUp(has_clock=has_clock)
         try:
             for packet in self._decodable(av, container, stream):
                 arrived_ns, arrived_at = time.monotonic_ns(), time.time()
@@ -270,8 +277,11 @@ class LiveStream:
                 for picture in self._decode(av, packet, turn_seconds):
                     self._note_live()
                     number, self._number = self._number, self._number + 1
-                    frame = LiveFrame(number, picture, arrived_ns, arrived_at, seconds_of(picture))
-                    reason = chooser.why_not(picture, stream, number)
+                    seconds = seconds_of(picture) if has_clock else arrived_at
+                    frame = LiveFrame(number, picture, arrived_ns, arrived_at, seconds, has_clock)
+                    reason = chooser.why_not(
+                        picture, stream, number, None if has_clock else Fraction(arrived_ns, 10**9)
+                    )
                     if is_new:
                         self._offer(frame, reason)
                         continue
@@ -414,9 +424,14 @@ class CatchUp:
     It lags by the time that went by, less what the stream's own clock says, since it was least behind, or since reads last
     waited for the sender: then nothing was unread, however slow the sender is. One read that waited tells little where threads
     wait for cores.
+
+    Args:
+        has_clock: Whether the stream says times; else it lags by the time since reads waited for the sender.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_clock: bool = True) -> None:
+        self._has_clock = has_clock
+        self._unread_seconds = _UNREAD_SECONDS if has_clock else _UNREAD_SECONDS_ALONE
         self._caught_up: tuple[float, float] | None = None
         """When it was least behind, and what the stream's clock said then; None: nothing to compare with."""
         self._last = -math.inf
@@ -437,9 +452,9 @@ class CatchUp:
             now: Seconds of a steady clock.
         """
         own = packet.dts if packet.dts is not None else packet.pts
-        if own is None or not packet.time_base:
+        if (own is None or not packet.time_base) and (self._has_clock or not packet.size):
             return False
-        seconds = float(own * packet.time_base)
+        seconds = float(own * packet.time_base) if self._has_clock else 0.0
         self._has_keyframe = self._has_keyframe or packet.is_keyframe
         self._has_others = self._has_others or not packet.is_keyframe
         lag = self._lag(seconds, waited, now)
@@ -453,7 +468,7 @@ class CatchUp:
         has_begun_anew = seconds < self._last - _LAG_SECONDS / 2  # farther back than frames are reordered
         self._last = seconds
         began, reading = self._reads[0], self._reads[1] + waited
-        is_read = reading >= _UNREAD_SECONDS
+        is_read = reading >= self._unread_seconds
         is_over = is_read or has_begun_anew or seconds >= began + _UNREAD_SPAN
         self._reads = (seconds, 0.0) if is_over else (began, reading)
         if self._caught_up is not None and not is_read and not has_begun_anew:

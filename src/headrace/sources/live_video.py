@@ -64,8 +64,8 @@ class LiveVideo(Source):
 
     Streams are read as fast as they come. Where the pipeline is slower, it gets the newest frame of each, from all streams
     alike, and the others are dropped and counted. A stream that breaks off is opened again until it comes. Jobs have
-    `job.stream`, `job.sequence`, and the attributes `stream`, `frame`, `seconds` (the stream's own time, or null) and
-    `arrived` (Unix seconds). A frame that fails is not tried again: a newer one comes. Takes the extra `video`.
+    `job.stream`, `job.sequence`, and the attributes `stream`, `frame`, `seconds` (the stream's own time, or `arrived` where it
+    has none) and `arrived` (Unix seconds). A frame that fails is not tried again: a newer one comes. Takes the extra `video`.
 
     Args:
         streams: {name: address}, a list of addresses, or one; `rtsp://`, `rtsps://`, `http://`, `https://`, `tcp://`, `udp://`,
@@ -73,7 +73,7 @@ class LiveVideo(Source):
             parameters.
         max_age: Seconds after which a frame is of no use: it reaches no further stage. None: none is too old.
         every: Take each so many-th decoded frame.
-        fps: Take at most so many frames in a second of the stream's time.
+        fps: Take at most so many frames in a second of the stream's time, or of this machine's where it has none.
         keyframes: Decode keyframes alone, which costs a tenth.
         references: Decode no frames that no other frame needs.
         size: (width, height), or one number for a square, to which frames are scaled while they are converted.
@@ -244,7 +244,9 @@ class LiveVideo(Source):
         return {"video.streams": len(self._addresses), **{f"video.{name}": num for name, num in totals.items() if num}}
 
     def tallies(self) -> list[StreamTally]:
-        """Return what is counted of each stream."""
+        """Return what is counted of each stream, and why nothing comes of one."""
+        for camera in self._cameras:
+            camera.tally.problem = "" if camera.stream.is_live else camera.stream.last_error
         return [camera.tally for camera in self._cameras]
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -308,7 +310,9 @@ class LiveVideo(Source):
             tally = camera.tally
             tally.count("decoded")
             if reason != "opening":
-                tally.arrived(frame.arrived_ns / 1e9, frame.seconds, camera.stream.counts["opened"])
+                tally.arrived(
+                    frame.arrived_ns / 1e9, frame.seconds if frame.has_clock else None, camera.stream.counts["opened"]
+                )
             if reason:
                 tally.count(f"skipped_{reason}")
                 return

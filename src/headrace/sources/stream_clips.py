@@ -9,17 +9,20 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import HeadraceError, SourceError
 from headrace.base.threads import start_thread
-from headrace.sources.frames import error_text, find_pictures, list_kinds, load_av
+from headrace.sources.frames import error_text, find_pictures, has_times, list_kinds, load_av
 from headrace.sources.live_stream import open_stream
 
 #: How long a stream may take to be had and to send its first keyframe, beside the stretch.
 _FIRST_SECONDS = 20.0
 _LONGEST_NAME = 100
+#: Of the times of packets that have none of their own: when they came.
+_ARRIVALS = Fraction(1, 90_000)
 #: Between two packets of one clip.
 _JUMP_SECONDS = 10.0
 
@@ -34,7 +37,7 @@ class StreamClip:
     num_bytes: int = 0
     """Of the packets."""
     seconds: float = 0.0
-    """That its frames cover, by the stream's own clock."""
+    """That its frames cover, by the stream's own clock, or by when they came where it has none."""
     why: str = ""
     """Why it is shorter than was asked, or nothing came; empty: it is not."""
     is_written: bool = True
@@ -157,13 +160,16 @@ def _copy(clip: StreamClip, container: Any, stream: Any, target: Any, seconds: f
     first: int | None = None
     last = -1
     until = time.monotonic() + _FIRST_SECONDS + 2 * seconds  # of a stream whose clock stands still
-    av = load_av()
+    av, has_clock = load_av(), has_times(container)
     for packet in container.demux():  # of all streams: else sound alone would keep this here
         if stop.is_set() or time.monotonic() >= until:
             clip.why = "it was stopped" if stop.is_set() else "its own clock stands still, or no more pictures come"
             return
         if packet.stream.index != stream.index or not packet.size or (first is None and not packet.is_keyframe):
             continue
+        if not has_clock:
+            packet.time_base = _ARRIVALS
+            packet.pts = packet.dts = max(int(time.monotonic() / _ARRIVALS), (first or 0) + last + 1)
         time_of = packet.dts if packet.dts is not None else packet.pts
         if time_of is None:
             continue  # a clip cannot hold what has no place in time

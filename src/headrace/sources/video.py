@@ -234,7 +234,7 @@ class Video(FiniteSource):
 
     def _find_clips(self) -> dict[str, Path]:
         """Return {name: file}, sorted; names are relative to the folder that holds all that was named."""
-        files, root = find_all_files(self._paths, patterns=VIDEO_PATTERNS)
+        files, root = find_all_files(self._paths, patterns=VIDEO_PATTERNS, tells_others=True)
         clips = {encodable(file.relative_to(root).as_posix()): file for file in files}
         if len(clips) < len(files):
             raise SourceError(f"two clips below {root} have one name once it is written as text; rename one")

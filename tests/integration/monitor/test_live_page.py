@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import http.client
 import json
+import socket
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import SettingsError
+from headrace.base.plan import SourcePlan
 from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind
 from headrace.base.stream_tally import StreamTally
 from headrace.cli import live_page
@@ -83,14 +85,40 @@ def test_ages_ends_and_drops_are_of_each_stream(watch: StreamsWatch) -> None:
     jobs = [frame(number) for number in range(3)]
     watch.job_received([*jobs, Job("no stream", b"x")])
     watch.job_settled(jobs[0], DELIVERED)  # the source counts it, so the page does not
-    for age, outcome in ((0.2, DELIVERED), (0.1, DELIVERED), (0.6, LATE)):
+    for age, outcome in (*[(0.2, DELIVERED)] * 11, (0.6, LATE)):
         watch._source.gate.ended(time.monotonic(), age, outcome)
     yard, gate = watch.state()["streams"]
-    assert gate["ended"] == {"delivered": 2, "deadline.passed": 1}
+    assert gate["ended"] == {"delivered": 11, "deadline.passed": 1}
     assert (gate["received"], gate["frame"], gate["decoded"]) == (3, 2, 30)
-    assert (gate["age_p50"], gate["age_p99"], gate["rate"]) == (0.2, 0.2, 0.2)
+    assert (gate["age_p50"], gate["age_p99"], gate["rate"]) == (0.2, None, 1.1)  # p99 of eleven would be the oldest
     assert (gate["dropped"], gate["skipped"]) == ({"newer": 2}, {"fps": 25})
     assert (yard["name"], yard["silent_seconds"], yard["age_p50"], yard["picture"]) == ("<b>yard</b>", None, None, None)
+
+
+def test_p99_is_shown_of_enough_answers(watch: StreamsWatch) -> None:
+    """Of as many as the rest of headrace asks for, which the page keeps."""
+    for _ in range(661):
+        watch._source.gate.ended(time.monotonic(), 0.2, DELIVERED)
+    assert watch.state()["streams"][1]["age_p99"] is None
+    watch._source.gate.ended(time.monotonic(), 0.2, DELIVERED)
+    assert watch.state()["streams"][1]["age_p99"] == pytest.approx(0.2)
+
+
+def test_the_page_says_why_a_stream_is_away() -> None:
+    """What the terminal says once a minute, of one that never came and of one that broke off."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    pytest.importorskip("av")
+    source = hr.live_video({"gate": f"tcp://127.0.0.1:{port}"})
+    watch = StreamsWatch(hr.Pipeline(source, stages=[hr.stage("see", len)]))
+    source.open(SourcePlan())
+    try:
+        until = time.monotonic() + 60
+        while not (said := watch.state()["streams"][0]["problem"]) and time.monotonic() < until:
+            time.sleep(0.01)
+    finally:
+        source.close()
+    assert said == "Connection refused"
 
 
 def test_pictures_are_made_while_somebody_looks(watch: StreamsWatch) -> None:

@@ -92,3 +92,11 @@ def test_reasons_without_end_fill_no_memory() -> None:
         tally.ended(101.0, None, Outcome(OutcomeKind.REJECTED, f"frame {number} is bad"))
     assert len(tally.ends()) <= 51
     assert sum(tally.ends().values()) == 1000
+
+
+def test_what_was_in_hand_when_the_run_ended_did_not_fail() -> None:
+    """It was returned; what was given back because it was not its turn is counted by its reason."""
+    tally = StreamTally("a", 100.0)
+    tally.ended(101.0, None, Outcome(OutcomeKind.RETURNED, "the run was stopped before the job was done"))
+    tally.ended(101.0, None, Outcome(OutcomeKind.RETURNED, "admission.wait: it waits", excused=True))
+    assert tally.record(102.0).ended == {"returned": 1, "admission.wait": 1}

@@ -7,6 +7,7 @@ import logging
 import re
 import threading
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
@@ -264,3 +265,14 @@ def test_a_narrow_terminal_shows_whole_lines(
         any(line.startswith(stage) and line.endswith("busy") for line in lines) for stage in ("fetch  ", "process")
     )
     assert "\x1b[33m" not in shown
+
+
+def test_while_nothing_comes_the_time_is_that_of_the_view(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run's own clock begins with the first job."""
+    now = 100.0
+    monkeypatch.setattr("headrace.cli.live.time", SimpleNamespace(monotonic=lambda: now))
+    view = scene.view()
+    now = 140.0
+    assert view.plain_line().endswith("; nothing came for 40.0 s")
+    scene.settle()
+    assert "nothing came" not in view.plain_line()

@@ -52,6 +52,12 @@ def test_it_prints_where_the_time_went(folder: Path, capsys: pytest.CaptureFixtu
     assert (folder / "run" / "profiling.json").is_file()
 
 
+def test_streams_are_shown_while_it_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever watches a run may ask of it afterwards what only a profile can answer."""
+    assert main(["profile", "profiled_jobs.py:pipeline", "-o", "run", "--live-page", "0"]) == 0
+    assert "headrace: streams at http://127.0.0.1:" in capsys.readouterr().err
+
+
 def test_json_is_one_document(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With --json stdout holds the document and nothing else."""
     assert main(["profile", "profiled_jobs.py:pipeline", "-o", "run", "--json"]) == 0

@@ -18,7 +18,7 @@ from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
 from headrace.cli import main, make_parser
 from headrace.demo.stories import Change, Story, copy_story, find_folder, find_folders, read_story
-from headrace.demo.telling import CommandFailed, Telling, list_commands
+from headrace.demo.telling import CommandFailed, Telling, list_commands, tell
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "stories"
 NAMES = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
@@ -194,3 +194,14 @@ def test_run_lengths_say_the_same_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = np.zeros(mask.size, bool)
     drawn[: len(inside)] = inside
     assert np.array_equal(drawn.reshape(short["shape"]), np.asarray(whole["mask"]) > 0.5)
+
+
+def test_a_story_of_its_own_is_told_where_its_files_are(tmp_path: Path) -> None:
+    """What it prints as commands names its program and what it wrote: both lie in one folder."""
+    (tmp_path / "story.py").write_text(
+        "import pathlib, sys\nfolder = pathlib.Path(sys.argv[1])\n(folder / 'made.txt').touch()\nprint('$ ls made.txt')\n"
+    )
+    lines: list[str] = []
+    tell(tmp_path, lines.append)
+    assert lines == ["$ ls made.txt"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["made.txt", "story.py"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.base.records import Counters
+from headrace.base.stream_tally import StreamTally
 from headrace.diagnose import profile_document
 from headrace.runs.formats.profile import StageAccount
 
@@ -213,6 +214,15 @@ def test_a_cache_has_its_counts_and_times(builder: Any) -> None:
     assert "75 of 100 items found (75%)" in cache.says
     assert "5 not kept for want of room" in cache.says
     assert account(run, "fetch").cache is None
+    assert profile_document(run).keepable == ()
+
+
+def test_frames_of_cameras_are_not_kept(builder: Any) -> None:
+    """They never come again."""
+    builder.stage("decode").stage("deliver")
+    builder.spans("decode", arrived=STEP, ended=STEP + 0.004, cpu=0.004, bytes_out=10_000)
+    gate = StreamTally("gate", 0.0).record(1.0)
+    run = builder.finish(counters=Counters(received=100, delivered=100), streams=[gate])
     assert profile_document(run).keepable == ()
 
 

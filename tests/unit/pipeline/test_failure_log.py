@@ -55,3 +55,9 @@ def test_what_did_not_fail_is_not_spoken_of(caplog: pytest.LogCaptureFixture) ->
     settle(log, "the run was stopped", kind=OutcomeKind.RETURNED)
     log.close()
     assert not caplog.records
+
+
+def test_what_a_source_rejects_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """Its reason says nothing of the item, which is the file to look at."""
+    FailureLog().job_settled(Job("a.mp4#", b""), Outcome(OutcomeKind.REJECTED, "video.open: it cannot be read"))
+    assert caplog.messages == ["rejected: a.mp4#: video.open: it cannot be read"]

@@ -28,6 +28,8 @@ class Camera:
         cost: Seconds of decoding the frame with this number.
     """
 
+    format = SimpleNamespace(flags=0)
+
     def __init__(self, num: int, cost: Any) -> None:
         self.now, self._num, self._cost = 1000.0, num, cost
 
@@ -147,7 +149,13 @@ def test_a_clock_that_jumps_is_no_lag() -> None:
 
 
 def play(
-    seconds: float, cost: float, *, gop: int, read: Callable[[], float] = lambda: 1e-5, rate: float = 1.0
+    seconds: float,
+    cost: float,
+    *,
+    gop: int,
+    read: Callable[[], float] = lambda: 1e-5,
+    rate: float = 1.0,
+    has_clock: bool = True,
 ) -> list[tuple[int, float]]:
     """Return of each frame that is decoded its number, and how old it was when it was read, in seconds.
 
@@ -157,8 +165,9 @@ def play(
         gop: Frames from one keyframe to the next.
         read: Gives the seconds of a read of what is there already.
         rate: Seconds of the sender's clock that it sends a second.
+        has_clock: False: the times of its packets are made up.
     """
-    now, catch_up, decoded = 1000.0, CatchUp(), []
+    now, catch_up, decoded = 1000.0, CatchUp(has_clock=has_clock), []
     for number in range(round(seconds / GAP)):
         sent, asked = 1000.0 + number * GAP / rate, now
         now = max(now + read(), sent)
@@ -194,3 +203,18 @@ def test_decoding_goes_on_at_a_keyframe_however_late_that_is(gop: int) -> None:
 def test_a_sender_with_another_pace_than_its_clock_loses_nothing(rate: float, gop: int) -> None:
     """As a transcoder that is not fast enough, or a camera whose timestamps are wrong, while there are cores to spare."""
     assert len(play(300.0, 0.4 * GAP, gop=gop, rate=rate)) == round(300.0 / GAP)
+
+
+@pytest.mark.parametrize("gop", [1, 50])
+def test_where_times_are_made_up_no_frame_is_old_either(gop: int) -> None:
+    """A camera sends 30 frames a second, of which FFmpeg says 25: by these times none would ever be late."""
+    decoded = play(300.0, 1.1 * GAP / 1.2, gop=gop, rate=1.2, has_clock=False)
+
+    assert max(age for _, age in decoded) < 1.0
+    assert len(decoded) > 300.0 / GAP * 0.4
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.4, 1.2])
+def test_where_times_are_made_up_a_stream_that_keeps_up_loses_nothing(rate: float) -> None:
+    """At a frame in two seconds, at 10 and at 30 a second."""
+    assert len(play(300.0, 0.8 * GAP / rate, gop=1, rate=rate, has_clock=False)) == round(300.0 / GAP)

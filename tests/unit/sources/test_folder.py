@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
-from headrace.sources.folder import Folder
+from headrace.sources.folder import Folder, find_all_files
 
 
 def names(folder: Folder) -> list[str]:
@@ -90,3 +90,12 @@ def test_a_folder_that_is_too_deep_is_one_rejection(tmp_path: Path) -> None:
     result = hr.run(hr.Pipeline(hr.folder(tmp_path), stages=[hr.fetch("fetch")], delivery=kept))
     assert dict(kept.results) == {"a.jpg": b"a"}
     assert (result.counters.rejected, result.counters.retried) == (1, 0)
+
+
+def test_files_of_any_other_ending_are_told_where_that_is_asked(photos: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """In a folder of clips nobody would miss them."""
+    (photos / "notes").touch()
+    find_all_files([photos], patterns=("*.tiff", "*.jp*"), tells_others=True)
+    (said,) = caplog.messages
+    assert "names without an ending: 1" in said
+    assert ".heic: 2" in said

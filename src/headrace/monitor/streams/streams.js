@@ -28,13 +28,15 @@
       image.alt = `${stream.name}, frame ${stream.frame}`;
       article.append(image);
     } else {
-      article.append(make("div", stream.received ? "no picture yet" : "no frame yet", "none"));
+      article.append(make("div", stream.received ? "no picture yet" : stream.problem || "no frame yet", "none"));
     }
     article.append(make("h2", stream.name));
     const table = make("dl");
     const row = (name, text, kind) => table.append(make("dt", name), make("dd", text, kind));
     row("last frame", stream.silent_seconds === null ? "–" : `${time(stream.silent_seconds)} ago`, "age");
-    row("age of answers", `${time(stream.age_p50)}, p99 ${time(stream.age_p99)}`);
+    const p99 = stream.age_p99 === null ? `from ${stream.ages_needed} answers on` : time(stream.age_p99);
+    row("age of answers", stream.age_p50 === null ? "–" : `${time(stream.age_p50)}, p99 ${p99}`);
+    if (stream.problem) row("away", stream.problem);
     row("answers", `${stream.rate.toFixed(1)}/s`);
     row("frames", `${stream.decoded.toLocaleString("en")} decoded, ${stream.received.toLocaleString("en")} taken`);
     row("dropped", list(stream.dropped));

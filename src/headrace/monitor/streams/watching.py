@@ -18,6 +18,7 @@ import numpy as np
 from headrace.base.observer import Observer
 from headrace.base.protocols import TellsStreams
 from headrace.base.records import Job, Outcome
+from headrace.base.statistics import percentile, samples_needed
 from headrace.base.stream_tally import StreamTally
 from headrace.pipeline.definition import Pipeline
 
@@ -118,13 +119,15 @@ def _describe(name: str, stream: _Stream, now: float) -> dict[str, Any]:
         "frame": stream.frame,
         "silent_seconds": None if stream.newest is None else max(0.0, time.time() - stream.newest),
         "rate": rate,
-        "age_p50": ages[len(ages) // 2] if ages else None,
-        "age_p99": ages[min(len(ages) - 1, int(0.99 * len(ages)))] if ages else None,
+        "age_p50": percentile(ages, 50).value,
+        "age_p99": percentile(ages, 99).value,
+        "ages_needed": samples_needed(99),
         "received": stream.received,
         "ended": stream.tally.ends(),
         "decoded": counts.get("decoded", 0),
         "dropped": {key.removeprefix("dropped_"): num for key, num in counts.items() if key.startswith("dropped_")},
         "skipped": {key.removeprefix("skipped_"): num for key, num in counts.items() if key.startswith("skipped_")},
+        "problem": stream.tally.problem,
         "picture": None if stream.picture is None else _as_address(stream.picture),
     }
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.report.markup import note, table
+from headrace.report.markup import Html, join, note, table, tag
 from headrace.report.numbers import count, rate, seconds
 from headrace.report.section import Section
 from headrace.runs.formats.profile import ProfileDocument
 
 _HEAD = [
-    "stream", "came", "wanted", "answered", "dropped", "failed", "age p50", "age p99", "jitter p50", "jitter p99", "stalls",
-    "stalled", "longest stall", "connections",
+    "stream", "came", "wanted", "answered", "dropped", "not answered", "age p50", "age p99", "jitter p50", "jitter p99",
+    "stalls", "stalled", "longest stall", "connections",
 ]  # fmt: skip
 
 
@@ -34,6 +34,7 @@ def streams(document: ProfileDocument) -> Section | None:
     ]
     words = (
         "Frames of the whole run. Wanted: what the source was told to give. Age: from a frame's last packet to its answer. "
+        "Returned: in hand when the run ended. "
         "Jitter: by how much the time between two frames differed from what the stream's own clock says. Stall: a pause of 1 s "
         "and more, and of five times what usually lies between two frames."
     )
@@ -42,6 +43,7 @@ def streams(document: ProfileDocument) -> Section | None:
     )
 
 
-def _reasons(counts: Mapping[str, int]) -> str:
-    """Return counts in words, the reason first: "220 fps" would be read as a rate."""
-    return ", ".join(f"{reason} {number:,}" for reason, number in counts.items()) or "none"
+def _reasons(counts: Mapping[str, int]) -> Html:
+    """Return counts in words, a line for each, the reason first: "220 fps" would be read as a rate."""
+    lines = [f"{reason} {number:,}" for reason, number in counts.items()] or ["none"]
+    return join([lines[0], *(tag("span", tag("br"), line) for line in lines[1:])])

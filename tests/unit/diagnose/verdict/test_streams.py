@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from headrace.base.records import StreamRecord
 from headrace.cli.diagnosis_text import as_text
 from headrace.cli.profile_text import as_text as profile_as_text
+from headrace.cli.streams_text import streams_text
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.diagnose.streams import stream_accounts
@@ -64,7 +66,7 @@ def test_a_stream_that_stands_still_is_the_verdict(make_run: Any, pipe: Any, mad
     assert found.runner_up is not None
     assert found.runner_up.verdict is VerdictClass.ARRIVAL_LIMITED
     text = as_text(found)
-    assert "yard    25.0     5.0       5.0        0  50.0 ms  100 ms     4.00 ms   30.0 s\n" in text
+    assert "yard    25.0     5.0       5.0        0  50.0 ms  100 ms  4.00 ms   30.0 s\n" in text
     assert "yard    25.0" in profile_as_text(Analysis(run).profile)
     assert "30.0 s" in render_report(Analysis(run).profile).partition('id="streams"')[2]
 
@@ -146,3 +148,16 @@ def test_rates_are_of_the_streams_own_time(make_run: Any, pipe: Any, made: Any) 
 def test_some_time_of_a_run_is_not_judged_by_the_whole(propose: Any) -> None:
     """What a flight recorder kept of a minute has the counts of all hours: a stall of this morning is not its trouble."""
     assert not propose(stream("gate"), FROZEN, window="60.0 s of a run, from a flight recorder")
+
+
+def test_a_table_of_streams_fits_a_terminal() -> None:
+    """However long their names are and however much was dropped."""
+    records = [
+        stream(f"10.20.30.{number}:8554/cameras/main/{number}", age_p99_seconds=0.1234, stalls=1, stalled_seconds=612.3,
+               counts={"decoded": 15_000, "dropped_newer": 12_000})
+        for number in range(3)
+    ]  # fmt: skip
+    lines = streams_text(stream_accounts(SimpleNamespace(streams=records)))  # type: ignore[arg-type]
+    assert len(lines) == 2 + 1 + 3
+    assert max(map(len, lines)) <= 80
+    assert [line[:5] for line in lines[3:]] == ["10.20"] * 3
