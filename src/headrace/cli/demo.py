@@ -81,7 +81,8 @@ def _tell(args: argparse.Namespace) -> int:
     folder = _make_folder(args.output or f"headrace-demo/{args.story}-{time.strftime('%Y%m%d-%H%M%S')}")
     copy_story(source, folder)
     tell(folder, _write_at_once)
-    speaker("demo")(f"the program, its Plans and its runs: {folder}; each command can be typed again there")
+    again = "each command can be typed again there, with --force where it would replace what it wrote"
+    speaker("demo")(f"the program, its Plans and its runs: {folder}; {again}")
     return EXIT_DONE
 
 
