@@ -142,7 +142,8 @@ def open_shard(shard: Path) -> Iterator[int]:
         SourceError: If it cannot be opened.
     """
     try:
-        handle = open_patiently(lambda: os.open(shard, os.O_RDONLY | os.O_CLOEXEC), str(shard))
+        # Readers of shards hold all of them open.
+        handle = open_patiently(lambda: os.open(shard, os.O_RDONLY | os.O_CLOEXEC), str(shard), holds_others=True)
     except OSError as error:
         raise SourceError(f"{shard} cannot be read: {error.strerror}") from error
     try:

@@ -38,6 +38,14 @@ def test_it_waits_for_a_file_handle_however_long(number: int) -> None:
     assert len(calls) == 101
 
 
+def test_who_holds_files_waits_some_seconds_for_a_handle() -> None:
+    """None comes free where all are its own."""
+    opening, calls = failing(errno.EMFILE, 100)
+    with pytest.raises(OSError, match="Too many open files"):
+        open_patiently(opening, "a file", holds_others=True)
+    assert len(calls) == 10
+
+
 def test_it_waits_some_seconds_for_a_disk_that_is_away() -> None:
     """Then it says so."""
     assert open_patiently(failing(errno.ESTALE, 9)[0], "a file") == "open"

@@ -8,6 +8,7 @@ import os
 import re
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
@@ -205,6 +206,24 @@ def test_a_compressed_tar_is_no_item(name: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is a compressed tar"):
         ShardReader(tmp_path)
     assert find_shards(tmp_path) is None
+
+
+def test_more_shards_than_handles_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader keeps its shards open: to wait for a handle until one comes free would be to wait for itself."""
+    for name in ("a.tar", "b.tar"):
+        make_shard(tmp_path / name, FILES)
+    usual, refused = os.open, []
+
+    def refuse(path: str | Path, *args: int, **more: Any) -> int:
+        if str(path).endswith("b.tar") and len(refused) < 100:
+            refused.append(path)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return usual(path, *args, **more)
+
+    monkeypatch.setattr("headrace.base.patient_open._PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(SourceError, match=r"b\.tar cannot be read: Too many open files"):
+        ShardReader(tmp_path)
 
 
 def test_a_pattern_of_shards(tmp_path: Path) -> None:
