@@ -348,7 +348,7 @@ class Recorder:
         if marks[-1][0] is _WAIT:  # a loader within a loader
             return
         self._in_use = self._microbatch = self._microbatch + 1
-        marks.append((_WAIT, self._in_use, self._read()))
+        self._switch(_WAIT)
         is_timed = self._num_stretches % TIMED_ONE_IN == 1
         begun = _now() if is_timed else 0
         if self._update_depth:  # the optimizer raised, and the program went on
@@ -382,7 +382,7 @@ class Recorder:
                 self._switch(_PREPARE)
                 own.note_batch(0 if load is None else came - load.taken, _now() - came)
             else:
-                self._marks.append((_PREPARE, self._in_use, self._read()))
+                self._switch(_PREPARE)
         elif load is not None:
             self._write_load(load, None)
 
@@ -429,9 +429,8 @@ class Recorder:
             self._use_batch()
         self._is_training |= training
         self._is_validation |= not self._is_training
-        marks = self._marks
-        if marks[-1][0] is not _FORWARD:
-            marks.append((_FORWARD, self._in_use, self._read()))
+        if self._marks[-1][0] is not _FORWARD:
+            self._switch(_FORWARD)
 
     def forward_ended(self, *, failed: bool = False) -> None:
         """The outermost module returned, or raised."""
@@ -439,7 +438,7 @@ class Recorder:
             is_training = self._is_training
             if failed and is_training:
                 self._is_aborted = True
-            self._marks.append((_LOSS if is_training else _OUTSIDE, self._in_use, self._read()))
+            self._switch(_LOSS if is_training else _OUTSIDE)
 
     def backward_begins(self) -> None:
         """`backward()` was called."""
@@ -456,7 +455,7 @@ class Recorder:
         self._is_training, self._is_validation = True, False  # a model in `eval()` may learn
         if self._used != self._in_use:
             self._use_batch()
-        self._marks.append((_BACKWARD, self._in_use, self._read()))
+        self._switch(_BACKWARD)
 
     def gradients_complete(self) -> None:
         """The gradients of this process are there; what follows in `backward()` is the exchange with others.
@@ -474,7 +473,7 @@ class Recorder:
         if self._owner == _get_ident() or self._is_mine():
             if failed:
                 self._is_aborted = True
-            self._marks.append((_OPTIMIZER if self._update_depth else _BEFORE_UPDATE, self._in_use, self._read()))
+            self._switch(_OPTIMIZER if self._update_depth else _BEFORE_UPDATE)
 
     def update_begins(self, optimizer: int = 0) -> None:
         """`optimizer.step()` was called, or what calls it.
@@ -497,7 +496,7 @@ class Recorder:
             self._end(None)
         self._updating, self._again_at = optimizer, None
         self._is_training, self._is_validation = True, False
-        self._marks.append((_OPTIMIZER, self._in_use, self._read()))
+        self._switch(_OPTIMIZER)
 
     def update_ended(self) -> None:
         """`optimizer.step()` returned."""
@@ -511,7 +510,7 @@ class Recorder:
             self._updates_are_unseen = self._is_aborted = False
             self._updated.add(self._updating)
             self._eval_at = self._train_at = self._again_at = None
-            self._marks.append((_AFTER, self._in_use, self._read()))
+            self._switch(_AFTER)
 
     def enter(self, phase: Phase) -> Phase:
         """Begin a phase that may lie within any other, such as `CHECKPOINT`; return the one to `leave` to."""
