@@ -307,6 +307,8 @@ class LiveVideo(Source):
 
     def _offer(self, camera: _Camera, frame: LiveFrame, reason: str) -> None:
         with self._changed:
+            if self._is_stopped:
+                return  # the accounts are closed, and may have been written
             tally = camera.tally
             tally.count("decoded")
             if reason != "opening":
@@ -322,8 +324,6 @@ class LiveVideo(Source):
                 return
             self._drop(camera, "newer")
             camera.slot = frame
-            if self._is_stopped:
-                self._drop(camera, "end")
             self._changed.notify_all()
 
     def _end(self, camera: _Camera) -> None:

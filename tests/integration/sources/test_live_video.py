@@ -265,6 +265,20 @@ def test_streams_share_what_the_pipeline_does(tmp_path: Path, sender: Callable[.
     assert given["fast"] <= 2 * given["slow"] + 6  # five times as many, else; and some before the slow one was there
 
 
+def test_a_frame_that_is_decoded_after_the_end_counts_no_more(tmp_path: Path, sender: Callable[..., Sender]) -> None:
+    """A thread that ends late changes nothing of what was written."""
+    source = hr.live_video({"gate": sender(clip(tmp_path / "a.ts", 60), then="hang").address})
+    source.open(SourcePlan())
+    while not source.counts()["gate"].get("decoded", 0):
+        time.sleep(0.01)
+    source.stop()
+    before, (tally,) = balance(source), source.tallies()
+    record = tally.record(0.0)
+    source._offer(source._cameras[0], LiveFrame(60, None, time.monotonic_ns(), time.time(), 2.4), "")
+    assert (balance(source), tally.record(0.0)) == (before, record)
+    source.close()
+
+
 def test_a_run_folder_keeps_what_became_of_each_stream(tmp_path: Path, sender: Callable[..., Sender]) -> None:
     """Frames by what became of them, ages of answers, jitter and stalls: as the page shows them while it runs."""
     data = clip(tmp_path / "a.ts", 100)
