@@ -101,6 +101,16 @@ def test_where_the_plan_says(tmp_path: Path) -> None:
         assert [stage["is_emulated"] for stage in stages if stage["name"].startswith("augment")] == says
 
 
+def test_what_the_worker_augmented_is_not_copied() -> None:
+    """It goes as it is through the stage that would augment batches, which does not stack it."""
+    results = hr.collect()
+    images = [np.zeros((3, 24, 24), np.float32) for _ in range(4)]
+    pipeline = hr.Pipeline(hr.items(images), stages=hr.augment("augment", WANTED)[1:], delivery=results)
+    hr.run(pipeline, hr.Plan.from_table({"stages": {"augment": {"batch": 4}}}))
+    found = dict(results.results)
+    assert all(found[str(number)] is image for number, image in enumerate(images))
+
+
 def test_the_order_of_the_items_is_nothing_to_it() -> None:
     """Many workers give what one gives."""
     images = make_images(30)
