@@ -16,6 +16,7 @@ import hashlib
 import math
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -214,7 +215,7 @@ class AugmentOptions:
 
     where: Place = "worker"
     """`worker`: image by image where it was drawn; `cpu`, `cuda`: a batch at a time with PyTorch (extra `torch`); `dali`:
-    with NVIDIA's DALI; `emulated`: takes the time that follows and gives zeros."""
+    with NVIDIA's DALI; `emulated`: takes the time that follows, on one device, and gives zeros."""
     launch_seconds: float = 0.0
     """Emulated: what a batch costs whatever its size."""
     item_seconds: float = 0.0
@@ -306,7 +307,7 @@ class _AugmentStage(Stage):
         """
         options = _options(context.plan, self.name)
         if options.where == "emulated":
-            return _Emulated(self.augmentation.side, options)
+            return _Emulated(self.augmentation.side, options, _devices[self.name])
         if options.where == "dali":
             from headrace.stages.augment_dali import open_dali
 
@@ -317,13 +318,17 @@ class _AugmentStage(Stage):
         return lambda drawn: list(augmentation.batch(drawn, on)) if on != "worker" else list(drawn)  # type: ignore[arg-type]
 
 
+#: Held during a batch; {name of the stage: of its device}. More workers of a stage are no more devices.
+_devices: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+
 class _Emulated:
     """A device that takes a + b*n seconds, without CPU time, a batch at a time."""
 
-    def __init__(self, side: int, options: AugmentOptions) -> None:
+    def __init__(self, side: int, options: AugmentOptions, busy: threading.Lock) -> None:
         self._zeros = np.zeros((3, side, side), np.float32)
         self._options = options
-        self._busy = threading.Lock()
+        self._busy = busy
 
     def __call__(self, drawn: Sequence[Drawn]) -> list[np.ndarray]:
         with self._busy:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -99,6 +102,19 @@ def test_where_the_plan_says(tmp_path: Path) -> None:
     for name, says in (("worker", [False, False]), ("emulated", [False, True])):
         stages = msgspec.json.decode((tmp_path / name / "run.json").read_bytes())["stages"]
         assert [stage["is_emulated"] for stage in stages if stage["name"].startswith("augment")] == says
+
+
+def test_workers_share_the_emulated_device(make_context: Any) -> None:
+    """It takes one batch at a time, as a device does, however many workers ask."""
+    plan = hr.Plan.from_table({"stages": {"augment": {"options": {"where": "emulated", "launch_seconds": 0.1}}}})
+    (image,) = make_images(1)
+    batch = [Drawn(image, WANTED.draw("a", *image.shape[:2]))]
+    context = dataclasses.replace(make_context(), plan=plan)
+    workers = [hr.augment("augment", WANTED)[1].open(context) for _ in range(3)]
+    began = time.monotonic()
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda worker: worker(batch), workers))
+    assert time.monotonic() - began >= 3 * 0.1
 
 
 def test_what_the_worker_augmented_is_not_copied() -> None:

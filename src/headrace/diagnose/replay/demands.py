@@ -80,6 +80,8 @@ class StageDemands:
     """A device whose times are settings of the Plan."""
     is_exclusive: bool = False
     """A device that serves one call at a time, without a core of this machine."""
+    has_own_device: bool = False
+    """It has such a device for itself: that of augmentation which only takes time is not the models'."""
     batch_size: Array = field(default_factory=lambda: np.ones(0))
     shapes: Array | None = None
     """Code of each unit's shape as it came, where there are several."""

@@ -68,6 +68,7 @@ class Replay(Simulations):
                 # What is known to do something else, as augmenting in batches, has times of its own.
                 runs_model = stage.info.work in ("", "model")
                 stage.is_emulated = runs_model and model.engine in emulated_engines(evidence.info.variants)
+                stage.has_own_device = stage.info.is_emulated and not runs_model
                 stage.is_exclusive = stage.is_emulated or _is_accelerator(evidence, stage)
                 costs[stage.name] = batch_cost(evidence, stage, model)
         replay = cls(evidence, document, plan, demands, machine, costs)

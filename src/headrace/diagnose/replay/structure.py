@@ -503,7 +503,9 @@ class _Builder:
         usual = max(1e-12, cost.at(round(float(device.batch_size.mean()))))
         times = [0 if gil_acquisitions is None else gil_acquisitions.at(one / usual) for one in seconds]
         resource = None
-        if device.is_exclusive and not (device.is_emulated and self._uses(device)):
+        if device.has_own_device:
+            resource = self._resource(f"device:{device.name}", 1)
+        elif device.is_exclusive and not (device.is_emulated and self._uses(device)):
             resource = self._device()
         hits = np.concatenate([[0], np.cumsum(_hits(change.skipped(device.name), len(units)))])
         at = group.index(device)

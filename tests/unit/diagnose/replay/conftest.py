@@ -32,6 +32,7 @@ class Step:
     batch: int = 1
     releases_gil: bool = True
     work: str = ""
+    is_emulated: bool = False
     shape: str | None = None
     bytes_in: int = 10
     bytes_out: int = 10
@@ -128,6 +129,7 @@ def _write(builder: Any, recorded: Recorded) -> Any:
             queue_capacity=settings.queue_items,
             releases_gil=step.releases_gil,
             work=step.work,
+            is_emulated=step.is_emulated,
             executor=settings.executor,
             task=step.task,
         )

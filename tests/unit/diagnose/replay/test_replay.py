@@ -565,3 +565,11 @@ def test_a_stage_that_takes_batches_and_runs_no_model(replay_of: Make, work: str
     assert (augment.is_emulated, augment.is_exclusive) == (is_emulated, is_emulated)
     # One item of the model at a time, and side by side with it the augmentation: or both in turn on one device.
     assert replay.simulate().throughput == pytest.approx(1 / 0.014 if is_emulated else 100.0, rel=0.03)
+
+
+def test_more_workers_of_augmentation_that_only_takes_time(replay_of: Make) -> None:
+    """They wait for the one device; calls of a stage that is not emulated sleep side by side."""
+    for is_emulated, gain in ((True, 1.0), (False, 2.0)):
+        augment = step("augment", wait=0.010, kind="device", work="preprocess", is_emulated=is_emulated)
+        replay = replay_of([augment, step("deliver", cpu=1e-6)])
+        assert replay.ratio(Change(settings=("augment.workers=2",))) == pytest.approx(gain, rel=0.03)
