@@ -7,6 +7,7 @@ import zlib
 from dataclasses import dataclass
 
 from headrace.base.errors import SettingsError
+from headrace.base.settings import check
 from headrace.store.order import Course, Position
 
 #: Batches behind the first one that is missing, at most; as bits they and a position come to 60 bytes.
@@ -72,7 +73,9 @@ class HandedOut:
                 "the state was taken while batches came out of order, so it is of one rank, with its size of batches, number "
                 "of ranks and `end`: resume with the same, or take the state at the end of an epoch"
             )
-        return cls(position, int.from_bytes(bits, "little"), is_apart=True)
+        beyond = int.from_bytes(bits, "little")
+        check(not beyond & 1, "state", "60 bytes of which some are others", "the 60 bytes that `state` returned")
+        return cls(position, beyond, is_apart=True)
 
 
 def _mark(course: Course) -> int:

@@ -66,6 +66,9 @@ class Loader:
     `state` then counts in the worker alone; in the training process call `begin_epoch` before each epoch, as DataLoader makes
     new workers from it.
 
+    There is one sequence, so one loop at a time: a loop that was left open is over once another one begins, and says so if it
+    is asked for more.
+
     Raises:
         SourceError: If there are no shards, an index is not of its shard, or no sample can be read.
         SettingsError: If a value is not possible.
@@ -114,6 +117,9 @@ class Loader:
         )
         for name, function in (("transform", transform), ("collate", collate)):
             check(function is None or callable(function), name, function, "a function, or None")
+        # Numbers of NumPy would overflow, and make a state that plain ones of the same value do not take.
+        batch, workers, seed, rank, ranks = int(batch), int(workers), int(seed), int(rank), int(ranks)
+        ahead_bytes, block = int(ahead_bytes), None if block is None else int(block)
         self._reader = _open(path, fs, shuffle=shuffle, block=block)
         if not len(self._reader):
             shown, path = self._reader.shown, self._reader.paths[0]
@@ -128,6 +134,7 @@ class Loader:
         self._processes = make_processes(self._work, workers) if executor == "process" else None
         self._executor = executor
         self._handed_out = HandedOut(Position(seed, 0, 0), is_apart=not ordered)
+        self._num_loops = 0  # that began; what is handed out is counted for the last one
         self._course()  # its settings are checked now
         self.num_rejected = 0
         self.num_repeated = 0
@@ -157,18 +164,20 @@ class Loader:
         handed_out = HandedOut.decode(state, self._course())
         self._course(handed_out.position)
         handed_out.is_apart |= not self._ordered
-        self._handed_out = handed_out
+        self._go_to(handed_out)
 
     def begin_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch, from 0."""
-        is_possible = (epoch == 0 or _is_count(epoch)) and epoch < 1 << 63
-        check(is_possible, "epoch", epoch, "a whole number from 0 to 2**63 - 1")
-        self._handed_out = HandedOut(Position(self._order.seed, epoch, 0), is_apart=not self._ordered)
+        is_possible = (epoch == 0 or _is_count(epoch)) and epoch < 1 << 32
+        check(is_possible, "epoch", epoch, "a whole number from 0 to 2**32 - 1")
+        self._go_to(HandedOut(Position(self._order.seed, int(epoch), 0), is_apart=not self._ordered))
 
     def __iter__(self) -> Iterator[Any]:
         epoch, place = self.epoch, _place_among_workers()
         worker, workers = place or (0, 1)
         handed_out, course = self._handed_out, self._course()
+        self._go_to(handed_out)
+        loop = self._num_loops
         handed_out.begin(epoch)
         every = enumerate(course.batches(epochs=epoch + 1))
         left = islice((one for one in every if not handed_out.has(one[0])), worker, None, workers)
@@ -189,6 +198,11 @@ class Loader:
                     return
                 loading = _take(under_way, in_order=self._ordered or place is not None)
                 loaded, rejected = loading.future.result()
+                if loop != self._num_loops:
+                    raise SourceError(
+                        "this loop over the loader is over: another one began since, or `resume` or `begin_epoch` was called; "
+                        "for two loops at once make two loaders"
+                    )
                 if workers > 1:
                     handed_out.position, handed_out.beyond = loading.batch.after, 0
                 else:
@@ -202,12 +216,12 @@ class Loader:
                         f"all {rejected} samples of a batch of rank {self._rank} were rejected, so that it would have a batch "
                         f"less than the other ranks; make batches larger, or pack what can be read"
                     )
-        except BrokenProcessPool:
+        except BrokenProcessPool as error:
             self._processes = None  # the next loop starts others
             raise SourceError(
                 "a process of the loader ended by itself: it was killed, perhaps for want of memory, or crashed in "
                 "`transform`; the next loop goes on behind what was handed out"
-            ) from None
+            ) from error.__cause__
         finally:
             for one in under_way:
                 one.future.cancel()
@@ -216,6 +230,7 @@ class Loader:
 
     def close(self) -> None:
         """Close the shards, and end the processes."""
+        self._num_loops += 1
         if self._processes is not None:
             self._processes.shutdown(wait=True, cancel_futures=True)
         self._reader.close()
@@ -228,6 +243,11 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_processes": None}  # another process starts its own
+
+    def _go_to(self, handed_out: HandedOut) -> None:
+        """Go on elsewhere, or in another loop: the one so far is over."""
+        self._handed_out = handed_out
+        self._num_loops += 1
 
     def _course(self, position: Position | None = None) -> Course:
         position = position or self._handed_out.position

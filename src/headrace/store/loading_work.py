@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -117,7 +118,7 @@ class Work:
 
 def make_threads(workers: int) -> Executor:
     """Return threads that call functions."""
-    return ThreadPoolExecutor(workers, "headrace-loader")
+    return _leave_soon(ThreadPoolExecutor(workers, "headrace-loader"))
 
 
 def make_processes(work: Work, workers: int) -> Executor:
@@ -141,7 +142,27 @@ def make_processes(work: Work, workers: int) -> Executor:
             "define it as a function of a module, outside of other functions"
         ) from None
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(packed,))
+    return _leave_soon(ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(packed,)))
+
+
+_executors: weakref.WeakSet[Executor] = weakref.WeakSet()
+
+
+def _leave_soon(executor: Executor) -> Executor:
+    """Let a program that ends in the middle of a loop wait for what is being made alone, and not for all that is read ahead."""
+    _executors.add(executor)
+    return executor
+
+
+def _cancel_all() -> None:
+    for executor in list(_executors):
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+# As concurrent.futures does, whose own function makes all that waits before the program ends; the last one that was
+# registered is called first, and `atexit` comes after them. Without it a program only ends later.
+if (_register := getattr(threading, "_register_atexit", None)) is not None:
+    _register(_cancel_all)
 
 
 _packed = b""
@@ -178,4 +199,23 @@ def work_there(numbers: Sequence[int]) -> tuple[Any, int]:
                 "may not change while they are read"
             )
         _work = work
-    return _work(numbers)
+    try:
+        return _work(numbers)
+    except Exception as error:
+        if _can_be_sent(error):
+            raise
+        # The parent would take this process for one that was killed, or say only what could not be sent.
+        other = RuntimeError(f"{type(error).__module__}.{type(error).__qualname__}: {error}")
+        other.__notes__ = [
+            *getattr(error, "__notes__", ()),
+            "headrace: the error itself cannot be sent between processes",
+        ]
+        raise other.with_traceback(error.__traceback__) from None
+
+
+def _can_be_sent(error: Exception) -> bool:
+    """Return whether an error comes out of a pipe as it went in: many whose `__init__` takes several values do not."""
+    try:
+        return type(pickle.loads(pickle.dumps(error))) is type(error)
+    except Exception:
+        return False

@@ -141,8 +141,8 @@ class ShardReader:
         return self._samples[number].key
 
     def num_bytes(self, numbers: Sequence[int]) -> int:
-        """Return the size of the chosen files of samples."""
-        return sum(self._lengths[number] for number in numbers)
+        """Return the size of the files of samples: of all that `read_parts` reads."""
+        return sum(part.length for number in numbers for part in self._samples[number].parts.values())
 
     def close(self) -> None:
         """Close the shards."""

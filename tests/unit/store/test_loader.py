@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 import tarfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -412,3 +415,91 @@ def test_a_shard_that_is_a_hole_is_not_read(tmp_path: Path) -> None:
         with pytest.raises(FetchRejected, match=rf"tar\.size: {name} would take 2,147,483,648 bytes"):
             read(0)
     reader.close()
+
+
+def test_a_loop_is_over_once_another_one_begins(data: Path) -> None:
+    """What is handed out is counted once: no batch comes twice, none is left out, and the older loop says why it ends."""
+    loader = hr.loader(data, 8, transform=number_of, shuffle=False)
+    older, got = iter(loader), []
+    got += next(older).tolist()
+    got += next(iter(loader)).tolist()  # a look at a batch, within the loop
+    with pytest.raises(SourceError, match="this loop over the loader is over: another one began"):
+        next(older)
+    for batch in loader:
+        got += batch.tolist()
+    assert got == list(range(SIZE))
+    with pytest.raises(SourceError, match="make two loaders"):
+        list(zip(loader, loader, strict=False))
+    current = iter(loader)
+    next(current)
+    loader.begin_epoch(7)
+    with pytest.raises(SourceError, match="begin_epoch"):
+        next(current)
+    assert (loader.epoch, len(list(loader)), loader.epoch) == (7, 7, 8)
+
+
+def test_all_files_of_a_sample_count_as_read_ahead(tmp_path: Path) -> None:
+    """An image of some bytes beside an array of a megabyte."""
+    grown = ShardWriter(tmp_path / ".partial")
+    for index in range(40):
+        grown.append(f"{index:03d}.jpg", b"x")
+        grown.append(f"{index:03d}.npy", bytes(1 << 20))
+    FORMATS["tar"].finish(grown, tmp_path / "s.tar")
+    grown.close()
+    begun: list[str] = []
+    with hr.loader(tmp_path / "s.tar", 1, transform=lambda one: begun.append(one.key), ahead_bytes=3 << 20) as loader:
+        loop = iter(loader)
+        next(loop)
+        time.sleep(0.2)  # what is read ahead is begun by then
+        loop.close()
+    assert 1 <= len(begun) <= 4
+
+
+def test_numbers_of_numpy_are_numbers(data: Path) -> None:
+    """The same order, and states that go from one to the other."""
+    for plain in ({"seed": 5, "block": 8}, {"seed": 2**64 - 1, "rank": 1, "ranks": 2, "ordered": False}):
+        kinds = {key: np.uint64 if key == "seed" else np.int32 for key in plain if key != "ordered"}
+        other = {key: kinds[key](value) if key in kinds else value for key, value in plain.items()}
+        one = hr.loader(data, 4, transform=number_of, **plain)
+        two = hr.loader(data, np.int16(4), transform=number_of, **other)
+        next(iter(two))
+        one.resume(two.state())
+        two.begin_epoch(np.int64(3))
+        one.begin_epoch(3)
+        assert sorted(np.concatenate(list(one))) == sorted(np.concatenate(list(two)))
+
+
+def test_an_epoch_that_no_state_can_say_is_refused(data: Path) -> None:
+    """A state has 32 bits for it."""
+    loader = hr.loader(data, 4)
+    loader.begin_epoch(2**32 - 1)
+    assert len(loader.state()) == 24
+    with pytest.raises(SettingsError, match=r"2\*\*32 - 1"):
+        loader.begin_epoch(2**32)
+
+
+_LEFT_OPEN = """
+import sys, time
+import headrace as hr
+made = []
+def slow(sample):
+    if len(made) > 3:
+        print("made more", flush=True)
+    made.append(time.sleep(0.05))
+    return 1
+if __name__ == "__main__":
+    loop = iter(hr.loader(sys.argv[1], 1, transform=slow, workers=1, executor=sys.argv[2]))
+    next(loop)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_a_program_that_ends_does_not_make_what_was_read_ahead(executor: str, data: Path, tmp_path: Path) -> None:
+    """It may have left a loop open: `loop = iter(loader)`."""
+    (tmp_path / "program.py").write_text(_LEFT_OPEN)
+    found = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py"), str(data), executor], capture_output=True, text=True, timeout=300
+    )
+    assert found.returncode == 0
+    assert found.stdout.count("made more") < SIZE // 2

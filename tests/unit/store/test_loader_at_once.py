@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import struct
 import sys
 import threading
 from collections.abc import Iterator
@@ -217,6 +218,37 @@ def test_an_error_in_a_process_names_the_sample(data: Path) -> None:
     with loader, pytest.raises(ZeroDivisionError) as caught:
         list(loader)
     assert "headrace: in the transform of sample '020'" in caught.value.__notes__
+
+
+class TwoWords(ValueError):
+    """Comes out of no pipe: it is made of two values, and pickle gives it one."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(f"{one} {two}")
+
+
+class WithCode(ValueError):
+    """Goes into no pipe."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.code = lambda: text
+
+
+def fail_in_words(sample: LoadedSample) -> int:
+    """Raise an error of one's own."""
+    raise TwoWords("no", "label") if number_of(sample) % 2 else WithCode("no label")
+
+
+@pytest.mark.full
+def test_an_error_that_cannot_be_sent_is_told_all_the_same(data: Path) -> None:
+    """Its process is not taken for one that was killed."""
+    with hr.loader(data, 1, transform=fail_in_words, executor="process", workers=1, shuffle=False) as loader:
+        for kind, number in (("WithCode", 0), ("TwoWords", 1)):
+            loader.resume(struct.pack("<QIIQ", 0, 0, loader._order.mark, number))
+            with pytest.raises(RuntimeError, match=f"{kind}: no label") as caught:
+                next(iter(loader))
+            assert f"headrace: in the transform of sample '{number:03d}'" in caught.value.__notes__
 
 
 def test_what_cannot_be_sent_to_a_process_is_refused(data: Path) -> None:
