@@ -124,7 +124,7 @@ def _number(field: bytes) -> int:
         if field[0] & 0x40:
             raise BadHeader("a number is negative")
         return number
-    text = field.replace(b"\0", b" ").strip()
+    text = field.partition(b"\0")[0].strip()  # as tarfile and GNU tar do, also where more stands behind it
     if text.strip(
         b"01234567"
     ):  # `int` takes signs and underlines, too: a negative size would lead back to its own header

@@ -35,6 +35,10 @@ _REFUSED = {
 _SKIPPED = frozenset("5VD")
 _FILES = frozenset("07")
 
+#: Symbolic links, devices, folders and pipes: POSIX lets a folder have a size, and none of them data behind its header. A hard
+#: link (1) has data in PAX form at most.
+_WITHOUT_DATA = frozenset("23456")
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -136,6 +140,8 @@ class TarScan:
         if header.kind == "S" and header.is_sparse_continued:
             data = self._skip_sparse_map(data)
         size = header.size if pending.size is None else pending.size
+        if header.kind in _WITHOUT_DATA or (header.kind == "1" and pending.size is None):
+            size = 0
         name = self._name(header.name if pending.name is None else pending.name)
         end = data + size
         self._at = data + padded(size)

@@ -127,6 +127,40 @@ def test_folders_are_no_flaws(tmp_path: Path) -> None:
     assert not flaws
 
 
+@pytest.mark.parametrize(
+    ("kind", "num_flaws"),
+    [(tarfile.DIRTYPE, 0), (tarfile.LNKTYPE, 1), (tarfile.SYMTYPE, 1), (tarfile.CHRTYPE, 1), (tarfile.FIFOTYPE, 1)],
+)
+def test_a_size_of_what_has_no_data_skips_no_file(kind: bytes, num_flaws: int, tmp_path: Path) -> None:
+    """A folder of 1,024 bytes, as POSIX allows, hid the next file, and nothing said so; tarfile reads it."""
+    info = tarfile.TarInfo("odd")
+    info.type, info.size, info.linkname = kind, 1_024, "good.jpg"
+    content = own("good.jpg", b"1") + info.tobuf(tarfile.USTAR_FORMAT) + own("b.jpg", b"2") + own("c.jpg", b"3") + END
+    members, flaws, _ = scan(content, tmp_path)
+    assert members == [("good.jpg", b"1"), ("b.jpg", b"2"), ("c.jpg", b"3")]
+    assert len(flaws) == num_flaws
+
+
+def test_a_hard_link_with_data_in_pax_form_is_passed_by_with_them(tmp_path: Path) -> None:
+    """POSIX allows that, where the record before it says so."""
+    info = tarfile.TarInfo("odd")
+    info.type, info.size, info.linkname, info.pax_headers = tarfile.LNKTYPE, 3, "good.jpg", {"size": "3"}
+    content = info.tobuf(tarfile.PAX_FORMAT) + b"abc".ljust(512, b"\0") + own("b.jpg", b"2") + END
+    members, flaws, _ = scan(content, tmp_path)
+    assert members == [("b.jpg", b"2")]
+    assert [flaw.reason.partition(":")[0] for flaw in flaws] == ["tar.link"]
+
+
+def test_a_size_ends_at_its_first_nul(tmp_path: Path) -> None:
+    """As every other tool reads it: here as nothing, although digits follow."""
+    block = bytearray(make_header(b"a.jpg", 0))
+    block[124:136], block[148:156] = b"\0" * 7 + b"0016\0", b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    with tarfile.open(fileobj=io.BytesIO(bytes(block) + END)) as tar:
+        assert tar.getmember("a.jpg").size == 0
+    assert scan(bytes(block) + END, tmp_path)[0] == [("a.jpg", b"")]
+
+
 def test_a_sparse_file_is_a_flaw_in_both_forms(tmp_path: Path) -> None:
     """GNU's old form, with a map that goes on behind the header, and the PAX form."""
     old = bytearray(special(b"S"))
