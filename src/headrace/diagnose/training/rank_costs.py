@@ -47,8 +47,9 @@ def waiting_for_ranks(judged: RanksJudged, batches: int = 1) -> Cost | None:
             remedies=(
                 *_exchange_less(batches),
                 Remedy(
-                    says="exchange fewer bytes: a bfloat16 hook (ddp_comm_hooks.default_hooks.bf16_compress_hook)",
-                    settings=("gradients=bfloat16",),
+                    says="exchange gradients in two bytes: a hook (ddp_comm_hooks.default_hooks.fp16_compress_hook; "
+                    "bf16_compress_hook needs NCCL)",
+                    settings=("gradients=float16",),
                 ),
                 Remedy(says="look at what more ranks bring, and what takes the rest: headrace train scale"),
             ),

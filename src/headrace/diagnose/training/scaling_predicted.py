@@ -142,8 +142,9 @@ def _settings(replay: TrainingReplay, rung: Rung) -> list[tuple[str, str]]:
         ),
         *([] if held == 1 else [(f"{_ONCE} (of an update's {held} batches)", f"accumulate={held}")]),
         (
-            "exchange gradients in two bytes: model.register_comm_hook(None, ddp_comm_hooks.default_hooks.bf16_compress_hook)",
-            "gradients=bfloat16",
+            # not bf16_compress_hook, which PyTorch refuses with gloo
+            "exchange gradients in two bytes: model.register_comm_hook(None, ddp_comm_hooks.default_hooks.fp16_compress_hook)",
+            "gradients=float16",
         ),
         (f"one bucket: DistributedDataParallel(model, bucket_cap_mb={whole / 2**20:.0f})", f"bucket={whole}B"),
         (

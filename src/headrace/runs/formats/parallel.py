@@ -32,12 +32,15 @@ class StageTimes(msgspec.Struct, frozen=True, kw_only=True):
     forward_seconds: float
     """Of one micro-batch; of the last stage with the loss."""
     backward_seconds: float
+    forward_core_seconds: float = 0.0
+    """Of the same, in which a core computes; the rest waits for a device."""
+    backward_core_seconds: float = 0.0
     transfer_seconds: float
     """From here to the next stage that waits for it, one way; 0 of the last."""
     fetch_seconds: float = 0.0
     """The same, of what was sent before the next stage asked for it."""
     pass_seconds: float = 0.0
-    """What the schedule takes within each pass besides the model, measured with stages that compute nothing."""
+    """What the schedule computes within each pass besides the model, measured with stages that compute nothing."""
     between_seconds: float = 0.0
     """What it computes around each pass, measured so, too."""
 

@@ -67,6 +67,11 @@ class LadderSettings:
     patience: float = 600.0
     force: bool = False
 
+    @property
+    def script(self) -> str:
+        """Its name, or the module's."""
+        return self.argv[1] if self.argv[0] == "-m" else self.argv[0]
+
 
 class Ladder:
     """One command: what it has measured so far is there whatever ends it."""
@@ -79,7 +84,6 @@ class Ladder:
             say: Takes a line about what is going on.
         """
         self._settings, self._say = settings, say
-        self._name = settings.argv[1] if settings.argv[0] == "-m" else settings.argv[0]
         self._trainings: dict[int, list[ShortTraining]] = {ranks: [] for ranks in settings.ranks}
         self._folders: dict[int, list[Path]] = {ranks: [] for ranks in settings.ranks}
         self._failures: list[str] = []
@@ -127,31 +131,9 @@ class Ladder:
             self._failures.append(f"the link between ranks was not measured: {error}")
 
     def _train(self, ranks: int, number: int) -> None:
-        settings = self._settings
-        folder = RunFolder.create(
-            settings.output / f"ranks-{ranks}-{number}", pipeline=self._name, options=settings.argv[1:], unit="step"
-        )
-        logs = folder.path / "logs"
-        logs.mkdir()
-        environment = {
-            **armed_environment(folder.path, self._name),
-            "HEADRACE_TRAIN_STEPS": str(settings.steps),
-            "OMP_NUM_THREADS": str(settings.threads),
-        }
-        argv = (sys.executable, *settings.argv)
-        has_ended = False
-        try:
-            run_group(Group(argv=argv, ranks=ranks, environment=environment, logs=logs, patience=settings.patience))
-            has_ended = True
-        except BaseException as error:
-            reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error).partition("\n")[0]
-            _finish(folder, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", reason)
-            raise
-        finally:
-            if has_ended:
-                folder.finish("finished")
-        self._trainings[ranks].append(read_short_training(read_run(folder.path), ranks))
-        self._folders[ranks].append(folder.path)
+        folder = self._settings.output / f"ranks-{ranks}-{number}"
+        self._trainings[ranks].append(train_shortly(self._settings, ranks, folder))
+        self._folders[ranks].append(folder)
 
     def _describe(self) -> ScalingDocument:
         settings = self._settings
@@ -159,7 +141,7 @@ class Ladder:
         document = ScalingDocument(
             headrace_version=headrace_version(),
             created_unix_seconds=time.time(),
-            script=self._name,
+            script=settings.script,
             folder=str(settings.output),
             num_cores=0.0,
             threads=settings.threads,
@@ -189,6 +171,43 @@ class Ladder:
         """Return the folder of the training whose step was the middle one."""
         pairs = sorted(zip((one.step_seconds for one in self._trainings[ranks]), self._folders[ranks], strict=True))
         return pairs[len(pairs) // 2][1]
+
+
+def train_shortly(settings: LadderSettings, ranks: int, path: Path) -> ShortTraining:
+    """Train the script once, and return what that took.
+
+    Args:
+        settings: Script, steps, threads and patience.
+        ranks: How many.
+        path: Run folder to make.
+
+    Raises:
+        RanksFailed: If a rank fails or hangs.
+        CannotReplay: If they did not train together.
+        RunFolderError: If the folder cannot be written.
+    """
+    name = settings.script
+    folder = RunFolder.create(path, pipeline=name, options=settings.argv[1:], unit="step")
+    logs = folder.path / "logs"
+    logs.mkdir()
+    environment = {
+        **armed_environment(folder.path, name),
+        "HEADRACE_TRAIN_STEPS": str(settings.steps),
+        "OMP_NUM_THREADS": str(settings.threads),
+    }
+    argv = (sys.executable, *settings.argv)
+    has_ended = False
+    try:
+        run_group(Group(argv=argv, ranks=ranks, environment=environment, logs=logs, patience=settings.patience))
+        has_ended = True
+    except BaseException as error:
+        reason = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error).partition("\n")[0]
+        _finish(folder, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", reason)
+        raise
+    finally:
+        if has_ended:
+            folder.finish("finished")
+    return read_short_training(read_run(folder.path), ranks)
 
 
 def _with_predictions(

@@ -23,6 +23,9 @@ from headrace.train.program import name_signal
 _LOOK_SECONDS = 0.05
 #: Seconds that other ranks have to end once one has failed: their last lines may say more.
 _GRACE_SECONDS = 3.0
+#: How a line begins that says nothing: Python lists every module with C code after a crash.
+_NOISE = "Extension modules: "
+_MEMORY = " (as the kernel ends a process when memory runs out)"
 #: Lines of a rank's output that an error repeats.
 _LINES = 12
 #: Bytes at the end of its output in which they are looked for.
@@ -53,6 +56,7 @@ class Group:
         logs: Folder for what they print; exists.
         patience: Seconds until they are taken to hang.
         keeps_logs: Whether that folder is there afterwards: errors name its files then.
+        advice: What to look at if they hang.
     """
 
     argv: tuple[str, ...]
@@ -61,6 +65,9 @@ class Group:
     logs: Path
     patience: float
     keeps_logs: bool = True
+    advice: str = (
+        "Do all ranks make the same number of steps? One that has no batch left leaves the others waiting for it."
+    )
 
 
 def run_group(group: Group) -> None:
@@ -137,8 +144,7 @@ def _wait_all(group: Group, processes: Sequence[subprocess.Popen[bytes]]) -> Non
             late = [rank for rank, code in enumerate(codes) if code is None]
             raise RanksFailed(
                 f"{_name(late)} of {group.ranks} still ran after {group.patience:.0f} s, and all were ended. "
-                f"{_describe_leavers(codes)}Do all ranks make the same number of steps? One that has no batch left leaves the "
-                f"others waiting for it. A longer time: --patience{_tail(group, late[0])}"
+                f"{_describe_leavers(codes)}{group.advice} A longer time: --patience{_tail(group, late[0])}"
             )
         time.sleep(_LOOK_SECONDS)
 
@@ -149,7 +155,11 @@ def _describe_failure(group: Group, codes: Sequence[int | None]) -> RanksFailed:
     by_itself = [rank for rank, tail in tails.items() if not any(sign in tail for sign in _OTHER_GONE)]
     rank = (by_itself or list(tails))[0]
     code, tail = codes[rank] or 0, tails[rank]
-    how = f"was ended by {name_signal(-code)}" if code < 0 else f"ended with exit status {code}"
+    how = (
+        f"was ended by {name_signal(-code)}{_MEMORY * (code == -signal.SIGKILL)}"
+        if code < 0
+        else f"ended with exit status {code}"
+    )
     left = "" if by_itself else _describe_leavers(codes)
     why = f". {left}Do all ranks make the same number of steps?" if left else ""
     kind = _PortTakenError if any(sign in tail for sign in _PORT_IN_USE) else RanksFailed
@@ -173,7 +183,8 @@ def _tail(group: Group, rank: int) -> str:
     with contextlib.suppress(OSError):
         with file.open("rb") as log:
             log.seek(max(0, file.stat().st_size - _TAIL_BYTES))
-            lines = log.read().decode("utf-8", "replace").splitlines()[-_LINES:]
+            told = log.read().decode("utf-8", "replace").splitlines()
+        lines = [line for line in told if line and not line.startswith(_NOISE)][-_LINES:]
         if lines:
             return f"; the last that it printed{place}:\n" + "\n".join(f"    {line}" for line in lines)
     return f"; it printed nothing{place}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import sys
@@ -86,6 +87,7 @@ def measure_ways(settings: ParallelSettings) -> ParallelDocument:
         rounds=settings.rounds,
         seed=settings.seed,
         threads=settings.threads,
+        deadline=time.monotonic() + settings.patience,
     )
     with tempfile.TemporaryDirectory(prefix="headrace-parallel-") as name:
         folder = Path(name)
@@ -98,7 +100,7 @@ def measure_ways(settings: ParallelSettings) -> ParallelDocument:
             run_group(
                 Group(
                     argv=argv, ranks=settings.ranks, environment=environment, logs=folder, patience=settings.patience,
-                    keeps_logs=False,
+                    keeps_logs=False, advice="The last lines say where it is.",
                 )
             )  # fmt: skip
         except KeyboardInterrupt:
@@ -111,8 +113,8 @@ def measure_ways(settings: ParallelSettings) -> ParallelDocument:
 
 def describe(settings: ParallelSettings, answer: Answer, *, is_interrupted: bool = False) -> ParallelDocument:
     """Return what the ranks measured, in figures of the middle step."""
-    ways = [_describe_way(found, settings, answer.batch_size) for found in answer.found]
     cores = len(os.sched_getaffinity(0))
+    ways = [_describe_way(found, settings, answer.batch_size, cores) for found in answer.found]
     return ParallelDocument(
         headrace_version=headrace_version(),
         created_unix_seconds=time.time(),
@@ -127,14 +129,14 @@ def describe(settings: ParallelSettings, answer: Answer, *, is_interrupted: bool
     )
 
 
-def _describe_way(found: Found, settings: ParallelSettings, batch_size: int) -> MeasuredWay:
+def _describe_way(found: Found, settings: ParallelSettings, batch_size: int, cores: int) -> MeasuredWay:
     together = list(zip(*found.steps, strict=True))
     seconds = statistics.median(_span([(one.began, one.ended) for one in step]) for step in together)
     passes = [_span([(one.began, one.computed) for one in step]) for step in together]
     count = 1 if found.way in (Way.ONE, Way.DATA, Way.MODEL) else settings.micro_batches
     bubble, predicted = None, None
     if found.stages:
-        predicted = predict(found.way, found.stages, count)
+        predicted = predict(found.way, found.stages, count, cores)
         bubble = Bubble(
             measured=statistics.median(map(_measure_bubble, together, passes)),
             predicted=predicted.bubble,
@@ -156,8 +158,8 @@ def _describe_way(found: Found, settings: ParallelSettings, batch_size: int) -> 
     )
 
 
-def predict(way: Way, stages: Sequence[StageTimes], micro_batches: int) -> PipelineTime:
-    """Return what a step takes, from what each stage takes alone."""
+def predict(way: Way, stages: Sequence[StageTimes], micro_batches: int, cores: float = math.inf) -> PipelineTime:
+    """Return what a step takes, from what each stage takes alone, on cores that they share."""
     needs = [
         StageNeeds(
             forward=one.forward_seconds + one.pass_seconds,
@@ -165,6 +167,8 @@ def predict(way: Way, stages: Sequence[StageTimes], micro_batches: int) -> Pipel
             transfer=one.transfer_seconds,
             fetch=one.fetch_seconds,
             between=one.between_seconds,
+            forward_core=one.forward_core_seconds + one.pass_seconds,
+            backward_core=one.backward_core_seconds + one.pass_seconds,
         )
         for one in stages
     ]
@@ -199,6 +203,11 @@ def _share_without_core(found: Found) -> float:
 def _warn(ways: Sequence[MeasuredWay], settings: ParallelSettings, cores: int, answer: Answer) -> list[str]:
     left_out = answer.left_out
     warnings = [f"only one rank and data parallelism were measured: {left_out}"] if left_out else []
+    if answer.unused:
+        warnings.append(
+            f"{', '.join(answer.unused)} of the model get no gradient: data parallelism looks for such parameters in each step "
+            "(find_unused_parameters=True), which takes time; leave them out, or freeze them (requires_grad_(False))"
+        )
     if answer.batch_size != answer.asked_size:
         warnings.append(
             f"a batch of {answer.asked_size} cannot be shared by {settings.ranks} ranks and cut into {settings.micro_batches} "

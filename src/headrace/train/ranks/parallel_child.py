@@ -8,11 +8,14 @@ ANSWER anew after each round, so an interrupt costs one round.
 
 from __future__ import annotations
 
+import faulthandler
+import itertools
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,6 +39,10 @@ _WARM_UP, _TIMED = 2, 5
 #: More passes of a stage are timed where they are short: a bubble of a tenth is lost in one hundredth of a pass.
 _PASSES_SECONDS, _MOST_PASSES = 0.5, 42
 _LEAVE_SECONDS = 0.5
+#: So long before ranks are ended because time is up they say where they are.
+_TELL_SECONDS = 1.0
+#: Files whose frames tell a user nothing about the recipe.
+_NOT_THE_USERS = (f"{Path(__file__).parents[2]}{os.sep}", f"{Path(torch.__file__).parent}{os.sep}", "<frozen ")
 #: A receiver that asks so much later finds a message sent.
 _LATE_SECONDS = 0.005
 
@@ -50,6 +57,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     seed: int
     threads: int
+    deadline: float
+    """When they are taken to hang, on the host's monotonic clock."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +95,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     found: list[Found]
     left_out: str
     """Why parts of the model are not on ranks of their own; empty: they are."""
+    unused: list[str] = []
+    """Parameters that get no gradient."""
 
 
 class _AskedError(Exception):
@@ -130,27 +141,29 @@ def find_input(recipe: Recipe, batch: Any) -> torch.Tensor:
 
 
 class TimedStage(PipelineStage):  # type: ignore[misc]
-    """A stage that counts the seconds in which it computes, and the micro-batches that it keeps."""
+    """A stage that counts the seconds of its passes, those in which a core computes, and the micro-batches that it keeps."""
 
-    busy, kept, most_kept, done = 0.0, 0, 0, 0.0
+    busy, core, kept, most_kept, done = 0.0, 0.0, 0, 0, 0.0
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         """Compute a forward pass."""
         self.kept += 1
         self.most_kept = max(self.most_kept, self.kept)
-        began = time.perf_counter()
+        began, core = time.perf_counter(), time.thread_time()
         try:
             return super().forward_one_chunk(*args, **kwargs)
         finally:
             self.busy += time.perf_counter() - began
+            self.core += time.thread_time() - core
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         """Compute a backward pass."""
-        began = time.perf_counter()
+        began, core = time.perf_counter(), time.thread_time()
         try:
             return super().backward_one_chunk(*args, **kwargs)
         finally:
             self.busy += time.perf_counter() - began
+            self.core += time.thread_time() - core
             self.kept -= 1
 
     def perform_reduce_grad(self, grad_scale_factor: int) -> None:
@@ -175,14 +188,14 @@ class _Hollow(torch.nn.Module):  # type: ignore[misc]
 class _Whole:
     """The whole model on this rank, alone or with a share of the batch."""
 
-    def __init__(self, request: Request, *, shares: bool) -> None:
+    def __init__(self, request: Request, *, shares: bool, has_unused: bool = False) -> None:
         recipe = make_recipe(load_maker(request.recipe), request.seed)
         self._recipe = recipe
         self.stages: list[StageTimes] = []
         self._model: Any = recipe.model
         samples: Sequence[int] = range(batch_size(recipe, request))
         if shares:
-            self._model = torch.nn.parallel.DistributedDataParallel(recipe.model)
+            self._model = torch.nn.parallel.DistributedDataParallel(recipe.model, find_unused_parameters=has_unused)
             samples = samples[dist.get_rank() :: dist.get_world_size()]
         self._batch = recipe.make_batch(samples)
         self._optimizer = recipe.optimizer(self._model.parameters())
@@ -217,7 +230,7 @@ class _Pipelined:
                 "`collate` of the recipe pad to a fixed length"
             )
         self._input = torch.cat(inputs) if self._rank == 0 else None
-        children = list(recipe.model.named_children())
+        children = find_layers(recipe.model)
         cuts = [0, *_agree(lambda: _cut(recipe, children, inputs[0], self._batches[0], self._ranks)), len(children)]
         own = children[cuts[self._rank] : cuts[self._rank + 1]]
         self._module = torch.nn.Sequential(*(child for _, child in own))
@@ -225,7 +238,8 @@ class _Pipelined:
         self._stage = TimedStage(self._module, self._rank, self._ranks, recipe.device)
         schedule = Schedule1F1B if way is Way.ONE_F_ONE_B else ScheduleGPipe
         self._schedule = schedule(self._stage, count, loss_fn=self._compute_loss)
-        self._optimizer = recipe.optimizer(self._module.parameters())
+        is_trained = any(value.requires_grad for value in self._module.parameters())
+        self._optimizer = recipe.optimizer(self._module.parameters()) if is_trained else None
 
     def step(self) -> Step:
         """Train a step."""
@@ -236,8 +250,9 @@ class _Pipelined:
         wanted = {"target": torch.arange(self._count), "losses": losses} if is_last else {}
         began = time.monotonic()
         self._schedule.step(*given, return_outputs=False, **wanted)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
+        if self._optimizer is not None:
+            self._optimizer.step()
+            self._optimizer.zero_grad()
         return Step(
             began=began,
             computed=stage.done,
@@ -259,8 +274,8 @@ class _Pipelined:
         for rank in range(self._ranks):
             own = given
             if rank == self._rank:
-                forward, backward, output = self._time_stage(given)
-                mine, self._output = (forward, backward), output
+                mine, output = self._time_stage(given)
+                self._output = output
                 given = torch.empty_like(output)
             shape = _tell(None if rank != self._rank else (tuple(given.shape), given.dtype), rank)
             given = given if rank == self._rank else torch.zeros(shape[0], dtype=shape[1])
@@ -268,52 +283,57 @@ class _Pipelined:
             if rank == self._rank:
                 transfer, fetch = link
         assert mine is not None
+        forward, backward, forward_core, backward_core = mine
         own = StageTimes(
-            layers=tuple(names), forward_seconds=mine[0], backward_seconds=mine[1], transfer_seconds=transfer,
-            fetch_seconds=fetch,
+            layers=tuple(names), forward_seconds=forward, backward_seconds=backward,
+            forward_core_seconds=min(forward, forward_core), backward_core_seconds=min(backward, backward_core),
+            transfer_seconds=transfer, fetch_seconds=fetch,
         )  # fmt: skip
         return _gather(own)
 
     def _time_schedule(self, stages: Sequence[StageTimes]) -> list[StageTimes]:
         """Return the stages with what the schedule takes for each pass: hollow ones are trained, with messages as large.
 
-        Around a pass CPU time is counted: waiting for another stage is in the simulation already.
+        CPU time is counted: waiting for another stage, or for a core, is in the simulation already.
         """
         stage = TimedStage(_Hollow(self._output), self._rank, self._ranks, self._recipe.device)
         schedule = ScheduleGPipe(stage, self._count, loss_fn=lambda output, _: output.mean())
         given = () if self._input is None else (self._input,)
         wanted = {"target": torch.arange(self._count)} if self._rank == self._ranks - 1 else {}
-        busy, around = [], []
+        within, around = [], []
         for _ in range(_WARM_UP + _TIMED):
             dist.barrier()
-            stage.busy, began = 0.0, time.thread_time()
+            stage.core, began = 0.0, time.thread_time()
             schedule.step(*given, return_outputs=False, **wanted)
-            busy.append(stage.busy / (2 * self._count))
-            around.append((time.thread_time() - began) / (2 * self._count) - busy[-1])
-        told = _gather((statistics.median(busy[_WARM_UP:]), statistics.median(around[_WARM_UP:])))
-        busy_seconds, around_seconds = (max(0.0, statistics.mean(values)) for values in zip(*told, strict=True))
+            within.append(stage.core / (2 * self._count))
+            around.append((time.thread_time() - began) / (2 * self._count) - within[-1])
+        told = _gather((statistics.median(within[_WARM_UP:]), statistics.median(around[_WARM_UP:])))
+        pass_seconds, between_seconds = (statistics.mean(values) for values in zip(*told, strict=True))
         return [
-            msgspec.structs.replace(one, pass_seconds=busy_seconds, between_seconds=around_seconds) for one in stages
+            msgspec.structs.replace(one, pass_seconds=pass_seconds, between_seconds=between_seconds) for one in stages
         ]
 
-    def _time_stage(self, given: torch.Tensor) -> tuple[float, float, torch.Tensor]:
-        """Return the usual seconds of a forward and of a backward pass, and the output."""
+    def _time_stage(self, given: torch.Tensor) -> tuple[list[float], torch.Tensor]:
+        """Return the usual seconds of a forward and of a backward pass, those of a core in each, and the output."""
         is_last = self._rank == self._ranks - 1
-        passes: list[tuple[float, float]] = []
+        passes: list[list[float]] = []
         until = time.perf_counter() + _PASSES_SECONDS
         while len(passes) < _WARM_UP + _TIMED or (len(passes) < _MOST_PASSES and time.perf_counter() < until):
             values = given.detach().clone()
             if self._rank:
                 values.requires_grad_()
-            began = time.perf_counter()
+            clocks = [(time.perf_counter(), time.thread_time())]
             output = self._module(values)
             final = self._recipe.loss(_Answers(output), self._batches[0]) if is_last else output
-            between = time.perf_counter()
-            final.backward(None if is_last else torch.ones_like(final))
-            passes.append((between - began, time.perf_counter() - between))
+            clocks.append((time.perf_counter(), time.thread_time()))
+            if final.requires_grad:  # nothing of a frozen first stage does
+                final.backward(None if is_last else torch.ones_like(final))
+            clocks.append((time.perf_counter(), time.thread_time()))
+            passes.append(
+                [end - begin for clock in zip(*clocks, strict=True) for begin, end in itertools.pairwise(clock)]
+            )
         self._module.zero_grad()
-        forward, backward = zip(*passes[_WARM_UP:], strict=True)
-        return usual_of(forward), usual_of(backward), output.detach()
+        return [usual_of(seconds) for seconds in zip(*passes[_WARM_UP:], strict=True)], output.detach()
 
 
 def usual_of(seconds: Sequence[float]) -> float:
@@ -351,7 +371,47 @@ def find_obstacle(model: Any, ranks: int) -> str:
         return f"the model is a {type(model).__name__}, and only a torch.nn.Sequential can be cut into stages"
     if len(model) < ranks:
         return f"the model has {len(model)} layers, too few for {ranks} stages"
+    owners: dict[int, str] = {}
+    for name, layer in find_layers(model):
+        for kind, tensors in (("parameter", layer.named_parameters()), ("buffer", layer.named_buffers())):
+            for inner, tensor in tensors:
+                owner = owners.setdefault(id(tensor), name)
+                if owner != name:
+                    return (
+                        f"layers {owner} and {name} of the model share the {kind} {name}.{inner}, and ranks of their own would "
+                        "each train a copy"
+                    )
     return ""
+
+
+def find_layers(model: Any) -> list[tuple[str, Any]]:
+    """Return the layers of a Sequential with their names; one that comes twice too, which `named_children` leaves out."""
+    found = model.named_modules(remove_duplicate=False)
+    return [(name, layer) for name, layer in found if name and "." not in name]
+
+
+def find_unused(recipe: Recipe, samples: Iterable[int]) -> list[str]:
+    """Return the parameters to which a training step gives no gradient.
+
+    Raises:
+        SettingsError: If it gives none to any.
+    """
+    trained = {name: value for name, value in recipe.model.named_parameters() if value.requires_grad}
+    if not trained:
+        raise SettingsError(
+            "no parameter of the recipe's model requires a gradient, so there is nothing to train; call requires_grad_(True) "
+            "on those that you train"
+        )
+    loss = recipe.loss(recipe.model, recipe.make_batch(samples))
+    if not loss.requires_grad:
+        raise SettingsError(
+            "`loss` of the recipe returned a tensor without a gradient: is the model's output detached, or computed under "
+            "torch.no_grad()?"
+        )
+    loss.backward()
+    unused = [name for name, value in trained.items() if value.grad is None]
+    recipe.model.zero_grad()
+    return unused
 
 
 def _cut(recipe: Recipe, children: Sequence[tuple[str, Any]], given: Any, batch: Any, ranks: int) -> list[int]:
@@ -454,11 +514,11 @@ class _Trained:
     """It has made its first step."""
 
 
-def _make(request: Request, way: Way) -> _Trained:
+def _make(request: Request, way: Way, *, has_unused: bool) -> _Trained:
     if way is Way.ONE:
         training: Any = _Whole(request, shares=False) if dist.get_rank() == 0 else None
     elif way is Way.DATA:
-        training = _Whole(request, shares=True)
+        training = _Whole(request, shares=True, has_unused=has_unused)
     else:
         training = _Pipelined(request, way)
     dist.barrier()
@@ -488,11 +548,16 @@ def main(request_file: str, answer_file: str) -> None:
     if not die_with_parent(int(os.environ["HEADRACE_TRAIN_PARENT"])):
         sys.exit(1)
     request = decode_document(Path(request_file).read_bytes(), Request)
+    faulthandler.enable(all_threads=False)  # a crash in C says no line of the recipe otherwise
+    faulthandler.dump_traceback_later(max(_TELL_SECONDS, request.deadline - time.monotonic() - _TELL_SECONDS))
     torch.set_num_threads(request.threads)
     dist.init_process_group("gloo")
     recipe = make_recipe(load_maker(request.recipe), request.seed)
+    own = range(batch_size(recipe, request))[dist.get_rank() :: dist.get_world_size()]
+    unused = sorted({name for names in _gather(find_unused(recipe, own)) for name in names})
     left_out = find_obstacle(recipe.model, dist.get_world_size())
-    all_ways = [_make(request, way) for way in ((Way.ONE, Way.DATA) if left_out else tuple(Way))]
+    chosen = (Way.ONE, Way.DATA) if left_out else tuple(Way)
+    all_ways = [_make(request, way, has_unused=bool(unused)) for way in chosen]
     for _ in range(request.rounds):
         for trained in all_ways:
             _train(trained, request.steps)
@@ -506,8 +571,9 @@ def main(request_file: str, answer_file: str) -> None:
         ]
         if dist.get_rank() == 0:
             answer = Answer(
-                batch_size=batch_size(recipe, request), asked_size=_asked_size(recipe), found=found, left_out=left_out
-            )
+                batch_size=batch_size(recipe, request), asked_size=_asked_size(recipe), found=found, left_out=left_out,
+                unused=unused,
+            )  # fmt: skip
             Path(f"{answer_file}.partial").write_bytes(encode_document(answer))
             os.replace(f"{answer_file}.partial", answer_file)
     dist.barrier()
@@ -524,10 +590,21 @@ def _end(error: BaseException | None) -> NoReturn:
     elif isinstance(error, HeadraceError):  # what is wrong with the recipe: no traceback of ours says more
         print(error, file=sys.stderr)
     elif error is not None:
-        sys.excepthook(type(error), error, error.__traceback__)
+        print(_describe(error), file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+def _describe(error: BaseException) -> str:
+    """Return a traceback that begins where the user's code does: a long one would hide that line."""
+    told = traceback.TracebackException.from_exception(error)
+    one: traceback.TracebackException | None = told
+    while one is not None:
+        users = [frame for frame in one.stack if not frame.filename.startswith(_NOT_THE_USERS)]
+        one.stack = traceback.StackSummary.from_list(users or one.stack)
+        one = one.__cause__ or one.__context__
+    return "".join(told.format()).rstrip()
 
 
 if __name__ == "__main__":

@@ -178,11 +178,18 @@ def _checked_loss(compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], An
         if not hasattr(found, "backward") or found.numel() != 1:
             what = f"a tensor of shape {tuple(found.shape)}" if hasattr(found, "shape") else f"a {type(found).__name__}"
             raise SettingsError(
-                f"`loss` of the recipe returned {what}, expected a tensor with one number: no .item(), but .mean()"
+                f"`loss` of the recipe{_place(compute)} returned {what}, expected a tensor with one number: no .item(), but "
+                ".mean()"
             )
         return found
 
     return loss
+
+
+def _place(function: Any) -> str:
+    """Return where a function begins, in brackets; empty where it does not say."""
+    code = getattr(function, "__code__", None)
+    return "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
 
 
 def _checked_optimizer(make: Callable[[Iterable[Any]], Any]) -> Callable[[Iterable[Any]], Any]:
@@ -193,7 +200,7 @@ def _checked_optimizer(make: Callable[[Iterable[Any]], Any]) -> Callable[[Iterab
         step = getattr(found, "step", None)
         if not callable(step) or not hasattr(found, "zero_grad"):
             raise SettingsError(
-                f"`optimizer` of the recipe returned a {type(found).__name__}, expected an optimizer alone"
+                f"`optimizer` of the recipe{_place(make)} returned a {type(found).__name__}, expected an optimizer alone"
             )
         if _required_arguments(step):
             raise SettingsError(

@@ -51,6 +51,20 @@ def test_what_the_schedule_takes_around_passes_is_bubble() -> None:
     assert found.bubble == pytest.approx(1 - 8 / (2 * 9))
 
 
+def test_stages_that_compute_at_once_share_the_cores() -> None:
+    """Worked out by hand: 1 forward, 2 of both stages at once on one core, and so on; a device is not shared."""
+    computes = [StageNeeds(forward=1.0, backward=1.0, forward_core=1.0, backward_core=1.0)] * 2
+    on_one = time_pipeline(computes, [order_gpipe(2)] * 2, cores=1)
+    assert on_one.seconds == pytest.approx(1 + 2 + 1 + 1 + 2 + 1)
+    assert on_one.bubble == pytest.approx(1 - 12 / (2 * 8))
+    assert time_pipeline(computes, [order_gpipe(2)] * 2, cores=2).seconds == pytest.approx(6.0)
+    waits = [StageNeeds(forward=1.0, backward=1.0)] * 2
+    assert time_pipeline(waits, [order_gpipe(2)] * 2, cores=1).seconds == pytest.approx(6.0)
+    around = [StageNeeds(forward=1.0, backward=1.0, between=0.5)] * 2
+    # 0.5 + 1, then twice both begin at once and take 1 + 1; of the backward passes the same
+    assert time_pipeline(around, [order_gpipe(2)] * 2, cores=1).seconds == pytest.approx(1.5 + 2 + 1.5 + 1.5 + 2 + 1.5)
+
+
 def test_a_backward_pass_begins_as_soon_as_it_can() -> None:
     """The last of two stages keeps one micro-batch, the first two."""
     last = [(work.is_forward, work.number) for work in order_1f1b(3, 1, 2)]

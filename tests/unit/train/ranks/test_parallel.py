@@ -9,12 +9,25 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
+
 from headrace.base.errors import SettingsError
 from headrace.cli import main
 from headrace.runs.formats.parallel import StageTimes, Way
 from headrace.train.ranks.launch import RanksFailed
 from headrace.train.ranks.parallel import ParallelSettings, describe, measure_ways, predict
-from headrace.train.ranks.parallel_child import Answer, Found, Step, middle_of_messages, usual_of
+from headrace.train.ranks.parallel_child import (
+    Answer,
+    Found,
+    Step,
+    _describe,
+    find_layers,
+    find_obstacle,
+    find_unused,
+    middle_of_messages,
+    usual_of,
+)
+from headrace.train.search.recipe import Recipe, make_recipe
 
 RECIPE = """
 import torch
@@ -102,6 +115,85 @@ def test_a_rank_whose_model_ends_the_program_ends_it(tmp_path: Path) -> None:
     (tmp_path / "shared.py").write_text(RECIPE.replace("MODEL(*layers)", layers) + _LEAVES)
     with pytest.raises(RanksFailed, match="rank 1 of 2 ended with exit status 3"):
         measure_ways(ParallelSettings(recipe=f"{tmp_path}/shared.py", patience=60.0))
+
+
+_PARTLY = """
+
+class Partly(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, values):
+        return self.used(values)
+"""
+
+
+@pytest.mark.full
+def test_a_frozen_stage_and_a_parameter_that_is_not_used_are_trained_all_the_same(tmp_path: Path) -> None:
+    """A stage without gradients has no optimizer; DistributedDataParallel is told of what gets none."""
+    layers = "torch.nn.Sequential(torch.nn.Linear(8, 8).requires_grad_(False), torch.nn.Tanh(), Partly())"
+    (tmp_path / "shared.py").write_text(RECIPE.replace("MODEL(*layers)", layers) + _PARTLY)
+    found = measure_ways(ParallelSettings(recipe=f"{tmp_path}/shared.py", steps=2, rounds=1, patience=60.0))
+    assert [way.way for way in found.ways] == list(Way)
+    assert [way.loss for way in found.ways] == [pytest.approx(found.ways[0].loss, rel=1e-4)] * len(Way)
+    assert any("2.unused.bias, 2.unused.weight of the model get no gradient" in one for one in found.warnings)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            "__import__('time').sleep(600)",
+            r"still ran after 12 s.*The last lines say where it is\..*shared\.py\", line 2 in make",
+        ),
+        ("__import__('ctypes').string_at(0)", r"was ended by SIGSEGV.*shared\.py\", line 2 in make"),
+    ],
+)
+def test_a_recipe_that_hangs_or_crashes_is_named_with_its_line(body: str, says: str, tmp_path: Path) -> None:
+    """Neither prints anything by itself."""
+    (tmp_path / "shared.py").write_text(f"def make():\n    {body}\n")
+    with pytest.raises(RanksFailed, match=f"(?s){says}"):
+        measure_ways(ParallelSettings(recipe=f"{tmp_path}/shared.py", patience=12.0))
+
+
+def test_an_error_of_the_recipe_begins_at_its_own_line() -> None:
+    """Frames of headrace and PyTorch before it would hide it: an error repeats a rank's last lines."""
+
+    def make() -> dict[str, object]:
+        return {"model": torch.nn.Linear(2, 2)(torch.ones(3))}
+
+    with pytest.raises(RuntimeError) as raised:
+        make_recipe(make, 0)
+    told = _describe(raised.value).splitlines()
+    assert [line.split(", ")[-1] for line in told if "File" in line][-1] == "in make"
+    assert not any("recipe.py" in line or "nn/modules" in line for line in told)
+
+
+def _recipe(model: object, loss: object = lambda model, batch: model(batch).mean()) -> Recipe:
+    data = [torch.ones(2), torch.zeros(2)]
+    return Recipe(model=model, loss=loss, data=data, optimizer=lambda _: None)  # type: ignore[arg-type]
+
+
+def test_what_has_no_gradient_is_said() -> None:
+    """DistributedDataParallel says it later, in words about itself."""
+    with pytest.raises(SettingsError, match="no parameter of the recipe's model requires a gradient"):
+        find_unused(_recipe(torch.nn.Linear(2, 2).requires_grad_(False)), [0])
+    with pytest.raises(SettingsError, match=r"`loss` of the recipe returned a tensor without a gradient"):
+        find_unused(_recipe(torch.nn.Linear(2, 2), lambda model, batch: model(batch).detach().mean()), [0])
+    assert find_unused(_recipe(torch.nn.Linear(2, 2)), [0, 1]) == []
+
+
+def test_layers_that_share_a_tensor_are_not_cut() -> None:
+    """Each rank would train a copy; a layer without parameters may come twice, and is one each time."""
+    first, second, act = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), torch.nn.ReLU()
+    model = torch.nn.Sequential(first, act, second, act)
+    assert [name for name, _ in find_layers(model)] == ["0", "1", "2", "3"]
+    assert find_obstacle(model, 2) == ""
+    second.weight = first.weight
+    assert find_obstacle(model, 2).startswith("layers 0 and 2 of the model share the parameter 2.weight")
+    assert find_obstacle(torch.nn.Sequential(first, act, first), 2).startswith("layers 0 and 2 of the model share")
 
 
 def test_what_no_schedule_can_do_is_refused() -> None:

@@ -183,7 +183,7 @@ def test_what_names_no_module_is_refused(target: str, monkeypatch: pytest.Monkey
         ("many_losses", r"returned a tensor of shape \(2, 1\), expected a tensor with one number"),
         ("number", r"returned a float, expected a tensor with one number"),
         ("closure", r"LBFGS\.step\(\) needs a closure"),
-        ("scheduled", r"`optimizer` of the recipe returned a tuple"),
+        ("scheduled", r"`optimizer` of the recipe \(.*training\.py:\d+\) returned a tuple"),
     ],
 )
 def test_what_cannot_be_trained_is_named(
