@@ -62,3 +62,31 @@ def test_a_trial_above_its_limit_is_killed_and_counted() -> None:
     from benchmarks.train.batch import count_kills
 
     assert count_kills(1) == {"tried": 1, "killed": 1, "others": []}
+
+
+def test_a_turn_is_found_on_the_line_of_a_step_over_its_link() -> None:
+    """A step of one rank takes a second, of two 1.25 s and 30 MB over the link: as fast below 2 s, at 40 MB/s."""
+    from benchmarks.train.scaling_throttled import find_turn
+
+    rows = [
+        {"bytes_per_second": rate, "one": 100.0, "two": 200.0 / (1.25 + 30e6 / rate)} for rate in (20e6, 40e6, 80e6)
+    ]
+    assert find_turn(rows) == pytest.approx(40e6)
+    assert find_turn([{**row, "two": 50.0} for row in rows]) is None
+
+
+def test_what_was_measured_of_ranks_is_told_part_by_part() -> None:
+    """Parts that were not measured are left out; a link that could not be throttled is said."""
+    from benchmarks.train.scaling import as_text
+
+    row = {
+        "setting": "accumulate=8", "says": "", "predicted": {"low": 1.8, "mid": 2.0, "high": 2.2}, "is_best": True,
+        "measured": 2.5, "of_one_after": 1.5, "pairs": [],
+    }  # fmt: skip
+    ranks = {"2": {"of_one": 0.6, "losses": {}, "proposals": [row]}}
+    repaired = {"rate": 8e8, "rounds": 3, "verdicts": {"2": "COMMUNICATION: exchanging"}, "ranks": ranks}
+    told = as_text({"repair": repaired})
+    assert "| 2 | x0.60 | COMMUNICATION | accumulate=8 | x2.00 [1.80, 2.20] | x2.50 | -20.0% | x1.50 |" in told
+    assert "The link was not throttled" in as_text({"repair": None})
+    turn = {"predicted": 50e6, "measured": None, "rows": []}
+    assert "Predicted from one rank: 50.0 MB/s. Measured: at no rate" in as_text({"turn": turn})

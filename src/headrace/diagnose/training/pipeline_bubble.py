@@ -120,9 +120,9 @@ class _Pipeline:
         for at, rank in enumerate(self.ranks):
             if rank.work is None and rank.place < len(self._orders[at]):
                 work = self._orders[at][rank.place]
-                came = _find_arrival(self._stages, self._ended, at, work, rank.free_since)
-                if came is not None:
-                    rank.work, rank.until = work, came
+                found = _find_message(self._stages, self._ended, at, work, rank.free_since)
+                if found is not None:
+                    rank.work, (rank.until, rank.core_left) = work, found
         waiting = [rank.until for rank in self.ranks if rank.until is not None]
         computing = [rank for rank in self.ranks if rank.work is not None and rank.until is None]
         if not waiting and not computing:
@@ -149,7 +149,7 @@ class _Pipeline:
             (needs.forward, needs.forward_core) if rank.work.is_forward else (needs.backward, needs.backward_core)
         )
         if rank.until is not None and rank.began is None:  # what it needs has come
-            rank.until, rank.core_left = None, needs.between
+            rank.until, rank.core_left = None, rank.core_left + needs.between
         elif rank.began is None:
             rank.began, rank.core_left = self.now, core
         elif rank.until is None and whole > core:
@@ -160,19 +160,25 @@ class _Pipeline:
             rank.place, rank.work, rank.began, rank.until = rank.place + 1, None, None, None
 
 
-def _find_arrival(
+def _find_message(
     stages: Sequence[StageNeeds], ended: dict[tuple[int, Work], float], at: int, work: Work, now: float
-) -> float | None:
-    """Return when a stage that is free now has what it needs for its work; None: not yet known."""
+) -> tuple[float, float] | None:
+    """Return when a stage that is free now begins to get what its work needs, and how long that takes; None: not yet known.
+
+    Between processes of one machine a message is work for its cores.
+    """
     neighbour = at - 1 if work.is_forward else at + 1
     if neighbour == -1:
-        return now
+        return now, 0.0
     if neighbour == len(stages):
         found = ended.get((at, Work(True, work.number)))
-        return None if found is None else max(now, found)
+        return None if found is None else (max(now, found), 0.0)
     found = ended.get((neighbour, work))
+    if found is None:
+        return None
     link = stages[min(at, neighbour)]
-    return None if found is None else max(now + link.fetch, found + link.transfer)
+    begins = max(now, found)
+    return begins, max(now + link.fetch, found + link.transfer) - begins
 
 
 def find_cuts(seconds: Sequence[float], stages: int) -> list[int]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.diagnose.replay.demands import CannotReplay
+from headrace.diagnose.training.profile import training_document
+from headrace.diagnose.training.rank_costs import same_data
 from headrace.diagnose.training.ranks import join_exchanges, read_exchanges, sum_by_step
 from headrace.diagnose.training.steps import Array, RankSteps, read_steps
 from headrace.runs.formats.profile import Estimate
@@ -31,6 +33,8 @@ _PARTS = {
     Part.COMPUTING: (Phase.PREPARE, Phase.FORWARD, Phase.LOSS, Phase.BACKWARD),
     Part.OPTIMIZER: (Phase.BEFORE_UPDATE, Phase.OPTIMIZER),
 }
+#: A single rank that has no core for this share of its step shares the machine with other programs.
+_CROWDED = 0.05
 #: {degrees of freedom: standard errors within which nine in ten lie}: Student's t.
 _STUDENT = {1: 6.31, 2: 2.92, 3: 2.35, 4: 2.13, 5: 2.02, 6: 1.94, 7: 1.89, 8: 1.86, 9: 1.83}
 _NORMAL = 1.645
@@ -179,6 +183,25 @@ def _rung(
         parts=parts,
         losses={part: (each[part] - alone[part]) / whole for part in Part},
     )
+
+
+def find_doubts(rungs: Sequence[Rung], most: Run) -> list[str]:
+    """Return why what was measured says little of more ranks, in words.
+
+    Args:
+        rungs: Measured, that of one rank first.
+        most: A training of the largest number of ranks.
+    """
+    alone = rungs[0]
+    crowded = alone.parts[Part.NO_CORE] / alone.step_seconds
+    doubts = []
+    if crowded >= _CROWDED:
+        doubts.append(
+            f"the training on one rank could go on and had no core for {crowded:.0%} of its step, and all efficiencies are "
+            "relative to it: other programs or its own workers had the cores; stop those programs, and measure again"
+        )
+    costs = [same_data(found) for found in training_document(most).together.same_data]
+    return [*doubts, *(f"{cost.says}; {cost.remedies[0].says}" for cost in costs if cost is not None)]
 
 
 def _average(own: Sequence[ShortTraining]) -> dict[Part, float]:

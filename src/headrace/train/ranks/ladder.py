@@ -22,7 +22,7 @@ from headrace.base.documents import encode_document
 from headrace.base.errors import HeadraceError, RunFolderError, SettingsError
 from headrace.base.formatting import pluralize
 from headrace.diagnose.replay.demands import CannotReplay
-from headrace.diagnose.training.scaling import ShortTraining, describe_rungs, read_short_training
+from headrace.diagnose.training.scaling import ShortTraining, describe_rungs, find_doubts, read_short_training
 from headrace.diagnose.training.scaling_predicted import predict_ranks, predict_rate, propose
 from headrace.diagnose.training.simulation_whatif import TrainingReplay
 from headrace.runs.earlier_run import explain_unwritable
@@ -153,10 +153,12 @@ class Ladder:
         )
         if not rungs:
             return document
+        doubts = tuple(find_doubts(rungs, read_run(self._middle_run(rungs[-1].ranks))))
+        document = msgspec.structs.replace(document, warnings=doubts)
         try:
             replay = TrainingReplay(read_run(self._middle_run(1)))
         except (HeadraceError, CannotReplay) as error:
-            return msgspec.structs.replace(document, warnings=(f"nothing is predicted: {error}",))
+            return msgspec.structs.replace(document, warnings=(*doubts, f"nothing is predicted: {error}"))
         return _with_predictions(document, replay, self._replay_of_most(rungs[-1]))
 
     def _replay_of_most(self, rung: Rung) -> TrainingReplay | None:
@@ -214,7 +216,7 @@ def _with_predictions(
     document: ScalingDocument, replay: TrainingReplay, most: TrainingReplay | None
 ) -> ScalingDocument:
     """Return the document with what the training of one rank and the link predict."""
-    warnings: list[str] = []
+    warnings = list(document.warnings)
     rungs, link = list(document.rungs), document.link
     predicted = []
     cores = replay.recorded.cores

@@ -176,7 +176,7 @@ def predict(way: Way, stages: Sequence[StageTimes], micro_batches: int, cores: f
         order_1f1b(micro_batches, stage, len(stages)) if way is Way.ONE_F_ONE_B else order_gpipe(micro_batches)
         for stage in range(len(stages))
     ]
-    return time_pipeline(needs, orders)
+    return time_pipeline(needs, orders, cores)
 
 
 def _span(times: Sequence[tuple[float, float]]) -> float:
@@ -197,7 +197,8 @@ def _share_without_core(found: Found) -> float:
     """Return the share of the ranks' time in which they could compute and had no core."""
     steps = [step for rank in found.steps for step in rank]
     seconds = sum(step.ended - step.began for step in steps)
-    return sum(step.core_wait for step in steps) / seconds if seconds else 0.0
+    # A wait that goes on while the clocks are read is counted too, and short steps have as long ones.
+    return min(1.0, sum(step.core_wait for step in steps) / seconds) if seconds else 0.0
 
 
 def _warn(ways: Sequence[MeasuredWay], settings: ParallelSettings, cores: int, answer: Answer) -> list[str]:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from headrace.diagnose.replay.demands import CannotReplay
-from headrace.diagnose.training.scaling import ShortTraining, describe_rungs, read_short_training
+from headrace.diagnose.training import scaling
+from headrace.diagnose.training.scaling import ShortTraining, describe_rungs, find_doubts, read_short_training
 from headrace.runs.formats.scaling import Part
+from headrace.runs.formats.training_ranks import Same, SameData
 from headrace.runs.reader import read_run
 from headrace.runs.training_phases import Kind, Phase
 from tests.unit.diagnose.training.made_runs import MadeRun
 
 
-def _alone(path: Path) -> ShortTraining:
+def _alone(path: Path, delay_share: float = 0.0) -> ShortTraining:
     made = MadeRun(path)
     for number in range(12):
         made.stretch(
             {Phase.WAIT: 2, Phase.FORWARD: 4, Phase.BACKWARD: 8, Phase.OPTIMIZER: 5, Phase.AFTER: 1},
             kind=Kind.EPOCH_START if not number else Kind.PLAIN,
+            cpu_share=1 - delay_share,
+            delay_share=delay_share,
         )
     made.finish()
     return read_short_training(read_run(path), 1)
@@ -71,6 +76,23 @@ def test_what_is_lost_adds_up(tmp_path: Path) -> None:
     assert second.efficiency.mid == pytest.approx(20 / 36)
     assert sum(second.losses.values()) == pytest.approx(1 - second.efficiency.mid)
     assert second.losses[Part.TRANSFER] == pytest.approx(10 / 36)
+
+
+def test_what_makes_efficiencies_doubtful_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One rank that had no core for a fifth of its step, and ranks that were given the same batches."""
+    two = {2: [_together(tmp_path / "two")]}
+    run = read_run(tmp_path / "two")
+    assert find_doubts(describe_rungs({1: [_alone(tmp_path / "quiet")], **two}), run) == []
+    crowded = describe_rungs({1: [_alone(tmp_path / "crowded", delay_share=0.2)], **two})
+    assert find_doubts(crowded, run)[0].startswith(
+        "the training on one rank could go on and had no core for 20% of its step"
+    )
+    same = SameData(what=Same.RANKS, loader=0, ranks=(0, 1), num_batches=8, sampler="")
+    document = SimpleNamespace(together=SimpleNamespace(same_data=(same,)))
+    monkeypatch.setattr(scaling, "training_document", lambda _: document)
+    assert find_doubts(crowded, run)[1].startswith(
+        "ranks 0, 1 were given the same batches: 2 ranks do the work of one; give"
+    )
 
 
 def test_a_batch_that_is_shared_out_is_seen_as_such(tmp_path: Path) -> None:
