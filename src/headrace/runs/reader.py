@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from headrace.base.documents import decode_document
 from headrace.base.errors import RunFolderError
-from headrace.base.formatting import quote_arg
+from headrace.base.formatting import pluralize, quote_arg
 from headrace.base.records import SCHEMA_VERSION
 from headrace.runs.contained_files import MOST_ROWS, own_file
 from headrace.runs.errors_log import ErrorLine
@@ -145,6 +145,11 @@ def read_info(path: Path) -> RunInfo:
                 f"{path} holds a run of several processes ({len(members)}), and this reads that of one; name it: "
                 f"{', '.join(map(str, members[:2]))}, ... `headrace diagnose {quote_arg(path)}` shows all, "
                 "and `headrace compare` and `headrace report` take all of them, too"
+            ) from error
+        if inner := sorted(path.glob(f"*/{RUN_JSON}")):  # as `headrace train scale` leaves them
+            raise RunFolderError(
+                f"{path} has no {RUN_JSON}, and holds {pluralize(len(inner), 'run folder')}; name one, such as "
+                f"{inner[0].parent}"
             ) from error
         what = f"has no {RUN_JSON}" if path.is_dir() else "does not exist" if not path.exists() else "is not a folder"
         raise RunFolderError(

@@ -115,6 +115,16 @@ def test_a_run_json_cut_off_is_a_clear_error(folder: RunFolder) -> None:
         read_run(folder.path)
 
 
+def test_a_folder_of_run_folders_names_one(tmp_path: Path) -> None:
+    """As that of `headrace train scale`, or `runs` itself."""
+    for name in ("ranks-2-1", "ranks-1-1"):
+        RunFolder.create(tmp_path / name, pipeline="train.py", unit="step").finish("failed")
+    with pytest.raises(
+        RunFolderError, match=r"has no run\.json, and holds 2 run folders; name one, such as .*ranks-1-1"
+    ):
+        read_run(tmp_path)
+
+
 def test_a_run_json_that_is_not_text_is_a_clear_error(folder: RunFolder) -> None:
     """Bytes that are no JSON are damaged."""
     (folder.path / "run.json").write_bytes(b"\xff\x00\xfe")
