@@ -49,7 +49,8 @@ def set_forks_apart(run: Run, ranks: list[RankSteps]) -> tuple[list[RankSteps], 
 
     def is_fork(one: RankSteps) -> bool:
         own = about[one.host, one.process]
-        parent = None if own is None else about.get((one.host, own.details.get("forked_from")))
+        number = None if own is None else own.details.get("forked_from")
+        parent = about.get((one.host, number)) if isinstance(number, int) else None
         if own is None or parent is None:
             return False
         return (own.rank, own.world_size) == (parent.rank, parent.world_size)

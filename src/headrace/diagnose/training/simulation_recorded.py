@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headrace.diagnose.replay.demands import CannotReplay
-from headrace.diagnose.training.profile import read_process
+from headrace.diagnose.training.profile import read_process, set_forks_apart
 from headrace.diagnose.training.ranks import join_exchanges, read_exchanges
 from headrace.diagnose.training.rate import epoch_starts, epoch_turns, find_rate, measure_rate, step_walls
 from headrace.diagnose.training.recorded_exchange import (
@@ -109,7 +109,7 @@ def read_training(run: Run) -> RecordedTraining:
             "cost; record "
             "the training with `headrace train SCRIPT.py`"
         )
-    ranks = read_steps(run)
+    ranks, _ = set_forks_apart(run, read_steps(run))
     if not ranks:
         raise CannotReplay(
             f"{run.path} cannot be simulated: no step was recorded; record a training of at least {LEAST_STEPS} steps"

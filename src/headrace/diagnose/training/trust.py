@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.base.formatting import pluralize
-from headrace.diagnose.training.steps import RankSteps, Stretches
+from headrace.diagnose.training.steps import RankSteps
 from headrace.runs.formats.training import TrainingProcess, process_file
 from headrace.runs.reader import Run
 from headrace.runs.training_phases import Stretch
@@ -20,6 +20,7 @@ PHASES_MISS = 0.001
 CLOCKS_MISS = 0.03
 #: Phases below this share of the training are too short for the clocks' own resolution.
 _WORTH_CHECKING = 0.01
+_NAMES = {Stretch.STEP: "steps", Stretch.VALIDATION: "validations", Stretch.BETWEEN: "intervals between steps"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +42,10 @@ def check_training(run: Run, ranks: Sequence[RankSteps], about: Sequence[Trainin
     """
     distrust: list[str] = []
     unchecked: list[str] = []
-    for rank in ranks:
+    for rank, process in zip(ranks, about, strict=True):
         distrust += _check_phases(rank) + _check_clocks(rank, unchecked)
         if not run.info.window:  # of some time only, the steps that others marked are numbered as these did
-            distrust += _check_numbers(rank)
+            distrust += _check_numbers(rank, 0 if process is None else process.steps)
     lost = run.info.lost_spans + sum(one.lost_spans for one in about if one is not None)
     if lost:
         distrust.append(f"{pluralize(lost, 'span')} could not be written: steps are missing or not whole")
@@ -104,20 +105,25 @@ def _check_clocks(rank: RankSteps, unchecked: list[str]) -> list[str]:
     return found
 
 
-def _check_numbers(rank: RankSteps) -> list[str]:
-    """Stretches are numbered from 0: a hole is one that was lost."""
+def _check_numbers(rank: RankSteps, num_said: int) -> list[str]:
+    """Stretches are numbered from 0, without holes.
+
+    Args:
+        rank: What is there.
+        num_said: Steps that ended, as the process says itself; fewer than there are, if it was killed.
+    """
     found = []
     for stretches in (rank.steps, rank.validation, rank.between):
-        missing = _num_missing(stretches)
-        if missing:
-            what = "step" if stretches.unit is Stretch.STEP else f"stretch of {stretches.unit}"
-            found.append(f"{pluralize(missing, what)} of rank {rank.rank} are missing between those that are there")
+        number = stretches.number
+        last_said = num_said if stretches.unit is Stretch.STEP else 0
+        expected = max(int(number.max()) + 1 if len(number) else 0, last_said)
+        missing = expected - len(np.unique(number))
+        if missing > 0:
+            found.append(
+                f"{missing:,} of {expected:,} {_NAMES[stretches.unit]} of rank {rank.rank} are not in the run folder: files of "
+                "spans are lost or damaged"
+            )
     return found
-
-
-def _num_missing(stretches: Stretches) -> int:
-    number = stretches.number
-    return int(number.max() - number.min()) + 1 - len(np.unique(number)) if len(number) else 0
 
 
 def _check_ranks(ranks: Sequence[RankSteps], about: Sequence[TrainingProcess | None]) -> list[str]:

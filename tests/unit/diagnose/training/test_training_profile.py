@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from headrace.diagnose.training.profile import training_document
+from headrace.runs.formats.training import process_file
 from headrace.runs.formats.training_profile import TrainingDocument
 from headrace.runs.reader import read_run
 from headrace.runs.training_phases import Kind, LoaderWork, Phase, Stretch
@@ -122,6 +124,24 @@ def test_an_identity_that_does_not_hold_makes_it_untrusted(
     document = read(run, **about)
     assert not document.trusted
     assert any(says in text for text in document.distrust), document.distrust
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_steps_that_are_not_there_make_it_untrusted(tmp_path: Path, lost: int) -> None:
+    """Whichever file of spans is gone: the first, one between, or the last, of which the process itself tells."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(3):
+        for _ in range(5):
+            run.stretch(STEP)
+        run._writer.flush()
+    folder = run.finish()
+    about = process_file(folder, "here", 100)
+    text = json.loads(about.read_text())
+    about.write_text(json.dumps({**text, "steps": 15}))
+    sorted((folder / "spans").glob("*.parquet"))[lost].unlink()
+    document = training_document(read_run(folder))
+    assert not document.trusted
+    assert "5 of 15 steps of rank 0 are not in the run folder" in document.distrust[0]
 
 
 def test_a_damaged_description_is_named(tmp_path: Path) -> None:

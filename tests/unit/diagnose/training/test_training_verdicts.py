@@ -12,6 +12,7 @@ import pytest
 
 from headrace.cli.diagnosis_text import as_text
 from headrace.diagnose.training.cost import WORTH_WORK
+from headrace.diagnose.training.simulation_recorded import read_training
 from headrace.diagnose.training.steps import BatchPassage
 from headrace.diagnose.training.verdicts import TrainingAnalysis, diagnose_training
 from headrace.runs.formats.diagnosis import DiagnosisDocument
@@ -273,6 +274,18 @@ def test_a_fork_that_trains_for_itself_is_no_rank(tmp_path: Path) -> None:
     assert any(
         "process 101 was forked from one that trains, and trained 40 steps" in text for text in document.warnings
     )
+    assert len(read_training(read_run(run.path)).walls) == 40
+
+
+@pytest.mark.parametrize("said", [[1], {"a": 1}, "100", None])
+def test_a_parent_that_is_no_process_is_none(tmp_path: Path, said: object) -> None:
+    """Whatever an edited file has there, the process is read."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(40):
+        run.stretch(MODEL)
+    file = process_file(run.finish(), "here", 100)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"details": {"forked_from": said}}))
+    assert len(TrainingAnalysis(read_run(run.path)).document.ranks) == 1
 
 
 def test_two_costs_of_one_size_are_both_named(tmp_path: Path) -> None:
