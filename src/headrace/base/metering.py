@@ -27,6 +27,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+from headrace.base.own_files import close_own, identify
+
 #: Wall time without CPU time, ns, that makes it worth asking the kernel for the run-queue delay; and that share of the time
 #: since the last reading, as a shift: timer ticks alone take that much.
 GAP_NS = 5_000
@@ -93,6 +95,7 @@ class ThreadMeter:
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
         self._file = -1
+        self._identity = (0, 0)
         self._ahead = 0  # wall minus CPU time when the delay was read last
         self._last_ahead = 0  # the same at the last reading
         self._last = 0  # wall time of the last reading
@@ -118,7 +121,7 @@ class ThreadMeter:
         """Close the kernel's file; a later reading opens it again."""
         file, self._file, self._thread = self._file, -1, 0
         if file >= 0:
-            os.close(file)
+            close_own(file, self._identity)
 
     def __del__(self) -> None:
         self.close()
@@ -145,11 +148,18 @@ class ThreadMeter:
             self.close()
             self._thread = thread
             self._file = self._open()
-        if self._file >= 0 and self._pread(*self._arguments) > 0:
+        if self._file < 0:
+            return
+        try:
+            if self._pread(*self._arguments) <= 0:
+                raise ValueError
             # "1234567 8910 11\n": on the CPU, runnable but not on it, times that it got it. They only grow, so that nothing
             # of an earlier line is left behind this one.
             line = self._buffer.value
             delay = int(line.split(b" ", 2)[1])
+        except (ValueError, IndexError):  # the program closed our file, and may have given its number to another one
+            self._file, self._thread, self._counted = -1, 0, None  # opened again by the next reading
+        else:
             # A kernel that does not count says 0 three times (CONFIG_TASK_DELAY_ACCT without delayacct, no CONFIG_SCHEDSTATS):
             # that is not measured, not no delay.
             self._counted = delay if delay or line != _NOT_COUNTED else None
@@ -160,6 +170,7 @@ class ThreadMeter:
         try:
             path = f"/proc/self/task/{self._thread}/schedstat"
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._identity = identify(file)
         except OSError:
             return -1
         self._pread = ctypes.PyDLL(None).pread

@@ -16,6 +16,8 @@ import os
 import struct
 from typing import Any, NamedTuple
 
+from headrace.base.own_files import close_own, identify
+
 
 class Cost(NamedTuple):
     """Wall time, CPU time and run-queue delay of a thread, ns."""
@@ -92,12 +94,16 @@ class SharedRecords:
     Args:
         num_workers: Worker processes.
         num_ahead: Batches that one worker may be ahead of the process that trains.
+
+    Raises:
+        OSError: If this process may have no more files, memory, or files of this size.
     """
 
     def __init__(self, num_workers: int, num_ahead: int) -> None:
         self._num_slots = num_ahead + 2  # one being loaded, one being read
         self._size = _HEADER_BYTES + num_workers * self._num_slots * _LAYOUT.size
         self._file = os.memfd_create("headrace-loader")
+        self._identity = identify(self._file)
         os.ftruncate(self._file, self._size)
         self._path = f"/proc/{os.getpid()}/fd/{self._file}"
         self._memory = mmap.mmap(self._file, self._size)
@@ -108,12 +114,13 @@ class SharedRecords:
     def __setstate__(self, state: tuple[int, int, str]) -> None:
         self._num_slots, self._size, self._path = state
         self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        self._identity = identify(self._file)
         self._memory = mmap.mmap(self._file, self._size)
 
     def __del__(self) -> None:
         file = getattr(self, "_file", -1)
         if file >= 0:
-            os.close(file)
+            close_own(file, self._identity)
 
     @property
     def is_over(self) -> bool:

@@ -222,15 +222,20 @@ class LoaderSources:
             if again is not None and is_late:
                 again.begin_epoch()
             records = None
+            why_not = ""
             if loader.num_workers > 0 and before is None:
-                records = SharedRecords(loader.num_workers, loader.num_workers * (loader.prefetch_factor or 2))
-                start = WorkerStart(loader.worker_init_fn, records)
-                changes.enter_context(_replaced(loader, "worker_init_fn", start))
+                try:
+                    records = SharedRecords(loader.num_workers, loader.num_workers * (loader.prefetch_factor or 2))
+                except OSError as error:  # limits of files, of their size or of memory: the training may do without
+                    why_not = f"cannot share memory with its workers: {error.strerror or error}"
+                else:
+                    start = WorkerStart(loader.worker_init_fn, records)
+                    changes.enter_context(_replaced(loader, "worker_init_fn", start))
             original = loader._get_iterator
 
             def get_iterator() -> Any:
                 iterator = original()
-                made.append(self._add(loader, iterator, records))
+                made.append(self._cannot(loader, why_not) if why_not else self._add(loader, iterator, records))
                 return iterator
 
             changes.enter_context(_replaced(loader, "_get_iterator", get_iterator))

@@ -143,22 +143,30 @@ class Session:
             call_undisturbed(lambda: self._close(failed=failed))
 
     def _close(self, *, failed: bool) -> None:
-        self._helper_seconds = _measure_helpers()
-        self._use = {} if self._machine is None else self._machine.describe()
-        if self._lines is not None:
-            self._lines.close()
-        if self._memory is not None:
-            self._memory.close()
-        self._kept.close()
-        if self._layers is not None:
-            self._layers.close()
-        self.hooks.detach()
-        self._sources.close()
-        self.recorder.close(failed=failed)
-        self._writer.close()
-        if self._describing is not None:
-            self._describing.join()
-        self._write_description()
+        try:
+            self._close_parts(failed=failed)
+        except (
+            Exception
+        ) as error:  # The program's own end is not ours to break, whatever it did to its files and threads.
+            logger.error(
+                "the end of the recording in %s may not be whole: %s: %s", self.folder, type(error).__name__, error
+            )
+
+    def _close_parts(self, *, failed: bool) -> None:
+        """Close each part, whatever another one raises; the one that was added last is the first."""
+        with contextlib.ExitStack() as parts:
+            parts.callback(self._write_description)
+            if self._describing is not None:
+                parts.callback(self._describing.join)
+            parts.callback(self._writer.close)
+            parts.callback(lambda: self.recorder.close(failed=failed))
+            parts.callback(self._sources.close)
+            parts.callback(self.hooks.detach)
+            for helper in (self._layers, self._kept, self._memory, self._lines):
+                if helper is not None:
+                    parts.callback(helper.close)
+            self._helper_seconds = _measure_helpers()
+            self._use = {} if self._machine is None else self._machine.describe()
 
     def _write_description(self) -> None:
         try:

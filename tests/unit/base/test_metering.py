@@ -151,6 +151,43 @@ def test_a_closed_meter_opens_again() -> None:
     assert meter._file >= 0
 
 
+def test_a_file_that_has_the_number_of_ours_is_neither_read_nor_closed(tmp_path: Path) -> None:
+    """A program may close all files that it does not know; the next one that it opens is given the number of ours."""
+    meter = ThreadMeter(time.monotonic_ns)
+    meter.read_run_delay()
+    (tmp_path / "own").write_text("of the program")
+    number = meter._file
+    os.close(number)
+    own = os.open(tmp_path / "own", os.O_RDONLY)
+    try:
+        assert own == number
+        meter.read_run_delay()
+        assert meter._counted is None
+        meter.read_run_delay()
+        assert meter._counted is not None
+        assert os.pread(own, 2, 0) == b"of"
+    finally:
+        os.close(own)
+
+
+def test_a_meter_whose_file_the_program_closed_ends_quietly(tmp_path: Path) -> None:
+    """Its number may be another file's by then, which stays open."""
+    meter = ThreadMeter(time.monotonic_ns)
+    meter.read_run_delay()
+    os.close(meter._file)
+    meter.close()
+    meter.read_run_delay()
+    number = meter._file
+    os.close(number)
+    own = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert own == number
+        meter.close()
+        assert os.fstat(own)
+    finally:
+        os.close(own)
+
+
 def test_every_job_is_recorded_by_default() -> None:
     """Without sampling each job stands for itself."""
     assert {Metering().weight(f"job-{number}") for number in range(100)} == {1}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import errno
+import os
 import pickle
 import subprocess
 import sys
@@ -164,6 +166,20 @@ def test_a_handler_that_raises_where_recording_ends_costs_nothing(
         record()
     assert read_run(tmp_path / "run").info.status == "finished"
     assert len(_loaded(tmp_path / "run")) >= 5
+
+
+def test_a_loader_works_where_no_memory_can_be_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of files, or of their size, costs what loading costs, and says so; never the training."""
+
+    def refuse(name: str) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    with train.profile(DataLoader(Numbers(), 2, num_workers=1), output=tmp_path / "run") as same:
+        assert len(_train(same)) == 6
+    about = next((tmp_path / "run" / "training").iterdir()).read_text()
+    assert "cannot share memory with its workers: Too many open files" in about
+    assert not len(_loaded(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("value", [None, "text", object, {"a": [None, ("b", 2)]}])

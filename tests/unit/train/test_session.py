@@ -17,6 +17,7 @@ from headrace.base.documents import decode_document  # noqa: E402
 from headrace.base.errors import RunFolderError  # noqa: E402
 from headrace.runs.formats.training import FOLDER, TrainingProcess  # noqa: E402
 from headrace.runs.reader import read_run  # noqa: E402
+from headrace.train.exchange import ExchangeHooks  # noqa: E402
 from headrace.train.session import Session  # noqa: E402
 
 
@@ -113,3 +114,21 @@ def test_a_folder_that_cannot_be_taken_is_told_in_words_of_python(tmp_path: Path
             pass
         assert "-o" not in str(raised.value).split()
         assert "--force" not in str(raised.value)
+
+
+def test_a_part_that_cannot_be_closed_costs_no_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a script does to its files and threads may break one part of the recording: the rest is written, a line says so."""
+
+    def fail(_: ExchangeHooks) -> None:
+        raise OSError("Bad file descriptor")
+
+    monkeypatch.setattr(ExchangeHooks, "detach", fail)
+    model, loader = _parts()
+    with train.profile(loader, output=tmp_path / "run") as same:
+        _fit(model, same, tmp_path / "model.pt")
+    assert "may not be whole: OSError: Bad file descriptor" in caplog.text
+    run = read_run(tmp_path / "run")
+    assert sum((span["unit"], span["stage"]) == ("step", "whole") for span in run.spans().to_pylist()) == 10
+    assert len(list((tmp_path / "run" / FOLDER).iterdir())) == 1
