@@ -65,8 +65,13 @@ def read_recording(run: Run, metric: str) -> RecordedRun:
         metric: `throughput`, `latency_p50` or `cpu_per_item`.
 
     Raises:
-        RunFolderError: If the run is too short, or did not measure this.
+        RunFolderError: If the run is too short, of a training, or did not measure this.
     """
+    if run.info.unit == "step":
+        raise RunFolderError(
+            f"{run.path} is of a training, and recorded trainings are not compared; `headrace train compare A.py B.py` runs "
+            "both in turn and compares these"
+        )
     spans = _Spans(run)
     settled, _ = spans.results()
     count = min(_MOST_STRETCHES, len(settled) // _RESULTS_PER_STRETCH)

@@ -243,3 +243,10 @@ def test_runs_of_several_processes_are_compared_as_wholes(make_run: MakeRun, tmp
     assert compare_runs(before, after, question=Question(metric=METRICS["latency"])).ratio == pytest.approx(
         1.0, rel=0.02
     )
+
+
+def test_recorded_trainings_are_not_compared(tmp_path: Path) -> None:
+    """Their spans are steps, not results: the command that compares trainings is named."""
+    RunFolder.create(tmp_path / "run", pipeline="train.py", unit="step").finish("finished")
+    with pytest.raises(RunFolderError, match="headrace train compare"):
+        read_recording(read_run(tmp_path / "run"), "throughput")

@@ -242,6 +242,6 @@ def step_number(name: str) -> int | None:
 
 
 def unix_zero_ns(about: dict[str, Any]) -> int:
-    """Return the time of the trace's zero, ns since the epoch; 0 where it counts from there, or does not say."""
+    """Return the time of the trace's zero, ns since the epoch; 0 where it counts from there, or says none that can be."""
     base = about.get("baseTimeNanoseconds")
-    return base if type(base) is int and 0 <= base < 1 << 62 else 0
+    return base if type(base) is int and 0 <= base < _MOST_TIME * 1e3 else 0

@@ -79,7 +79,8 @@ def read_traces(paths: Sequence[Path], output: Path, *, force: bool = False) -> 
         force: Replace an earlier run there.
 
     Raises:
-        RunFolderError: If a file is no trace, none of them has a step, or the folder cannot be written.
+        RunFolderError: If a file is no trace, none of them has a step, two are of one rank at one time, or the folder cannot
+            be written.
     """
     traces, refused = [], []
     for file in find_files(paths):
@@ -89,11 +90,13 @@ def read_traces(paths: Sequence[Path], output: Path, *, force: bool = False) -> 
             refused.append(f"{file}: {error}")
     if not any(one.cut.steps for one in traces):
         why = "; ".join(refused) or "no backward pass and no optimizer lies within what prof.step() marked"
+        why = "; ".join([why, *(text for one in traces for text in one.record.problems)])
         raise RunFolderError(
             f"no training step is in {pluralize(len(traces) + len(refused), 'trace')}: {why}. Record the loop itself, with "
             "prof.step() at its end, and CPU activities on"
         )
     ranked = _rank(traces)
+    _refuse_overlaps(ranked)
     folder = RunFolder.create(
         output, pipeline=traces[0].file, options=[str(path) for path in paths], unit="step", force=force
     )
@@ -133,7 +136,10 @@ def read_trace(path: Path) -> OneTrace:
         RunFolderError: If it cannot be read, or is no trace.
     """
     columns = Columns(TraceFile(path))
-    cut = cut_trace(columns)
+    try:
+        cut = cut_trace(columns)
+    except CannotCut as error:
+        raise CannotCut("; ".join([str(error), *columns.problems])) from error
     use = describe_devices(columns, cut)
     about, group = columns.about, _table(columns.about.get("distributedInfo"))
     named = _RANK.search(path.name)
@@ -174,7 +180,7 @@ def _whole(value: Any, otherwise: int) -> int:
     """Return a number that fits a column of spans."""
     try:
         number = int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return otherwise
     return number if 0 <= number < 1 << 31 else otherwise
 
@@ -217,6 +223,24 @@ def _rank(traces: list[OneTrace]) -> list[tuple[int, OneTrace]]:
             rank = given[who]
         ranked.append((_whole(rank, 0), one))
     return sorted(ranked, key=lambda pair: (pair[0], pair[1].zero + pair[1].cut.stretches[0].start))
+
+
+def _refuse_overlaps(ranked: list[tuple[int, OneTrace]]) -> None:
+    """Refuse files of one rank that are of the same time.
+
+    Raises:
+        RunFolderError: If there are two: their steps would be counted as one rank's, one within the other.
+    """
+    last: dict[int, tuple[int, str]] = {}
+    for rank, one in ranked:
+        ended, file = last.get(rank, (0, ""))
+        if one.zero + one.cut.stretches[0].start < ended:
+            raise RunFolderError(
+                f"{file} and {one.file} are both of rank {rank}, and overlap in time: one file was given twice, or ranks of "
+                "several machines have the same number; give each file once, each rank with a number of its own "
+                "(`distributedInfo` in the file, or else `rank8` in its name)"
+            )
+        last[rank] = one.zero + one.cut.stretches[-1].end, one.file
 
 
 # The run folder.

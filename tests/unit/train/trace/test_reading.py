@@ -165,6 +165,31 @@ def test_traces_without_steps_and_files_that_are_none_are_refused(tmp_path: Path
     assert not (tmp_path / "run").exists()
 
 
+def test_two_files_of_one_rank_and_time_are_refused(tmp_path: Path) -> None:
+    """A copy, or ranks of two machines that are numbered alike: their steps are not one rank's."""
+    files = [cuda_trace(4).write(tmp_path / f"{name}_rank0.json") for name in ("one", "two")]
+    with pytest.raises(RunFolderError, match=r"one_rank0\.json and two_rank0\.json are both of rank 0"):
+        read_traces(files, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_times_that_cannot_be_are_the_reason_that_is_given(tmp_path: Path) -> None:
+    """Not only that no step was found."""
+    trace = cuda_trace(4)
+    for event in trace.events:
+        event["dur"] = -1.0
+    with pytest.raises(RunFolderError, match="events with a time or duration that cannot be are left out"):
+        read_traces([trace.write(tmp_path / "t.json")], tmp_path / "run")
+
+
+def test_a_beginning_beyond_all_times_is_none(tmp_path: Path) -> None:
+    """What cannot stand in a run folder is damage in the trace, and the folder can be read."""
+    trace = cuda_trace(4)
+    trace.about["baseTimeNanoseconds"] = (1 << 62) - 1
+    _, found = diagnose(read_traces([trace.write(tmp_path / "t.json")], tmp_path / "run"))
+    assert found.trusted
+
+
 def test_strange_metadata_is_no_trouble(tmp_path: Path) -> None:
     """Types that nobody expects, in what the file says of itself."""
     trace = cuda_trace(3)
