@@ -124,6 +124,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Taken by other programs meanwhile."""
     core_speed: float | None = None
     """How fast the cores were, compared with the time of the profile: median of the pairs."""
+    base_speed: float | None = None
+    """How fast the unchanged pipeline was, compared with its profile: median of the pairs."""
+    left_out: int = 0
+    """Of `after`, because others had the cores."""
     failed: str = ""
 
     @property

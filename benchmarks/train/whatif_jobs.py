@@ -1,7 +1,9 @@
-"""Runs one training of `whatif_cases`, recorded or not, in a process of its own."""
+"""Runs trainings of `whatif_cases`, recorded or not, in processes of their own."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import io
 import itertools
@@ -10,7 +12,7 @@ import multiprocessing
 import os
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ _KEPT = 192 * 192 * 3
 _SHORT_EPOCH = 100
 #: Batches that are not measured: until then workers have loaded ahead of a training that had not begun.
 _WARM_UP = 10
+#: Parameters of `mallopt`.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 @functools.cache
@@ -117,11 +121,22 @@ def _loader(job: Job) -> torch.utils.data.DataLoader:
     return torch.utils.data.DataLoader(Photographs(job), batch_size=job.batch, num_workers=job.workers, **several)
 
 
-def _loop(job: Job, loader: Iterable[torch.Tensor], seconds: float) -> float:
-    """Train for so long and return samples per second, behind some steps; of short epochs, of whole ones."""
+def _loop(
+    job: Job, loader: Iterable[torch.Tensor], ask: Callable[[], float | None], tell: Callable[[float], None]
+) -> None:
+    """Train for as long as asked, tell the samples per second of that, and stand still until asked again.
+
+    Args:
+        job: What is trained.
+        loader: Its batches.
+        ask: Returns for how many seconds; None: it is over.
+        tell: Gets samples per second, behind some steps; of short epochs, of whole ones.
+    """
     model = Layers(job)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
     to_sort = np.random.default_rng(0).random(4000)
+    if (seconds := ask()) is None:
+        return
     measured = _Measured(job, seconds)
     for epoch in itertools.count():
         for number, batch in enumerate(loader, 1):
@@ -134,8 +149,10 @@ def _loop(job: Job, loader: Iterable[torch.Tensor], seconds: float) -> float:
             for _ in range(job.after):
                 np.sort(to_sort)
             if not (job.is_cached and not epoch) and measured.is_over(number):
-                return measured.rate
-    raise AssertionError
+                tell(measured.rate)
+                if (seconds := ask()) is None:
+                    return
+                measured = _Measured(job, seconds)
 
 
 class _Measured:
@@ -145,7 +162,9 @@ class _Measured:
         self._job, self._seconds = job, seconds
         self._steps = self._began_at = 0
         self._began = 0.0
-        self._warm_up = math.ceil(_WARM_UP / job.accumulate)
+        # While a training stands still, its workers load ahead.
+        ahead = 2 * job.prefetch * job.workers
+        self._warm_up = math.ceil((_WARM_UP + ahead) / job.accumulate)
         epoch = job.items // job.batch
         #: Batches after which all is as it was; the measurement holds a whole number of them.
         self._period = epoch if epoch <= _SHORT_EPOCH else max(1, job.slow_every // job.batch)
@@ -164,18 +183,29 @@ class _Measured:
         return True
 
 
-def _train(job: Job, seconds: float, output: Path | None, pipe: Any) -> None:
+def _keep_memory() -> None:
+    """Let this process keep the memory that it frees.
+
+    Else glibc hands it back and maps it again, in each step or in none, as the heap happens to lie: the same training was then
+    by two fifths slower for some seconds, or for the life of its process.
+    """
+    library = ctypes.CDLL(None)
+    library.mallopt(_MMAP_THRESHOLD, 32 << 20)
+    library.mallopt(_TRIM_THRESHOLD, 1 << 30)
+
+
+def _train(job: Job, output: Path | None, pipe: Any) -> None:
     # More workers than cores are one of the changes.
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    _keep_memory()
     loader = _loader(job)
     if output is None:
-        pipe.send(_loop(job, loader, seconds))
+        _loop(job, loader, pipe.recv, pipe.send)
     else:
         with headrace.train.profile(loader, output=output, force=True) as watched:
-            rate = _loop(job, watched, seconds)
-        pipe.send(rate)
+            _loop(job, watched, pipe.recv, pipe.send)
     pipe.close()
 
 
@@ -186,27 +216,54 @@ def _prepare() -> None:
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)])
 
 
-def run_job(job: Job, seconds: float, output: Path | None = None) -> float:
-    """Return the samples per second of a training in a forked process.
+class Training:
+    """A training in a forked process: it goes on for a while each time it is asked, and stands still in between."""
 
-    Args:
-        job: What is trained.
-        seconds: For how long, from the end of the first step on.
-        output: Run folder to record into; None: nothing is recorded.
+    def __init__(self, job: Job, output: Path | None = None) -> None:
+        """Start it; it trains when `rate` is called.
 
-    Raises:
-        RuntimeError: If the process ended without a result.
-    """
-    _prepare()
-    context = multiprocessing.get_context("fork")
-    receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_train, args=(job, seconds, output, sending))
-    process.start()
-    sending.close()
-    try:
-        rate = float(receiving.recv())
-    except EOFError:
-        process.join()
-        raise RuntimeError(f"the training ended with status {process.exitcode}: {job}, process {os.getpid()}") from None
-    process.join()
-    return rate
+        Args:
+            job: What is trained.
+            output: Run folder to record into; None: nothing is recorded.
+        """
+        _prepare()
+        context = multiprocessing.get_context("fork")
+        self._job = job
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_run_child, args=(job, output, self._pipe, other))
+        self._process.start()
+        other.close()
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            self._pipe.send(None)
+        self._process.join()
+        self._pipe.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process lives."""
+        return self._process.is_alive()
+
+    def rate(self, seconds: float) -> float:
+        """Train for so long, from where it stopped, and return the samples per second.
+
+        Raises:
+            RuntimeError: If the process ended without a result.
+        """
+        try:
+            self._pipe.send(seconds)
+            return float(self._pipe.recv())
+        except (EOFError, OSError):
+            self._process.join()
+            raise RuntimeError(
+                f"the training ended with status {self._process.exitcode}: {self._job}, process {os.getpid()}"
+            ) from None
+
+
+def _run_child(job: Job, output: Path | None, parents: Any, own: Any) -> None:
+    parents.close()
+    _train(job, output, own)

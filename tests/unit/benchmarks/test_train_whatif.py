@@ -6,8 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.train.whatif import append_row, as_text, measure_all, ratio_of, read_rows
-from benchmarks.train.whatif_cases import JOBS, WHAT_IFS
+from benchmarks.train.whatif import (
+    Amount,
+    append_row,
+    as_text,
+    measure_all,
+    ratio_of,
+    read_rows,
+    run_blocks,
+    undisturbed,
+)
+from benchmarks.train.whatif_cases import JOBS, WHAT_IFS, Job
+from benchmarks.train.whatif_jobs import Training
 from benchmarks.whatif_error import Row
 from headrace.diagnose.training.change_settings import parse_change
 from headrace.runs.formats.prediction import Change
@@ -55,15 +65,17 @@ def test_rows_that_are_measured_are_not_measured_again(tmp_path: Path) -> None:
         append_row(tmp_path / "frozen.jsonl", row)
         append_row(tmp_path / "measured.jsonl", row)
 
-    def run_job(*_: object) -> float:
+    (tmp_path / f"{name}.rate.json").write_text("100.0")
+
+    def start(*_: object) -> Training:
         raise AssertionError("nothing is left to run")
 
-    result = measure_all(tmp_path, {name: what_ifs}, 1.0, run_job)
+    result = measure_all(tmp_path, {name: what_ifs}, 1.0, start)
     assert (result["n"], result["wanted"]) == (2, 2)
     assert result["max"] == pytest.approx(0.1)
     assert "2 of 2 changes of 1 trainings" in as_text(result)
     assert result["noise"] == pytest.approx(((1.2 - 1) + (1.1 / 1.0 - 1)) / 2)
-    assert "by up to 15.0% (the median of changes)" in as_text(result)
+    assert "is known to 15.0% (the median of changes)" in as_text(result)
 
 
 def test_what_was_not_predicted_is_listed(tmp_path: Path) -> None:
@@ -72,42 +84,68 @@ def test_what_was_not_predicted_is_listed(tmp_path: Path) -> None:
     append_row(tmp_path / "frozen.jsonl", row)
     append_row(tmp_path / "measured.jsonl", row)
     assert read_rows(tmp_path / "measured.jsonl") == [row]
-    result = measure_all(tmp_path, {"alone": WHAT_IFS["alone"][:1]}, 1.0, lambda *_: 1.0)
+    (tmp_path / "alone.rate.json").write_text("100.0")
+    result = measure_all(tmp_path, {"alone": WHAT_IFS["alone"][:1]}, 1.0, lambda *_: _Rates(1.0))
     assert "* alone: loader.workers=2: refused: no steps" in as_text(result)
 
 
-def test_what_other_cores_were_measured_on_is_listed(tmp_path: Path) -> None:
-    """A change that was measured while the cores were a fifth faster than at the recording is not scored, and that is said."""
-    row = Row(
-        pipeline="alone", says="loader.workers=2", change=Change(), predicted=Estimate(1.0, 1.1, 1.2),
-        measured=Estimate(1.0, 2.0, 3.0), core_speed=1.2,
-    )  # fmt: skip
-    append_row(tmp_path / "frozen.jsonl", row)
-    append_row(tmp_path / "measured.jsonl", row)
-    result = measure_all(tmp_path, {"alone": WHAT_IFS["alone"][:1]}, 1.0, lambda *_: 1.0)
-    assert (result["n"], result["disturbed"]) == (0, 1)
-    assert "Not scored: 1 for which the cores" in as_text(result)
-    assert "cores 1.20 times as fast as at the time of the profile" in as_text(result)
+class _Rates:
+    """A training whose rates are given; when they are used up, it has the last one."""
+
+    def __init__(self, *rates: float) -> None:
+        self._rates = list(rates)
+
+    def __enter__(self) -> _Rates:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def rate(self, _: float) -> float:
+        """Return the next one."""
+        return self._rates.pop(0) if len(self._rates) > 1 else self._rates[0]
 
 
-def test_recording_predicting_and_measuring_can_be_apart(tmp_path: Path) -> None:
-    """Only what is timed needs a quiet machine: a training that was recorded is not recorded again, a half one is."""
-    recorded: list[Path] = []
+def test_blocks_beside_which_others_had_the_cores_are_left_out() -> None:
+    """The unchanged training says which; others are run in their place, and what the changed one did decides nothing."""
+    amount = Amount(blocks=3)
+    rates, after = run_blocks(_Rates(100.0), _Rates(200.0, 50.0, 200.0), amount)
+    assert (rates, after) == ([100.0] * 4, [200.0, 50.0, 200.0])
+    rates, after = run_blocks(_Rates(100.0, 70.0, 100.0), _Rates(200.0), amount)
+    assert (len(rates), len(after)) == (6, 5)
+    assert undisturbed(rates) == [2, 3, 4]
+    rates, after = run_blocks(_Rates(100.0, 50.0, 100.0, 50.0, 100.0, 50.0, 100.0), _Rates(200.0), amount)
+    assert len(after) == 6, "twice as many at most"
 
-    def run_job(_: object, __: float, output: Path | None = None) -> float:
-        assert output is not None, "nothing is measured"
-        recorded.append(output)
-        output.mkdir(exist_ok=True)
-        if len(recorded) == 1:
-            raise RuntimeError("killed")
-        return 1.0
+
+def test_a_recording_is_made_again_where_the_cores_have_changed(tmp_path: Path) -> None:
+    """Before anything is predicted; what was recorded to the end is not recorded again."""
+    recorded: list[Path | None] = []
+
+    def start(_: Job, output: Path | None) -> _Rates:
+        if output is not None:
+            output.mkdir(exist_ok=True)
+            recorded.append(output)
+            return _Rates(100.0)
+        return _Rates(130.0 if len(recorded) == 1 else 101.0)
 
     chosen = {"alone": WHAT_IFS["alone"][:2]}
-    with pytest.raises(RuntimeError):
-        measure_all(tmp_path, chosen, 1.0, run_job, stage="record")
     for stage in ("record", "record", "predict"):
-        measure_all(tmp_path, chosen, 1.0, run_job, stage=stage)
+        measure_all(tmp_path, chosen, 1.0, start, stage=stage)
     assert recorded == [tmp_path / "alone"] * 2
-    assert float((tmp_path / "alone.speed.json").read_text()) > 0
+    assert (tmp_path / "alone.rate.json").read_text() == "100.0"
     assert [row.pipeline for row in read_rows(tmp_path / "frozen.jsonl")] == ["alone"] * 2
     assert read_rows(tmp_path / "measured.jsonl") == []
+
+
+@pytest.mark.full
+def test_a_training_stands_still_between_two_blocks() -> None:
+    """It goes on where it stopped, also with workers, and ends when it is left."""
+    with Training(Job(workers=1, items=8 * 200, width=8)) as training:
+        assert all(training.rate(0.01) > 0 for _ in range(2))
+    assert not training.is_alive
+
+
+def test_a_training_that_fails_says_how_it_ended() -> None:
+    """The status of its process, and which job it was."""
+    with Training(Job(width=-1)) as training, pytest.raises(RuntimeError, match=r"status 1: Job\("):
+        training.rate(0.01)
