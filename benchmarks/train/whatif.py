@@ -302,7 +302,8 @@ def measure_all(
     for name, what_ifs in chosen.items():
         if time.monotonic() < runner.until:
             runner.run(name, what_ifs)
-    return _result(runner.rows, sum(map(len, chosen.values())), amount)
+    rows = [row for row in runner.rows if row.pipeline in chosen]
+    return _result(rows, sum(map(len, chosen.values())), amount)
 
 
 def run(*, quick: bool) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from headrace.runs.training_phases import BATCH, DEVICE, WHOLE, Kind, LoaderWork
 
 #: Share of the steps whose times by the device are known, from which on these stand for the others; below it, for none.
 _LEAST_KNOWN = 0.2
+#: Stretches whose CPU time was read that stand for one in which it was not.
+_NEIGHBOURS = 8
 #: NumPy arrays; their types and meanings stand beside the fields.
 Array = np.ndarray
 
@@ -323,17 +325,35 @@ def _count_metered(phases: dict[Phase, Times]) -> int | None:
 
 
 def _stand_in(phases: dict[Phase, Times]) -> dict[Phase, Times]:
-    """Let stretches whose CPU time was read stand for those where it was not: as large a share of the phase's wall time."""
-    found = {}
-    for phase, one in phases.items():
-        parts = {}
-        for name in ("cpu", "run_delay"):
-            values = getattr(one, name)
-            known = ~np.isnan(values)
-            wall = float(one.wall[known].sum())
-            share = float(values[known].sum()) / wall if wall else np.nan
-            parts[name] = np.where(known, values, one.wall * share)
-        found[phase] = Times(wall=one.wall, **parts)
+    """Let stretches whose CPU time was read stand for those where it was not: as large a share of the phase's wall time.
+
+    Of the same phase those stand for one that lasted about as long: a few, in which the thread waited, would else make
+    all others look as if they had waited, too.
+    """
+    return {
+        phase: Times(
+            wall=one.wall, cpu=_stand_in_for(one.cpu, one.wall), run_delay=_stand_in_for(one.run_delay, one.wall)
+        )
+        for phase, one in phases.items()
+    }
+
+
+def _stand_in_for(values: Array, walls: Array) -> Array:
+    """Return values with those that are missing taken from others: as large a share of the wall time as beside it."""
+    known = np.flatnonzero(~np.isnan(values))
+    if not len(known) or len(known) == len(values):
+        return values
+    known = known[np.argsort(walls[known], kind="stable")]
+    missing = np.flatnonzero(np.isnan(values))
+    middle = np.searchsorted(walls[known], walls[missing])
+    first = np.clip(middle - _NEIGHBOURS // 2, 0, max(0, len(known) - _NEIGHBOURS))
+    last = np.minimum(first + _NEIGHBOURS, len(known))
+    summed, wall = (np.concatenate([[0.0], np.cumsum(one[known])]) for one in (values, walls))
+    of_wall = wall[last] - wall[first]
+    of_all = summed[-1] / wall[-1] if wall[-1] > 0 else np.nan
+    share = np.divide(summed[last] - summed[first], of_wall, out=np.full(len(missing), of_all), where=of_wall > 0)
+    found = values.copy()
+    found[missing] = walls[missing] * share
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -65,16 +66,35 @@ def test_steps_that_were_metered_stand_for_the_others(tmp_path: Path) -> None:
     for number in range(12):
         run.stretch({Phase.FORWARD: 1.0 + number, Phase.BACKWARD: 2.0}, cpu_share=0.5, delay_share=0.25)
     path = run.finish()
-    for file in (path / "spans").glob("*.parquet"):
-        table = pq.read_table(file)
-        unread = [int(unit) % 4 != 0 for unit in table["unit_id"].to_pylist()]
-        for name in ("cpu", "run_delay"):
-            values = [None if gone else value for value, gone in zip(table[name].to_pylist(), unread, strict=True)]
-            column = pa.array(values, table.schema.field(name).type)
-            table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), column)
-        pq.write_table(table, file)
+    _forget(path, lambda number: number % 4 != 0)
     (rank,) = read_steps(read_run(path))
     assert rank.steps.num_metered == 3
     for times in rank.steps.phases.values():
         np.testing.assert_allclose(times.cpu, 0.5 * times.wall, rtol=1e-6)
         np.testing.assert_allclose(times.run_delay, 0.25 * times.wall, rtol=1e-6)
+
+
+def test_a_step_in_which_the_thread_waited_stands_for_none_that_was_shorter(tmp_path: Path) -> None:
+    """The first eight of many steps were ten times as long, because the thread was blocked: the others only compute."""
+    run = MadeRun(tmp_path / "run")
+    for number in range(48):
+        is_slow = number < 8
+        run.stretch({Phase.FORWARD: 10.0 if is_slow else 1.0}, cpu_share=0.1 if is_slow else 1.0)
+    path = run.finish()
+    _forget(path, lambda number: number >= 8 and number % 4 != 0)
+    (rank,) = read_steps(read_run(path))
+    forward = rank.steps.phases[Phase.FORWARD]
+    np.testing.assert_allclose(forward.cpu, 0.001, rtol=1e-6)
+    np.testing.assert_allclose(forward.blocked[8:], 0.0, atol=1e-9)
+
+
+def _forget(path: Path, is_unread: Callable[[int], bool]) -> None:
+    """Take CPU times out of the steps of a run folder."""
+    for file in (path / "spans").glob("*.parquet"):
+        table = pq.read_table(file)
+        unread = [is_unread(int(unit)) for unit in table["unit_id"].to_pylist()]
+        for name in ("cpu", "run_delay"):
+            values = [None if gone else value for value, gone in zip(table[name].to_pylist(), unread, strict=True)]
+            column = pa.array(values, table.schema.field(name).type)
+            table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), column)
+        pq.write_table(table, file)
