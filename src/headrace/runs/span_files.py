@@ -12,18 +12,21 @@ A disk that is full, or any other failure to write, costs spans and never the ru
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
 import socket
 import threading
 import time
+from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -85,7 +88,6 @@ _PARQUET: dict[str, Any] = {
     "column_encoding": {field.name: "DELTA_BINARY_PACKED" for field in SPAN_SCHEMA if pa.types.is_integer(field.type)},
 }
 
-#: By `pa.array` it would import pandas, where that is installed: a quarter of a second for every command.
 _NO_CODES = pa.Array.from_buffers(pa.int32(), SLICE_SPANS, [None, pa.py_buffer(bytes(4 * SLICE_SPANS))])
 
 
@@ -106,15 +108,50 @@ def spans_to_batch(spans: Sequence[Span]) -> Any:
 
 
 def _column(values: tuple[Any, ...], kind: Any) -> Any:
+    """Return a column; not by `pa.array`, which imports pandas where that is installed: into the program, in its first steps.
+
+    Raises:
+        ValueError, TypeError, OverflowError: If a value does not fit.
+    """
     first = values[0]
     # Such columns seldom change within a slice: counting costs a fifth of encoding.
+    if first is None and values.count(None) == len(values):
+        return pa.nulls(len(values), kind)
     if (kind is _REPEATED or kind is _SMALL) and len(values) <= SLICE_SPANS and values.count(first) == len(values):
-        if first is None:
-            return pa.nulls(len(values), kind)
         if kind is _REPEATED:
-            return pa.DictionaryArray.from_arrays(_NO_CODES[: len(values)], pa.array([first], pa.string()))
-        return pa.repeat(pa.scalar(first, kind), len(values))
-    return pa.array(values, kind)
+            return pa.DictionaryArray.from_arrays(_NO_CODES[: len(values)], _strings((first,)))
+        return _buffered(array("i", (first,)) * len(values), kind)
+    if kind is _REPEATED:
+        numbers = {
+            value: number for number, value in enumerate(dict.fromkeys(one for one in values if one is not None))
+        }
+        return pa.DictionaryArray.from_arrays(_integers([*map(numbers.get, values)], _SMALL), _strings(numbers))
+    return _integers(values, kind) if pa.types.is_integer(kind) else _strings(values)
+
+
+def _integers(values: Sequence[int | None], kind: Any) -> Any:
+    known = None
+    if None in values:
+        known, values = _known(values), [0 if one is None else one for one in values]
+    return _buffered(array("i" if kind is _SMALL else "q", values), kind, known)  # type: ignore[arg-type]
+
+
+def _buffered(values: array[int], kind: Any, known: Any = None) -> Any:
+    return pa.Array.from_buffers(kind, len(values), [known, pa.py_buffer(values)])
+
+
+def _strings(values: Collection[str | None]) -> Any:
+    known = None
+    if None in values:
+        known, values = _known(values), ["" if one is None else one for one in values]
+    encoded = [*map(str.encode, values)]  # type: ignore[arg-type]
+    ends = array("i", itertools.accumulate(map(len, encoded), initial=0))
+    return pa.Array.from_buffers(pa.string(), len(values), [known, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
+
+
+def _known(values: Collection[object]) -> Any:
+    """Return a buffer with a bit for each value: 0 where it is None."""
+    return pa.py_buffer(np.packbits([one is not None for one in values], bitorder="little"))
 
 
 class SpanWriter(Observer):

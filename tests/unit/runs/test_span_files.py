@@ -269,3 +269,38 @@ def test_what_fails_beside_the_spans_does_not_end_the_writer(
     writer.close()
     assert writer.written_spans == 1
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("length", [1, 8, 9, SLICE_SPANS, SLICE_SPANS + 1])
+def test_columns_are_those_of_pyarrow(length: int, make_span: MakeSpan) -> None:
+    """Numbers of all sizes, names in any script, and gaps: each value is the one that was given."""
+    spans = [
+        msgspec.structs.replace(
+            make_span(number),
+            unit_id=("", "ä", "long" * number)[number % 3],
+            stage=("decode", "預處理")[number % 2],
+            cpu=None if number % 3 == 1 else number * 2**40 - 2**62,
+            rank=number - 5,
+            shape_key=None if number % 2 else "8x8",
+        )
+        for number in range(length)
+    ]
+    batch = spans_to_batch(spans)
+    batch.validate(full=True)
+    rows = [msgspec.structs.asdict(span) for span in spans]
+    assert batch.to_pylist() == rows
+    assert batch.column("cpu").null_count == sum(row["cpu"] is None for row in rows)
+
+
+@pytest.mark.full
+def test_writing_spans_does_not_import_pandas(make_span: MakeSpan) -> None:
+    """Where it is installed it takes a quarter of a second of a core: in the first steps of a training that is recorded."""
+    code = (
+        "import msgspec, sys; from headrace.base.records import Span; from headrace.runs.span_files import spans_to_batch; "
+        "spans_to_batch(msgspec.json.decode(sys.stdin.buffer.read(), type=list[Span])); print('pandas' in sys.modules)"
+    )
+    spans = [msgspec.structs.replace(make_span(number), shape_key=("a", "b")[number % 2]) for number in range(9)]
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=msgspec.json.encode(spans), capture_output=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == [b"False"]
