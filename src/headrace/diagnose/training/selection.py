@@ -15,6 +15,8 @@ _SLOWER = 1.25
 _DEVIATIONS = 4.0
 #: Standard deviations per median absolute deviation, where deviations are normal.
 _PER_MAD = 1.4826
+#: Steps of which a larger share makes a checkpoint are no exception: then those that do are plain, too.
+_MOST_SAVE = 0.5
 #: At most this share of the steps is warm-up: a run that gets faster throughout has none that could be told apart.
 _MOST = 0.5
 
@@ -30,7 +32,7 @@ class Selection:
     epoch_start: Array
     uneven: Array
     checkpoint: Array
-    """A checkpoint was made in it."""
+    """A checkpoint was made in it, as in few of them."""
     profiled: Array
     """torch.profiler ran in it."""
     cut: Array
@@ -58,7 +60,8 @@ def select(steps: Stretches) -> Selection:
     failed, recompiled = take(steps.is_failed), take(of_kind(Kind.RECOMPILED))
     profiled, cut = take(of_kind(Kind.PROFILED)), take(of_kind(Kind.CUT))
     epoch_start, uneven = take(of_kind(Kind.EPOCH_START)), take(of_kind(Kind.UNEVEN))
-    checkpoint = take(np.zeros(len(steps), bool) if saved is None else saved.wall > 0)
+    saves = np.zeros(len(steps), bool) if saved is None else left & (saved.wall > 0)
+    checkpoint = take(saves & (saves.sum() <= _MOST_SAVE * left.sum()))
     warm_up = take(_warm_up(steps.wall, left))
     return Selection(
         plain=left, warm_up=warm_up, failed=failed, recompiled=recompiled, epoch_start=epoch_start, uneven=uneven,

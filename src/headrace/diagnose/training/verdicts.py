@@ -233,10 +233,10 @@ def _untrusted(document: TrainingDocument) -> Finding:
 
 def _longer(analysis: TrainingAnalysis) -> str:
     """Return the command that records a longer run, where a script was recorded."""
-    script = analysis.run.info.pipeline
-    if not script.endswith(".py"):
+    script, words = analysis.run.info.pipeline, tuple(analysis.run.info.options)
+    if words[:1] != (script,) and words[:2] != ("-m", script):
         return ""
-    return f"headrace train -o {quote_arg(f'{analysis.run.path}-longer')} {quote_arg(script)}"
+    return f"headrace train -o {quote_arg(f'{analysis.run.path}-longer')} {' '.join(map(quote_arg, words))}"
 
 
 def _bounds(view: View) -> tuple[Bound, ...]:

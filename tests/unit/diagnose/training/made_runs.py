@@ -21,7 +21,7 @@ class MadeRun:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._folder = RunFolder.create(path, pipeline="train.py", unit="step")
+        self._folder = RunFolder.create(path, pipeline="train.py", options=["train.py", "--lr", "0.1"], unit="step")
         self._writer = SpanWriter(path / "spans")
         self._numbers: dict[tuple[int, str], int] = {}
         self._now: dict[int, int] = {}

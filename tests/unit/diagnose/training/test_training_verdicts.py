@@ -319,7 +319,7 @@ def test_few_steps_are_inconclusive_with_the_command(tmp_path: Path) -> None:
     found = diagnose(run)
     assert found.first.verdict == "INCONCLUSIVE"
     assert found.experiment.startswith("headrace train -o ")
-    assert found.experiment.endswith("train.py")
+    assert found.experiment.endswith("train.py --lr 0.1")
 
 
 def test_figures_that_cannot_be_believed_give_no_verdict(tmp_path: Path) -> None:
@@ -426,3 +426,21 @@ def test_a_cold_first_epoch_is_noted(later: float, is_noted: bool, tmp_path: Pat
             run.batch(number, {LoaderWork.ITEMS: (read + 1.0, 0.1), LoaderWork.READ: (read, 0.0)})
     notes = [text for text in diagnose(run).warnings if "in the first epoch" in text]
     assert len(notes) == is_noted
+
+
+def test_a_checkpoint_in_each_step_is_what_costs(tmp_path: Path) -> None:
+    """Where most steps save, no longer run has twenty others: those that save are compared, and saving is named."""
+    run = MadeRun(tmp_path / "run")
+    for index in range(80):
+        run.stretch(MODEL | ({Phase.CHECKPOINT: 5.0} if index % 10 else {}))
+    found = diagnose(run)
+    assert found.first.verdict == "CHECKPOINT"
+    assert found.first.gain == pytest.approx((9.7 + 0.9 * 5.0) / 9.7, rel=0.02)
+
+
+def test_profiled_steps_are_no_part_of_a_share(tmp_path: Path) -> None:
+    """Without the wait that is half of each step, steps come twice as fast, however many of them were looked at closely."""
+    run = MadeRun(tmp_path / "run")
+    for index in range(80):
+        run.stretch(MODEL | {Phase.WAIT: 9.6}, kind=Kind.PROFILED if 10 <= index < 40 else Kind.PLAIN)
+    assert diagnose(run).first.gain == pytest.approx(2.0, rel=0.03)
