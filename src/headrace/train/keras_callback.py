@@ -103,7 +103,7 @@ class KerasCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def _follow_update(self, session: Session) -> None:
         optimizer = self.model.optimizer
         original = optimizer.apply
-        session.hooks.optimizers.append(optimizer)
+        session.hooks.note_optimizer(optimizer)
 
         @functools.wraps(original)
         def apply(*args: Any, **kwargs: Any) -> Any:

@@ -32,7 +32,10 @@ class _Part:
     """One part of the model, and its clocks: ns."""
 
     def __init__(self, name: str, module: torch.nn.Module, parent: torch.nn.Module | None) -> None:
-        self.name, self.module, self.parent = name, module, parent
+        self.name, self.kind = name, type(module).__qualname__
+        self.num_parameters = sum(one.numel() for one in module.parameters())
+        #: `id` of the module that it is a part of; None: it is the whole. The modules themselves are not kept alive.
+        self.parent = None if parent is None else id(parent)
         self.forward: list[int] = []
         #: None: it is not known of this step.
         self.backward: list[int | None] = []
@@ -150,8 +153,8 @@ class LayerTimes:
         """Return [name, class, parameters, seconds of its forward, of its backward pass] of each part: of the middle step."""
         return [
             [
-                part.name, type(part.module).__qualname__, sum(one.numel() for one in part.module.parameters()),
-                _middle(part.forward), _middle(part.backward),
+                part.name, part.kind, part.num_parameters, _middle(part.forward),
+                _middle(part.backward),
             ]
             for part in self._parts
             if part.forward
@@ -163,14 +166,15 @@ class LayerTimes:
         if self.why_not:
             self.is_over = True
             return
-        self._parts = [_Part(*found) for found in divide(modules, MOST_PARTS, self._whole)]
-        owners = Counter(id(one) for part in self._parts for one in part.module.parameters())
-        for part in self._parts:
-            own = [one for one in part.module.parameters() if one.requires_grad and owners[id(one)] == 1]
-            self._attach(part, own)
+        found = divide(modules, MOST_PARTS, self._whole)
+        self._parts = [_Part(*one) for one in found]
+        owners = Counter(id(one) for _, module, _ in found for one in module.parameters())
+        for part, (_, module, _) in zip(self._parts, found, strict=True):
+            own = [one for one in module.parameters() if one.requires_grad and owners[id(one)] == 1]
+            self._attach(part, module, own)
         self._recorder.set_kind(Kind.PROFILED)
 
-    def _attach(self, part: _Part, own: Sequence[torch.nn.Parameter]) -> None:
+    def _attach(self, part: _Part, module: torch.nn.Module, own: Sequence[torch.nn.Parameter]) -> None:
         """Watch a part: its calls, and in the backward pass its output and the parameters that are in no other part."""
 
         def begins(_: torch.nn.Module, __: Any) -> None:
@@ -186,15 +190,15 @@ class LayerTimes:
                 part.has_gradient()
                 self._hooks.append(tensor.register_hook(unserializable_hook(lambda _: part.backward_begins())))
 
-        self._hooks.append(part.module.register_forward_pre_hook(OwnHook(begins), prepend=True))
-        self._hooks.append(part.module.register_forward_hook(OwnHook(ended)))
+        self._hooks.append(module.register_forward_pre_hook(OwnHook(begins), prepend=True))
+        self._hooks.append(module.register_forward_hook(OwnHook(ended)))
         for parameter in own:
             self._hooks.append(parameter.register_hook(unserializable_hook(lambda _: part.gradient_came())))
 
 
 def _not_called(parts: Sequence[_Part]) -> set[int]:
     """Return the `id` of modules of which a part was not called."""
-    return {id(part.parent) for part in parts if not part.was_called and part.parent is not None}
+    return {part.parent for part in parts if not part.was_called and part.parent is not None}
 
 
 def divide(

@@ -10,16 +10,14 @@ import torch
 
 from headrace.runs.formats.training_memory import MemoryRecord, OwnedBytes
 from headrace.train.memory_sampler import MemorySampler
-from headrace.train.torch_hooks import TorchHooks
 
 
-def describe_memory(sampler: MemorySampler, hooks: TorchHooks) -> MemoryRecord | None:
+def describe_memory(sampler: MemorySampler, owned: OwnedBytes) -> MemoryRecord | None:
     """Return what was sampled, with the bytes that model and optimizer hold; None where nothing was sampled."""
     record = sampler.describe()
     if record is None:
         return None
     on_device = torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None
-    owned = count_owned(hooks.modules, hooks.optimizers)
     return msgspec.structs.replace(record, owned=owned, device_peak_bytes=on_device)
 
 

@@ -31,7 +31,6 @@ from headrace.runs.run_folder import replace_file
 from headrace.runs.span_files import SpanWriter
 from headrace.train.current import armed_session, read_asked
 from headrace.train.device_clock import DeviceClock
-from headrace.train.exchange import describe_gradients
 from headrace.train.fingerprints import LoaderPrints, PrintedLoader
 from headrace.train.kept_lines import KeptLines
 from headrace.train.layer_times import LayerTimes
@@ -219,7 +218,7 @@ class Session:
 
     def _describe(self) -> TrainingProcess:
         rank, world_size = find_rank()
-        parameters = {id(one): one for module in self.hooks.modules for one in module.parameters()}.values()
+        trained = self.hooks.describe()
         return TrainingProcess(
             host=socket.gethostname(),
             process=self.process,
@@ -229,11 +228,11 @@ class Session:
             framework=self.framework,
             torch_version=str(torch.__version__),
             threads=torch.get_num_threads(),
-            device=str(next((one.device for one in parameters), "")),
-            modules=tuple(type(module).__qualname__ for module in self.hooks.modules),
-            num_parameters=sum(one.numel() for one in parameters),
-            parameter_bytes=sum(one.numel() * one.element_size() for one in parameters),
-            optimizers=tuple(type(one).__qualname__ for one in self.hooks.optimizers),
+            device=trained.device,
+            modules=trained.modules,
+            num_parameters=trained.num_parameters,
+            parameter_bytes=trained.parameter_bytes,
+            optimizers=trained.optimizers,
             loaders=tuple(
                 msgspec.structs.replace(info, num_learnt=tally.num_learnt)
                 for info, tally in zip(self.loaders, self._tallies, strict=True)
@@ -256,8 +255,8 @@ class Session:
                 "layers": [] if self._layers is None else self._layers.describe(),
                 "lines": {} if self._lines is None else self._lines.describe(),
                 "torch_profiler": None if self._profiler is None else self._profiler.describe(),
-                "gradients": describe_gradients(self.hooks.modules),
-                "memory": None if self._memory is None else describe_memory(self._memory, self.hooks),
+                "gradients": trained.gradients,
+                "memory": None if self._memory is None else describe_memory(self._memory, trained.owned),
                 "forked_from": self._forked_from,
                 "recording": self._describe_recording(),
                 "cores": self._use,

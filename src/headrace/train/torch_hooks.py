@@ -5,7 +5,8 @@ How this works: only public hooks, and functions that have none, which are wrapp
 leave the update out. A search with hooks of all modules finds the outermost ones; each of them then has two hooks of its own,
 so that the modules inside cost nothing. The search goes on until an update, and begins again with each epoch, and where a
 backward pass comes without a forward pass. A module without parameters (a loss, a transform) is no model.
-Nothing is computed, moved or drawn here: results stay the same bit by bit.
+Nothing is computed, moved or drawn here: results stay the same bit by bit. Models and optimizers are not kept alive: a program
+that trains many, one after the other, has memory for one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -26,8 +27,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from headrace.runs.training_phases import Kind, Phase
 from headrace.train.exchange import ExchangeHooks
 from headrace.train.recorder import Recorder
+from headrace.train.trained import Trained, describe_trained
 
 _is_compiling = torch.compiler.is_compiling
+_T = TypeVar("_T")
 
 
 class OwnHook(functools.partial):  # type: ignore[type-arg]
@@ -52,20 +55,20 @@ class TorchHooks:
     """Attached from its making until `detach`.
 
     Attributes:
-        modules: The outermost modules that were called.
-        optimizers: Those that made an update.
         exchange: Watches modules that exchange gradients with other ranks.
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        self.modules: list[torch.nn.Module] = []
-        self.optimizers: list[torch.optim.Optimizer] = []
+        self._modules: list[weakref.ref[torch.nn.Module]] = []
+        self._optimizers: list[weakref.ref[torch.optim.Optimizer]] = []
+        self._trained: Trained | None = None
         self.exchange = ExchangeHooks(recorder)
         self._recorder = recorder
         self._depth = _Depth()
         self._is_model: weakref.WeakKeyDictionary[torch.nn.Module, bool] = weakref.WeakKeyDictionary()
-        self._last_optimizer: torch.optim.Optimizer | None = None
-        self._num_watched = 0
+        self._last_optimizer: Callable[[], torch.optim.Optimizer | None] = lambda: None
+        #: Of these modules, those without hooks of their own.
+        self._unwatched: list[weakref.ref[torch.nn.Module]] = []
         self._num_graphs = count_graphs()
         self._search: list[Any] = []
         self._has_seen = False
@@ -83,6 +86,28 @@ class TorchHooks:
         warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")
         self.search()
         recorder.search = self.search
+
+    @property
+    def modules(self) -> list[torch.nn.Module]:
+        """The outermost modules that were called, those that live."""
+        return _living(self._modules)
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """Those that made an update, and live."""
+        return _living(self._optimizers)
+
+    def note_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take an optimizer whose update is seen elsewhere."""
+        self._optimizers = [*map(weakref.ref, self.optimizers), weakref.ref(optimizer)]
+        self._trained = None
+
+    def describe(self) -> Trained:
+        """Return what is trained; of models that are gone by now what was found when they were new."""
+        known = self._trained
+        if known is None or all(refer() is not None for refer in (*self._modules, *self._optimizers)):
+            self._trained = known = describe_trained(self.modules, self.optimizers)
+        return known
 
     def search(self) -> None:
         """Find outermost modules until an update after at least one was called from now on."""
@@ -186,12 +211,14 @@ class TorchHooks:
         self._recorder.update_ended()
         if count_graphs() != self._num_graphs:
             self._note_compilation()
-        if optimizer is not self._last_optimizer:
-            self._last_optimizer = optimizer
+        if optimizer is not self._last_optimizer():
+            self._last_optimizer = weakref.ref(optimizer)
             if all(optimizer is not one for one in self.optimizers):
-                self.optimizers.append(optimizer)
+                self.note_optimizer(optimizer)
         if self._search and self._has_seen:
             self._watch_found()
+        if self._trained is None:
+            self.describe()  # now: they may be gone before anybody asks
 
     def _note_compilation(self) -> None:
         self._num_graphs = count_graphs()
@@ -206,7 +233,9 @@ class TorchHooks:
         if self._depth.forward == 1 and self._recorder.takes_forward:
             self._has_seen = True
             if all(module is not one for one in self.modules):
-                self.modules.append(module)
+                self._modules = [*map(weakref.ref, self.modules), weakref.ref(module)]
+                self._unwatched.append(weakref.ref(module))
+                self._trained = None
                 self.exchange.watch(module)
             self._recorder.forward_begins(training=torch.is_grad_enabled() and module.training)
         if type(module).__name__ == "OptimizedModule":
@@ -241,11 +270,11 @@ class TorchHooks:
         if any(isinstance(module, torch.jit.ScriptModule) for module in self.modules):
             return
         self._unhook_all()
-        for module in self.modules[self._num_watched :]:
+        for module in _living(self._unwatched):
             # First, so that what others do at the start of the call is inside of it.
             self._removable.append(module.register_forward_pre_hook(OwnHook(self._forward_begins), prepend=True))
             self._removable.append(module.register_forward_hook(OwnHook(self._forward_ended), always_call=True))
-        self._num_watched = len(self.modules)
+        self._unwatched.clear()
 
     def _without_hooks(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Take the hooks of modules away for a while: what translates a module would translate them too."""
@@ -282,8 +311,13 @@ class TorchHooks:
             # A hook is called with None where the module raised.
             self._recorder.forward_ended(failed=output is None and sys.exc_info()[1] is not None)
             # What was compiled in a step is seen where that is updated.
-            if (not self.optimizers or not torch.is_grad_enabled()) and count_graphs() != self._num_graphs:
+            if (not self._optimizers or not torch.is_grad_enabled()) and count_graphs() != self._num_graphs:
                 self._note_compilation()
+
+
+def _living(refers: Iterable[weakref.ref[_T]]) -> list[_T]:
+    """Return what is referred to and lives."""
+    return [one for refer in refers if (one := refer()) is not None]
 
 
 def _around(around: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +91,29 @@ def test_a_scripted_model_is_trained_and_recorded(tmp_path: Path) -> None:
     (rank,) = training_document(read_run(tmp_path / "run")).ranks
     assert rank.steps == 12
     assert {"forward", "backward", "optimizer"} <= {phase.phase for phase in rank.phases}
+
+
+def test_models_are_not_kept_alive(tmp_path: Path) -> None:
+    """A program that trains one model after the other has memory for one; the record says what the last one was."""
+    living: list[Any] = []
+
+    def fit(width: int, batches: Any) -> None:
+        model = torch.nn.Sequential(torch.nn.Linear(4, width), torch.nn.Linear(width, 1))
+        optimizer = torch.optim.Adam(model.parameters())
+        living.extend(map(weakref.ref, (model, model[0], optimizer)))
+        for batch in batches:
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+
+    with train.profile([torch.ones(2, 4)] * 3, output=tmp_path / "run") as batches:
+        for width in (3, 5, 7):
+            fit(width, batches)
+            gc.collect()
+            assert [refer() for refer in living] == [None] * len(living)
+    document = training_document(read_run(tmp_path / "run"))
+    about = document.ranks[0].about
+    assert about is not None
+    assert about.modules == ("Sequential",)
+    assert about.optimizers == ("Adam",)
+    assert about.num_parameters == 4 * 7 + 7 + 7 + 1
