@@ -164,7 +164,15 @@ def _of_the_gil(replay: Replay, change: Change) -> Iterator[Assumption]:
         return
     for stage in replay.demands.stages:
         name, share = stage.name, replay.holds_gil.get(stage.name, 0.0)
-        if stage.holds_gil == 0 or float(stage.cpu.mean()) < _LEAST_CPU:
+        if float(stage.cpu.mean()) < _LEAST_CPU:
+            continue
+        if name in replay.seen_with_gil:
+            looks = replay.seen_with_gil[name].num_at_work
+            yield Assumption(
+                says=f"{name} keeps the GIL for {share:.0%} of its work, as {looks:,} looks at its threads say"
+            )
+            continue
+        if stage.holds_gil == 0:
             continue
         if name in replay.measured_gil_shares:
             yield Assumption(says=f"{name} keeps the GIL for {share:.0%} of its work, as it did alone")

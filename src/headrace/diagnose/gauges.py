@@ -97,6 +97,8 @@ class StateSamples:
     state_names: tuple[str, ...]
     state: Array
     """Codes of `state_names`."""
+    has_gil: Array | None = None
+    """bool; None where nobody looked who has it."""
 
     @classmethod
     def load(cls, table: Any, origin_ns: int) -> StateSamples | None:
@@ -106,7 +108,16 @@ class StateSamples:
         thread, thread_names = _text_codes(table["thread"])
         state, state_names = _text_codes(table["state"])
         times = table["time"].to_numpy() - origin_ns
-        return cls(times, table["process"].to_numpy(), thread_names, thread, state_names, state)
+        has_gil = np.asarray(table["has_gil"].to_numpy())
+        return cls(
+            times,
+            table["process"].to_numpy(),
+            thread_names,
+            thread,
+            state_names,
+            state,
+            has_gil if has_gil.any() else None,
+        )
 
 
 def _text_codes(column: Any) -> tuple[Array, tuple[str, ...]]:

@@ -6,8 +6,9 @@ When all writers have closed, `seal` turns the lines into Parquet, renames that 
 the sealed file if there is one, else the lines. Nothing heavy is imported with this module: the sampler process uses it.
 
 A line of resources is `{"time": ns, "values": {scope: {name: value}}}`. Lines of states are `{"threads": [[process, name]]}`,
-which says whose states follow, and `{"time": ns, "states": "rrgl"}`, one letter of `STATES` for each of those threads. Times
-are the host's CLOCK_MONOTONIC. What was not measured has no row; it is never 0.
+which says whose states follow, and `{"time": ns, "states": "Rrgl"}`, one letter of `STATES` for each of those threads, a
+capital one for a thread that ran with the GIL. Times are the host's CLOCK_MONOTONIC. What was not measured has no row; it is
+never 0.
 
 Scopes and what is measured in each (units in `NAMES`; a rate is over the time since the sample before):
 
@@ -185,11 +186,20 @@ def resource_schema() -> Any:
 
 
 def state_schema() -> Any:
-    """Return the `pyarrow.Schema` of `states.parquet`: time (int64, ns), process (int32), thread, state (text)."""
+    """Return the `pyarrow.Schema` of `states.parquet`: time (int64, ns), process (int32), thread, state (text), has_gil (bool).
+
+    Files of before 2026-12 have no `has_gil`; where nobody is seen with the GIL, it was not looked for.
+    """
     import pyarrow as pa
 
     text = pa.dictionary(pa.int32(), pa.string())
-    columns = [("time", pa.int64()), ("process", pa.int32()), ("thread", text), ("state", text)]
+    columns = [
+        ("time", pa.int64()),
+        ("process", pa.int32()),
+        ("thread", text),
+        ("state", text),
+        ("has_gil", pa.bool_()),
+    ]
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns])
 
 
@@ -314,7 +324,7 @@ class StateWriter:
         self._lines.append(json.dumps({"threads": threads}) + "\n")
 
     def write(self, time_ns: int, states: str) -> None:
-        """Keep one sample for the next `flush`: a letter of `STATES`, or `ABSENT`, for each thread named."""
+        """Keep one sample for the next `flush`: a letter of `STATES`, a capital one with the GIL, or `ABSENT` for each."""
         self._lines.append(f'{{"time":{time_ns},"states":"{states}"}}\n')
 
     def flush(self) -> None:
@@ -411,13 +421,22 @@ def _read(folder: Path, raw: str, name: str) -> tuple[Any, list[str]]:
     file = folder / name
     if file.exists():
         try:
-            tables = [_table(own_file(folder, file)).select(lines.schema.names).cast(lines.schema)]
+            tables = [_with_all(_table(own_file(folder, file)), lines.schema)]
         except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors are subclasses of these
             problems.append(f"{name} cannot be read and is left out: {(str(error).splitlines() or ['damaged'])[0]}")
     if not tables:
         tables = list(lines.tables())
         problems += lines.problems
     return _sort_by_time(pa.concat_tables([lines.schema.empty_table(), *tables]).unify_dictionaries()), problems
+
+
+def _with_all(table: Any, schema: Any) -> Any:
+    """Return a table with the columns of a schema; one that older files do not have says no."""
+    import pyarrow as pa
+
+    if "has_gil" in schema.names and "has_gil" not in table.column_names:
+        table = table.append_column("has_gil", pa.array([False] * table.num_rows, pa.bool_()))
+    return table.select(schema.names).cast(schema)
 
 
 def _table(file: Path) -> Any:
@@ -567,7 +586,8 @@ class _States:
         if not times or not count:
             return
         # One row for each letter: thread i of sample j stands at j * count + i.
-        codes = _codes_of_letters()[np.frombuffer("".join(letters).encode(), np.uint8)]
+        letter = np.frombuffer("".join(letters).encode(), np.uint8)
+        codes = _codes_of_letters()[letter]
         present = codes >= 0
         thread = np.tile(np.arange(count, dtype=np.int32), len(times))[present]
         processes = np.array([process for process, _ in self._threads], np.int32)
@@ -579,14 +599,15 @@ class _States:
             pa.array(processes[thread]),
             pa.DictionaryArray.from_arrays(name_codes[thread], pa.array(names, pa.string())),
             pa.DictionaryArray.from_arrays(codes[present], pa.array(list(STATES.values()), pa.string())),
+            pa.array(letter[present] < ord("a")),
         ]
         self._tables.append(pa.Table.from_arrays(arrays, schema=self._schema))
 
 
 def _codes_of_letters() -> Any:
-    """Return an int32 array, (256,): the number of a letter's state in `STATES`, -1 for what is none."""
+    """Return an int32 array, (256,): the number of a letter's state in `STATES`, small or capital, -1 for what is none."""
     import numpy as np
 
     codes = np.full(256, -1, np.int32)
-    codes[[ord(letter) for letter in STATES]] = range(len(STATES))
+    codes[[ord(letter) for letter in STATES]] = codes[[ord(letter.upper()) for letter in STATES]] = range(len(STATES))
     return codes

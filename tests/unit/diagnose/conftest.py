@@ -103,7 +103,7 @@ class RunBuilder:
         self.samples.append((scope, name, np.asarray(seconds, float), np.broadcast_to(values, np.shape(seconds))))
         return self
 
-    def states(self, seconds: Any, thread: Any, state: Any, process: int = 1) -> RunBuilder:
+    def states(self, seconds: Any, thread: Any, state: Any, process: int = 1, has_gil: Any = False) -> RunBuilder:
         """Add samples of thread states."""
         count = len(seconds)
         times = np.rint(np.asarray(seconds, float) * 1e9).astype(np.int64) + BEGIN_NS
@@ -112,6 +112,7 @@ class RunBuilder:
             "process": [process] * count,
             "thread": [thread] * count if isinstance(thread, str) else thread,
             "state": [state] * count if isinstance(state, str) else state,
+            "has_gil": [has_gil] * count if isinstance(has_gil, bool) else has_gil,
         }
         table = pa.table(columns).cast(state_schema())
         self.states_table = table if self.states_table is None else pa.concat_tables([self.states_table, table])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.diagnose.evidence import collect
-from headrace.diagnose.gil_holders import GilHolders, find_gil_holders
+from headrace.diagnose.gil_holders import GilHolders, SeenWithGil, count_seen, find_gil_holders
 from headrace.runs.formats.profile import Window
 
 WINDOW = Window(from_seconds=0.0, to_seconds=20.0, warm_up_seconds=0.0, is_steady=None, says="")
@@ -87,3 +87,35 @@ def test_few_moments_say_nothing(three: Any) -> None:
     at = np.arange(1, 21) * 0.2
     three.states(at, "resize-0", "gil").states(at, "parse-0", "running")
     assert found(three) is None
+
+
+def test_who_was_seen_with_the_gil_holds_it_for_its_cpu_time(three: Any) -> None:
+    """Both are at work all the time; parse was always seen with the GIL, dot once in twenty: the CPU time is shared out so."""
+    at = np.arange(1, 41) * 0.2
+    three.states(at, "parse-0", "running", has_gil=True)
+    three.states(at + 0.01, "dot-0", "running", has_gil=[number % 20 == 0 for number in range(40)])
+    evidence = collect(three.finish())
+    holders = find_gil_holders(evidence.spans, evidence.states, WINDOW, {"parse": 0.4, "dot": 0.9})
+    assert holders is not None
+    assert holders.shares == pytest.approx({"parse": 0.4, "dot": 0.045})
+    assert holders.most == ("parse", pytest.approx(0.4))
+    assert holders.alike == ("parse",)
+
+
+def test_stages_that_keep_the_gil_are_told_apart_by_their_cpu_time() -> None:
+    """Few samples say that both keep it; their clocks say which of them has it longer. A coin's share is uncertain."""
+    always, half = SeenWithGil(25, 25), SeenWithGil(24, 12)
+    assert always.share == 1.0
+    assert always.error < 0.03
+    assert half.error == pytest.approx(0.1)
+    shares = {"match": 0.35 * always.share, "copy": 0.28 * always.share}
+    errors = {"match": 0.35 * always.error, "copy": 0.28 * always.error}
+    assert GilHolders(25, shares, errors).alike == ("match",)
+
+
+def test_a_stage_seldom_seen_at_work_says_nothing(three: Any) -> None:
+    """Nine samples are too few; without anybody who was seen with the GIL, nobody looked."""
+    at = np.arange(1, 10) * 0.2
+    three.states(at, "parse-0", "running", has_gil=True)
+    evidence = collect(three.finish())
+    assert count_seen(evidence.spans, evidence.states, WINDOW) == {}

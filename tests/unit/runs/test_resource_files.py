@@ -61,8 +61,8 @@ STATE_ROWS = [
 
 
 def rows(table: Any) -> list[tuple[Any, ...]]:
-    """Return a table's rows."""
-    return [tuple(row.values()) for row in table.to_pylist()]
+    """Return a table's rows, without who had the GIL."""
+    return [tuple(value for name, value in row.items() if name != "has_gil") for row in table.to_pylist()]
 
 
 def test_lines_and_sealed_files_read_alike(folder: RunFolder) -> None:
@@ -284,3 +284,25 @@ def test_every_name_has_a_unit_that_its_ending_tells() -> None:
         ending = next((ending for ending in endings if name.endswith(ending)), None)
         assert ending is None or endings[ending] == unit, name
         assert not name.endswith("_per_second") or unit in ("bytes/s", "1/s"), name
+
+
+def test_who_ran_with_the_gil_has_a_column(tmp_path: Path) -> None:
+    """A capital letter is the same state, with the GIL; a file of before there was such a column is read as without."""
+    writer = StateWriter(tmp_path, "helper")
+    writer.name_threads([(1, "a"), (1, "b")])
+    writer.write(1, "Rg")
+    writer.close()
+    assert seal(tmp_path) == []
+    table, problems = read_states(tmp_path)
+    assert (table["state"].to_pylist(), table["has_gil"].to_pylist(), problems) == (
+        ["running", "gil"],
+        [True, False],
+        [],
+    )
+    pq.write_table(table.drop_columns(["has_gil"]), tmp_path / "states.parquet")
+    older, problems = read_states(tmp_path)
+    assert (older["state"].to_pylist(), older["has_gil"].to_pylist(), problems) == (
+        ["running", "gil"],
+        [False, False],
+        [],
+    )

@@ -31,6 +31,8 @@ _HALVINGS = 5
 #: Shares of the CPU time with the GIL that calibration tries.
 _GIL_SHARES = (1.0, 0.75, 0.5, 0.3, 0.15, 0.05)
 _GIL_ROUNDS, _ACQUISITION_ROUNDS = 2, 3
+#: Share from which on a stage keeps the GIL and need not have it back; of a stage that ran alone the share itself is uncertain.
+_KEEPS_GIL = 0.75
 #: Times that the price of waking and what is simulated with it are brought into line; and the largest share of what workers
 #: spend outside stages that waking others may be.
 _HANDOFF_ROUNDS, _MOST_WAKING = 2, 0.9
@@ -180,7 +182,7 @@ class _Calibration:
         )
         if held * self.replay.throughput < GIL_MATTERS or not self._gil_was_sampled():
             return
-        measured = [name for name, share in self.replay.measured_gil_shares.items() if share > 0]
+        measured = [name for name, share in self.replay.measured_gil_shares.items() if share >= _KEEPS_GIL]
         letting_go = self._find_letting_go(may_hold)
         self.replay.holds_gil = self.replay.holds_gil | dict.fromkeys(letting_go, 0.0)
         holding = [name for name in may_hold if name not in letting_go]

@@ -14,6 +14,7 @@ from headrace.base.plan import Plan
 from headrace.diagnose.budget import Budget
 from headrace.diagnose.cpu_account import NATIVE
 from headrace.diagnose.evidence import Evidence
+from headrace.diagnose.gil_holders import count_seen
 from headrace.diagnose.replay.costs import BatchCost, Spread, make_given_cost, read_emulated_seconds
 from headrace.diagnose.replay.decoding import scale_factors
 from headrace.diagnose.replay.demands import CannotReplay, Demands
@@ -41,6 +42,8 @@ from headrace.runs.run_folder import StageInfo
 _FEWEST_JOBS, _MOST_JOBS = 400, 700
 #: Jobs for each that can be inside at once, so that filling and draining are a small part.
 _ROUNDS = 8
+#: Standard error of the share of its work that a stage was seen to do with the GIL, above which the simulation finds it.
+_KNOWN_SHARE = 0.1
 #: Steps of one simulation, about 30 ms of a core; a job whose stages often take the GIL back takes some hundred of them. Then
 #: fewer jobs are simulated: at least so many, and so many rounds.
 _MOST_EVENTS = 20_000
@@ -83,7 +86,7 @@ class Simulations:
         machine: What the run had to share.
         costs: {device stage: what a batch costs}.
         holds_gil: {stage: share of its CPU time with the GIL}, calibrated.
-        measured_gil_shares: Those of it that were measured, of stages that ran alone.
+        measured_gil_shares: Those of it that were measured: of stages that ran alone, or whose threads were seen with the GIL.
         budget: How long a diagnosis may simulate it; no limit until a diagnosis sets one.
     """
 
@@ -108,7 +111,15 @@ class Simulations:
         self._plans: dict[tuple[tuple[str, ...], int], Plan] = {}
         self._most_jobs = 4 * _MOST_JOBS
         self.num_simulations = self.num_events = 0
-        self.measured_gil_shares = find_gil_shares(evidence.isolation, demands.stages)
+        seen = count_seen(evidence.spans, evidence.states, document.window)
+        self.seen_with_gil = {
+            stage.name: seen[stage.name]
+            for stage in demands.stages
+            if stage.name in seen and stage.info.executor != "process" and seen[stage.name].error <= _KNOWN_SHARE
+        }
+        self.measured_gil_shares = find_gil_shares(evidence.isolation, demands.stages) | {
+            name: one.share for name, one in self.seen_with_gil.items()
+        }
         self.holds_gil = {stage.name: stage.holds_gil for stage in demands.stages} | self.measured_gil_shares
         self.gil_acquisitions: dict[str, GilAcquisitions] = {}
         self.spreads = self._find_spreads()

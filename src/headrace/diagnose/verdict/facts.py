@@ -291,21 +291,27 @@ class Facts:
 
     @cached_property
     def gil_holders(self) -> GilHolders | None:
-        """Who held the GIL while others waited for it; None where too few samples tell."""
-        return find_gil_holders(self.evidence.spans, self.evidence.states, self.document.window)
+        """Who held the GIL; None where too few samples tell."""
+        here = [view.account for view in self.stages if view.account.executor != "process"]
+        seconds = max(self.document.elapsed_seconds, 1e-9)
+        cpu_seconds = {one.name: (one.cpu_demand or 0.0) * (one.throughput or one.items / seconds) for one in here}
+        return find_gil_holders(self.evidence.spans, self.evidence.states, self.document.window, cpu_seconds)
 
     @cached_property
     def gil_holder(self) -> StageView | None:
-        """The stage that was seen to hold the GIL while others waited for it; None where samples do not tell.
+        """The stage that was seen to hold the GIL most; None where samples do not tell.
 
         Of those that the samples cannot tell apart it is the delivery, if its results are large: what a stage does may be
-        needed, that numbers become text is a choice. Else it is the one of those that keep the GIL that computes most.
+        needed, that numbers become text is a choice. Else it is the one that holds it most, where that was seen; or the one of
+        those that keep the GIL that computes most.
         """
         holders = self.gil_holders
         if holders is None:
             return None
         views = [view for view in self.stages if view.name in holders.alike]
         writing = [view for view in views if view.delivers_much]
+        if holders.errors is not None:
+            return max(writing or views, key=lambda view: holders.shares[view.name], default=None)
         keeping = holders.find_keepers({view.name: view.cpu_seconds for view in views})
         views = writing or [view for view in views if view.name in keeping]
         return max(views, key=lambda view: view.cpu_seconds, default=None)

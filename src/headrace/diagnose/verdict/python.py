@@ -142,6 +142,8 @@ def _describe_holder(facts: Facts, seen: StageView | None) -> Iterator[EvidenceL
             f"{seen.name} held it in {share:.0%} of {found.num_moments:,} moments in which a thread waited for it, by who was "
             "at work then"
         )
+        if found.errors is not None:
+            says = f"{seen.name} held it {share:.0%} of the time, by its CPU time and {found.num_moments:,} looks at who has it"
         yield line("gil_holder", says, share, None, True)
 
 

@@ -247,7 +247,7 @@ def allow_tracing(sampler: int) -> None:
 
 def _place_of_gil() -> tuple[GilPlace | None, str]:
     try:
-        return find_gil(), ""
+        return find_gil(with_holder=True), ""
     except (GilNotFound, OSError) as error:
         return None, str(error)
 

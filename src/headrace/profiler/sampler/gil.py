@@ -7,20 +7,28 @@ Sub-interpreters with a GIL of their own (3.12) keep it elsewhere; their waits c
 The profiled process finds the variable once, as a distance from the object that holds it (the executable, or libpython). Where
 that object is mapped in some other process stands in `/proc/PID/maps`.
 
+Who has the GIL stands in its state, where `switch interval, thread that had it last, whether it has it` follow one another in
+all versions since 3.2. Where that is differs, so it is looked for: a thread that looks has the GIL itself, so these three are
+known. Two threads that find them in one and the same place, and in no other, have found it.
+
 References:
-    CPython: Python/ceval_gil.c, Include/internal/pycore_runtime.h. dladdr1(3). proc_pid_maps(5).
+    CPython: Python/ceval_gil.c, Include/internal/pycore_gil.h, pycore_runtime.h. dladdr1(3). proc_pid_maps(5).
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import sys
+import threading
 from pathlib import Path
 
 from headrace.profiler.sampler.messages import GilPlace
 
 _RTLD_DL_SYMENT = 1
+#: Of a thread's state, which is longer: its two numbers stand in the first half.
+_STATE_BYTES = 256
 
 
 class GilNotFound(Exception):
@@ -51,8 +59,11 @@ class _Symbol(ctypes.Structure):
     )
 
 
-def find_gil() -> GilPlace:
+def find_gil(*, with_holder: bool = False) -> GilPlace:
     """Return where this process's interpreter has its GIL.
+
+    Args:
+        with_holder: Also where it says who has it: for another process, as a thread that asks has it itself.
 
     Raises:
         GilNotFound: If it has none, or does not tell.
@@ -67,7 +78,9 @@ def find_gil() -> GilPlace:
     file = next(((device, inode) for start, _, device, inode in mappings if start == object_base and inode), None)
     if file is None:
         raise GilNotFound("the object that defines _PyRuntime has no mapping with a file in /proc/self/maps")
-    return GilPlace(device=file[0], inode=file[1], offset=address - _lowest(mappings, *file), size=size)
+    holder, number = _find_holder(address, size) if with_holder else (None, 0)
+    offset = address - _lowest(mappings, *file)
+    return GilPlace(device=file[0], inode=file[1], offset=offset, size=size, holder=holder, number=number)
 
 
 def gil_range(place: GilPlace, process: int, proc: Path = Path("/proc")) -> tuple[int, int] | None:
@@ -81,6 +94,42 @@ def gil_range(place: GilPlace, process: int, proc: Path = Path("/proc")) -> tupl
     except ValueError:
         return None
     return start, start + place.size
+
+
+def _find_holder(address: int, size: int) -> tuple[int | None, int]:
+    """Return `holder` and `number` of `GilPlace`: where two threads find what they know of themselves, and nowhere else."""
+    found = [_find_own(address, size)]
+    other = threading.Thread(target=lambda: found.append(_find_own(address, size)), name="headrace-gil")
+    other.start()
+    other.join()
+    (holders, numbers), (again, numbers_again) = found
+    if holders != again or len(holders) != 1 or numbers != numbers_again or len(numbers) != 1:
+        return None, 0
+    return holders[0], numbers[0]
+
+
+def _find_own(address: int, size: int) -> tuple[list[int], list[int]]:
+    """Return where in `_PyRuntime` the GIL says that this thread has it, and where in this thread's state its number stands.
+
+    Both calls keep the GIL while they copy.
+    """
+    own_state = ctypes.pythonapi.PyThreadState_Get
+    own_state.restype = ctypes.c_void_p
+    state = own_state()
+    interval = round(sys.getswitchinterval() * 1e6)
+    holders = _find_all(ctypes.string_at(address, size), struct.pack("=QQi", interval, state, 1))
+    numbers = _find_all(
+        ctypes.string_at(state, _STATE_BYTES), struct.pack("=QQ", threading.get_ident(), threading.get_native_id())
+    )
+    return [place + 8 for place in holders], [place + 8 for place in numbers]
+
+
+def _find_all(content: bytes, wanted: bytes) -> list[int]:
+    places, place = [], content.find(wanted)
+    while place >= 0:
+        places.append(place)
+        place = content.find(wanted, place + 1)
+    return places
 
 
 def _lowest(mappings: list[tuple[int, int, str, int]], device: str, inode: int) -> int:

@@ -37,6 +37,11 @@ class GilPlace:
     """Bytes from the lowest mapping of that object."""
     size: int
     """Bytes."""
+    holder: int | None = None
+    """Bytes from the variable to the address of the state of the thread that had the GIL last, behind which stands whether it
+    still has it; None: not looked for, or not found."""
+    number: int = 0
+    """Bytes from the state of a thread to the kernel's number of the thread."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,9 @@ type tells; for `poll` and `select` the descriptors are read from the process's 
 costs one system call. A thread that is still blocked in the very same call (same line, stack pointer included) is not looked
 at more closely for a while: descriptors are reused, so for a short one.
 
+Who has the GIL stands in the process's memory. It is read after each thread that runs, not once for all: a look at many threads
+takes longer than many a thread keeps the GIL.
+
 What a thread writes to while nobody reads it is noted: workers with a pipe each do not wait for one another.
 
 Everything about one thread that cannot be read makes that sample `ABSENT`: it may just have ended. Only what cannot be read
@@ -47,9 +50,23 @@ class _Process:
     def __init__(self, number: int, proc: Path, gil: GilPlace | None) -> None:
         self.root = proc / str(number)
         self.gil: tuple[int, int] | None = None
+        self._place = gil
         self._memory = -1
         if gil is not None:
             self.gil = gil_range(gil, number, proc)
+
+    def find_holder(self) -> int:
+        """Return the kernel's number of the thread that has the GIL; -1 if none has it, or that is not known."""
+        if self.gil is None or self._place is None or self._place.holder is None:
+            return -1
+        try:
+            state, has_it = struct.unpack("=Qi", self.read(self.gil[0] + self._place.holder, 12))
+            if not has_it:
+                return -1
+            number: int = struct.unpack("=Q", self.read(state + self._place.number, 8))[0]
+        except (OSError, EOFError, OverflowError):
+            return -1  # it has just ended, or its memory may not be read, which the states of its threads tell
+        return number
 
     def state_of_descriptor(self, descriptor: int, outputs: set[str] | None = None) -> str:
         """Return the letter for waiting on one file descriptor; `o` if it is closed meanwhile.
@@ -101,10 +118,11 @@ class _Process:
 class _Thread:
     """A thread that is looked at, and what was seen last."""
 
-    __slots__ = ("file", "letter", "line", "looks_left", "outputs", "process")
+    __slots__ = ("file", "letter", "line", "looks_left", "number", "outputs", "process")
 
-    def __init__(self, process: _Process, file: int, outputs: set[str]) -> None:
+    def __init__(self, process: _Process, number: int, file: int, outputs: set[str]) -> None:
         self.process = process
+        self.number = number
         self.outputs = outputs
         self.file = file
         self.line = b""
@@ -167,7 +185,7 @@ class ThreadStates:
         self._threads, self._processes = [], {}
 
     def look(self) -> str:
-        """Return a letter of `STATES` for each thread, or `ABSENT`."""
+        """Return a letter of `STATES` for each thread, a capital one if it runs with the GIL, or `ABSENT`."""
         letters = []
         pread = os.pread
         for index, thread in enumerate(self._threads):
@@ -181,7 +199,7 @@ class ThreadStates:
                 letters.append(ABSENT)
                 continue
             if line == b"running\n":
-                letters.append("r")
+                letters.append("R" if thread.process.find_holder() == thread.number else "r")
             elif line == thread.line and thread.looks_left:
                 thread.looks_left -= 1
                 letters.append(thread.letter)
@@ -198,7 +216,7 @@ class ThreadStates:
                 process = self._processes[worker.process] = self._open_process(worker.process)
             path = self._proc / str(worker.process) / "task" / str(worker.thread_id) / "syscall"
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return _Thread(process, file, self.outputs.setdefault(worker.name, set()))
+            return _Thread(process, worker.thread_id, file, self.outputs.setdefault(worker.name, set()))
         except OSError as error:
             self._note(error, f"process {worker.process}")
             return None

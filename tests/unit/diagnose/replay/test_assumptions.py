@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.diagnose.concurrency import LIMITED, UNKNOWN, count_under_way, fit_growth
+from headrace.diagnose.gil_holders import SeenWithGil
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.replay.gil_shares import find_gil_shares
 from headrace.diagnose.whatif import predict
@@ -148,6 +149,16 @@ def test_a_measured_share_is_used_and_no_longer_doubted(replay_of: Make) -> None
     assert ratio_of(document).mid == pytest.approx(2.0, rel=0.1)
     assert ratio_of(document).low > 1.6
     assert "features keeps the GIL for 0% of its work, as it did alone" in document.assumes
+    assert not any("GIL" in warning for warning in document.warnings)
+
+
+def test_a_share_that_was_seen_is_used_and_no_longer_doubted(replay_of: Make) -> None:
+    """Fifty looks at its threads at work never found them with the GIL, though the stage does not promise to let go of it."""
+    measured = replay_of(COMPUTES).with_gil_shares({"features": 0.0})
+    measured.seen_with_gil = {"features": SeenWithGil(50, 0)}
+    document = predict(measured, Change(settings=("features.workers=2",)))
+    assert ratio_of(document).mid == pytest.approx(2.0, rel=0.1)
+    assert "features keeps the GIL for 0% of its work, as 50 looks at its threads say" in document.assumes
     assert not any("GIL" in warning for warning in document.warnings)
 
 

@@ -78,6 +78,19 @@ def test_of_stages_that_hold_the_gil_about_as_often_one_that_keeps_it_is_named(
     assert "copy held it about as often" in found.says
 
 
+def test_who_was_seen_with_the_gil_longest_is_named(facts_of: Any, pipe: Any, made: Any) -> None:
+    """`match` held it longer by more than the samples leave open, though `parse` uses more CPU time; the figures are told."""
+    stages = [
+        made(name="parse", cpu=0.009, wait=0.006, state="gil", workers=2, releases_gil=False),
+        made(name="match", cpu=0.003, releases_gil=False, workers=2),
+    ]
+    facts = facts_of(pipe(stages=stages))
+    facts.__dict__["gil_holders"] = GilHolders(40, {"match": 0.3, "parse": 0.2}, {"match": 0.02, "parse": 0.03})
+    found = next(one for one in python.rules(facts) if one.verdict == "GIL")
+    assert found.stage == "match"
+    assert any("match held it 30% of the time" in one.says for one in found.evidence)
+
+
 def test_who_waits_for_the_gil_and_holds_it_as_often_is_not_what_another_gains(
     facts_of: Any, pipe: Any, made: Any
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import sys
+import threading
 
 import pytest
 
@@ -26,3 +28,29 @@ def test_a_python_without_a_gil_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     with pytest.raises(GilNotFound, match="free-threaded"):
         find_gil()
+
+
+def test_who_has_the_gil_is_found_in_this_process() -> None:
+    """A thread that copies the place while it has the GIL finds its own state there, and in it its own number."""
+    place = find_gil(with_holder=True)
+    found = gil_range(place, os.getpid())
+    assert found is not None
+    assert place.holder is not None
+    state, has_it = struct.unpack("=Qi", ctypes.string_at(found[0] + place.holder, 12))
+    (number,) = struct.unpack("=Q", ctypes.string_at(state + place.number, 8))
+    assert (number, has_it) == (threading.get_native_id(), 1)
+
+
+def test_another_switch_interval_is_no_hindrance() -> None:
+    """The place is found by the interval that holds now."""
+    before = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(0.0012)
+        assert find_gil(with_holder=True).holder is not None
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_who_has_it_is_not_looked_for_unasked() -> None:
+    """A thread of the process itself that asks has it, so it need not know."""
+    assert find_gil().holder is None

@@ -59,6 +59,22 @@ def test_a_futex_inside_the_runtime_is_the_gil(make: Make) -> None:
     assert states.not_measured == {}
 
 
+def test_who_runs_with_the_gil_is_told(make: Make, tmp_path: Path) -> None:
+    """Thread 1 runs with the GIL; once the GIL is free nobody does; memory that cannot be read tells nothing."""
+    place = GilPlace(device="fe:00", inode=26933, offset=0x500, size=0x100, holder=0x10, number=0x20)
+    states = make("running\n", "running\n", futex(0x1500), gil=place)
+    memory = tmp_path / "5" / "mem"
+    memory.write_bytes(bytes(0x1510) + struct.pack("=Qi", 0x2000, 1) + bytes(0x2020 - 0x151C) + struct.pack("=Q", 1))
+    assert states.look() == "rRg"
+    with memory.open("r+b") as file:
+        file.seek(0x1518)
+        file.write(struct.pack("=i", 0))
+    assert states.look() == "rrg"
+    with memory.open("r+b") as file:
+        file.truncate(0x1510)
+    assert states.look() == "rrg"
+
+
 def test_aarch64_has_other_numbers(make: Make) -> None:
     """On aarch64 futex is 98, and 202 is accept."""
     states = make(futex(0x1500, 98), f"115 0x0 0x0{TAIL}", f"101 0x0 0x0{TAIL}", machine="aarch64")
