@@ -302,12 +302,14 @@ def _damaged(name: str, number: int, why: str) -> Entry:
 
 
 def _entry_of(item: str, row: Mapping[str, Any], column: str, *, may_name_files: bool = False) -> Entry:
-    value = row.get(column)
+    value, empty = row.get(column), f"there is no value in the column {column!r}"
     if isinstance(value, Mapping) and "bytes" in value:
         name = value.get("path")
         value = value["bytes"]
-        if value is None and may_name_files and isinstance(name, str) and os.path.isfile(name):
-            value = Path(name)
+        if value is None and isinstance(name, str) and name:
+            empty = _without_bytes(column, name, may_name_files=may_name_files)
+            if may_name_files and os.path.isfile(name):
+                value = Path(name)
     # A file of somebody's says nothing of where results go.
     texts = {key: _text_of(one) for key, one in row.items() if key not in (column, "callback")}
     attributes = {key: one for key, one in texts.items() if _is_simple(one)}
@@ -324,11 +326,18 @@ def _entry_of(item: str, row: Mapping[str, Any], column: str, *, may_name_files:
     except ValueError:
         array = None
     if value is None:
-        return Entry(item, b"", attributes, refused=f"records.empty: there is no value in the column {column!r}")
+        return Entry(item, b"", attributes, refused=f"records.empty: {encodable(empty[:_MOST_CHARACTERS])}")
     if array is None or array.dtype.kind not in "biuf":
         why = f"the column {column!r} holds {_describe(value)}; expected bytes, text, numbers, or equally long lists of numbers"
         return Entry(item, b"", attributes, refused=f"records.value: {encodable(why[:_MOST_CHARACTERS])}")
     return Entry(item, array, attributes)
+
+
+def _without_bytes(column: str, name: str, *, may_name_files: bool) -> str:
+    says = f"the column {column!r} names the file {name[:200]!r} and holds no bytes"
+    if may_name_files:
+        return f"{says}, and there is no such file here"
+    return f"{says}: files that others' files name are not read; save the set with its images, as save_to_disk does"
 
 
 def _describe(value: Any) -> str:

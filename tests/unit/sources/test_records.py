@@ -432,6 +432,7 @@ def test_a_data_set_of_hugging_face(tmp_path: Path) -> None:
     there, gone = source.entries()
     assert (there.id, there.payload, there.attributes) == ("train#0", tmp_path / "a.png", {"label": 0})
     assert gone.refused.startswith("records.empty: ")
+    assert gone.refused.endswith("gone.png' and holds no bytes, and there is no such file here")
     assert source.where == "the data set train"
     assert [dict(part.attributes) for part in source.parts()] == [{"fingerprint": "abc", "rows": 2}]
     several = Records({"train": DataSet(ROWS), "test": DataSet(ROWS[:2])})
@@ -449,7 +450,9 @@ def test_a_file_of_somebody_names_no_file(tmp_path: Path) -> None:
     """Not even one that is there."""
     file = write_parquet(tmp_path / "a", [{"image": {"bytes": None, "path": "/etc/hostname"}}])
     (entry,) = Records(file).entries()
-    assert entry.refused.startswith("records.empty: ")
+    assert entry.refused.startswith(
+        "records.empty: the column 'image' names the file '/etc/hostname' and holds no bytes"
+    )
 
 
 @pytest.mark.full
