@@ -12,15 +12,18 @@ collects them: so it gives each batch once, in the same order as without workers
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import islice
 from numbers import Integral
 from typing import Any, Self
+from weakref import WeakSet
 
 from headrace.base.errors import SourceError
 from headrace.base.named_paths import Named, list_addresses
@@ -32,6 +35,17 @@ from headrace.store.object_shards import ObjectShardReader
 from headrace.store.objects import SCHEMES
 from headrace.store.order import Batch, Course, End, Order, Position
 from headrace.store.shard_reader import ShardReader
+
+#: Loops that may have been left open.
+_LOOPS: WeakSet[Generator[Any, None, None]] = WeakSet()
+
+
+@atexit.register
+def _close_loops() -> None:
+    """End what was left open while the names that its end needs are there: at exit modules lose theirs first."""
+    for loop in list(_LOOPS):
+        with contextlib.suppress(ValueError):  # a thread is in it
+            loop.close()
 
 
 class Loader:
@@ -173,6 +187,11 @@ class Loader:
         self._go_to(HandedOut(Position(self._order.seed, int(epoch), 0), is_apart=not self._ordered))
 
     def __iter__(self) -> Iterator[Any]:
+        loop = self._loop()
+        _LOOPS.add(loop)
+        return loop
+
+    def _loop(self) -> Generator[Any, None, None]:
         epoch, place = self.epoch, _place_among_workers()
         worker, workers = place or (0, 1)
         handed_out, course = self._handed_out, self._course()

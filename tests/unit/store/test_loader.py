@@ -503,3 +503,12 @@ def test_a_program_that_ends_does_not_make_what_was_read_ahead(executor: str, da
     )
     assert found.returncode == 0
     assert found.stdout.count("made more") < SIZE // 2
+
+
+@pytest.mark.full
+def test_a_loop_that_is_left_open_ends_in_silence(data: Path, tmp_path: Path) -> None:
+    """With PyTorch loaded, modules had lost their names when the loop was ended: `Exception ignored in`."""
+    pytest.importorskip("torch")
+    program = "import sys\nimport headrace as hr\nimport torch\nloop = iter(hr.loader(sys.argv[1], 1))\nnext(loop)\n"
+    found = subprocess.run([sys.executable, "-c", program, str(data)], capture_output=True, text=True, timeout=300)
+    assert (found.returncode, found.stderr) == (0, "")
