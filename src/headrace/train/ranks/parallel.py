@@ -23,7 +23,7 @@ from headrace.diagnose.training.pipeline_bubble import (
 )
 from headrace.runs.formats.parallel import Bubble, MeasuredWay, ParallelDocument, StageTimes, Way
 from headrace.runs.run_folder import headrace_version
-from headrace.train.ranks.launch import Group, run_group
+from headrace.train.ranks.launch import Group, RanksFailed, run_group
 from headrace.train.ranks.parallel_child import Answer, Found, Request, Step
 
 #: A bubble that was predicted so many points off is worth a warning.
@@ -100,13 +100,17 @@ def measure_ways(settings: ParallelSettings) -> ParallelDocument:
             run_group(
                 Group(
                     argv=argv, ranks=settings.ranks, environment=environment, logs=folder, patience=settings.patience,
-                    keeps_logs=False, advice="The last lines say where it is.",
+                    keeps_logs=False, advice="Where it is stands in its last lines, if it had begun.",
                 )
             )  # fmt: skip
         except KeyboardInterrupt:
             is_interrupted = True
             if not answer.exists():
                 raise Interrupted("interrupted before the first round was done: nothing was measured") from None
+        if not answer.exists():
+            raise RanksFailed(
+                "all ranks ended with exit status 0 before a round was done: does the recipe call sys.exit() or os._exit()?"
+            )
         found = decode_document(answer.read_bytes(), Answer)
     return describe(settings, found, is_interrupted=is_interrupted)
 

@@ -14,6 +14,7 @@ import torch
 from headrace.base.errors import SettingsError
 from headrace.cli import main
 from headrace.runs.formats.parallel import StageTimes, Way
+from headrace.train.ranks import parallel
 from headrace.train.ranks.launch import RanksFailed
 from headrace.train.ranks.parallel import ParallelSettings, describe, measure_ways, predict
 from headrace.train.ranks.parallel_child import (
@@ -142,20 +143,27 @@ def test_a_frozen_stage_and_a_parameter_that_is_not_used_are_trained_all_the_sam
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "patience", "says"),
     [
-        (
-            "__import__('time').sleep(600)",
-            r"still ran after 30 s.*The last lines say where it is\..*shared\.py\", line 2 in make",
-        ),
-        ("__import__('ctypes').string_at(0)", r"was ended by SIGSEGV.*shared\.py\", line 2 in make"),
+        ("__import__('time').sleep(600)", 30.0, r"still ran after 30 s.*shared\.py\", line 2 in make"),
+        ("__import__('ctypes').string_at(0)", 600.0, r"was ended by SIGSEGV.*shared\.py\", line 2 in make"),
     ],
 )
-def test_a_recipe_that_hangs_or_crashes_is_named_with_its_line(body: str, says: str, tmp_path: Path) -> None:
+def test_a_recipe_that_hangs_or_crashes_is_named_with_its_line(
+    body: str, patience: float, says: str, tmp_path: Path
+) -> None:
     """Neither prints anything by itself."""
     (tmp_path / "shared.py").write_text(f"def make():\n    {body}\n")
     with pytest.raises(RanksFailed, match=f"(?s){says}"):
-        measure_ways(ParallelSettings(recipe=f"{tmp_path}/shared.py", patience=30.0))
+        measure_ways(ParallelSettings(recipe=f"{tmp_path}/shared.py", patience=patience))
+
+
+def test_ranks_that_end_well_without_an_answer_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe may call sys.exit()."""
+    (tmp_path / "shared.py").write_text("")
+    monkeypatch.setattr(parallel, "run_group", lambda _: None)
+    with pytest.raises(RanksFailed, match=r"exit status 0 before a round was done: does the recipe call sys\.exit"):
+        measure_ways(ParallelSettings(recipe=f"{tmp_path}/shared.py"))
 
 
 def test_an_error_of_the_recipe_begins_at_its_own_line() -> None:
