@@ -20,7 +20,7 @@ from headrace.base.errors import FetchFailed, FetchRejected, ItemError, SourceEr
 from headrace.base.redaction import hide_secrets_in_text
 from headrace.base.settings import check
 from headrace.base.shortage import shortage_of
-from headrace.store.objects import Bucket, Got, Listed, ObjectAddress, changed, list_again
+from headrace.store.objects import Bucket, Got, Listed, ObjectAddress, changed, doubt, list_again
 
 _NEEDED = ("find", "info", "cat_file")
 #: What tells two contents of one name apart, best first; each store has its own word.
@@ -63,6 +63,7 @@ class FileSystem:
         check(not lacks, "fs", type(fs).__name__, f"a file system of fsspec, with {', '.join(_NEEDED)}")
         check(not getattr(fs, "asynchronous", False), "fs", type(fs).__name__, "one made without asynchronous=True")
         self._fs = fs
+        self._readable: str | None = None
         try:
             root = str(getattr(fs, "_strip_protocol", str)(path))
             self._root = root.rstrip("/") or root[:1]  # a slash alone is the root, and nothing the working folder
@@ -93,7 +94,8 @@ class FileSystem:
 
         Raises:
             FetchRejected: If no other try can succeed: `object.missing`, `object.forbidden`, `object.changed`.
-            FetchFailed: If one may: `object.busy`, `object.short`, `object.failed`.
+            FetchFailed: If one may: `object.busy`, `object.short`, `object.failed`; also `object.forbidden` where what was read
+                before cannot be looked up either.
         """
         whole = self.key(path)
         try:
@@ -103,7 +105,8 @@ class FileSystem:
                 ended = time.monotonic()
                 now = self._version(self._look_up(whole)) if etag else None
         except Exception as error:
-            raise self._explain(error, self._shown(path)) from None
+            raise doubt(self._explain(error, self._shown(path)), self._readable, self._look_up_alone) from None
+        self._readable = whole
         if now != etag:
             raise changed(self._shown(path))
         if len(data) != end - start:
@@ -148,6 +151,10 @@ class FileSystem:
         self._forget(path)
         info: Mapping[str, Any] = self._fs.info(path)
         return info
+
+    def _look_up_alone(self, path: str) -> Mapping[str, Any]:
+        with contextlib.nullcontext() if _allows_many(self._fs) else _one_at_a_time:
+            return self._look_up(path)
 
     def _forget(self, *path: str) -> None:
         """Let the file system ask again instead of telling what it listed before."""

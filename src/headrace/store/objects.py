@@ -42,6 +42,8 @@ _FORBIDDEN = re.compile(r"\b(401|403)\b|AccessDenied|InvalidAccessKeyId|Signatur
 _QUOTED = re.compile(
     r"https?://\S+|\bin \d+(?:\.\d+)?(?:ns|µs|ms|s)\b|<(?!Code|Message)\w+>[^<]*|location .*? (?=not found)"
 )
+#: The keys themselves are refused, whatever was asked for.
+_RAN_OUT = re.compile(r"ExpiredToken|TokenRefreshRequired|InvalidToken|RequestTimeTooSkewed")
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist", re.IGNORECASE)
 _NO_ANSWER = re.compile(r"error sending request|connection refused|dns error", re.IGNORECASE)
 #: What stands behind a `?` where somebody gave credentials or an endpoint.
@@ -136,6 +138,8 @@ class Bucket:
         except ImportError:
             raise MissingExtra(f"{store} (an object store)", "stores") from None
         self.store = store
+        self._readable: str | None = None
+        """The object that was read last."""
         scheme = store.partition(":")[0]
         endpoints = [f"{_VARIABLES[scheme]}_{name}" for name in _ENDPOINTS[scheme]]
         for name in endpoints:
@@ -218,7 +222,8 @@ class Bucket:
 
         Raises:
             FetchRejected: If no other try can succeed: `object.missing`, `object.forbidden`, `object.changed`.
-            FetchFailed: If one may: `object.busy`, `object.failed`.
+            FetchFailed: If one may: `object.busy`, `object.failed`, `object.credentials`; also `object.forbidden` where what
+                was read before cannot be read either.
         """
         options: dict[str, Any] = {"if_match": etag} if etag else {}
         if end > start:
@@ -229,8 +234,11 @@ class Bucket:
                 answer = self._obstore.get(self._store, path, options=options)
                 first = time.monotonic()
                 data = _join(answer, end - start)
+        except ItemError:
+            raise
         except Exception as error:
-            raise self._explain(error, f"{self.store}/{path}") from None
+            raise doubt(self._explain(error, f"{self.store}/{path}"), self._readable, self._list_one) from None
+        self._readable = path
         ended = time.monotonic()
         if etag and _quote(answer.meta.get("e_tag")) not in (None, etag):  # a store that knows no If-Match
             raise changed(f"{self.store}/{path}", _SLASH_IN_FRONT)
@@ -254,6 +262,11 @@ class Bucket:
             return FetchRejected(f"object.missing: {where} does not exist, or its name begins with a slash{_NO_SLASH}")
         if isinstance(error, errors.PreconditionError):
             return changed(where, _SLASH_IN_FRONT)
+        if found := _RAN_OUT.search(said):
+            return FetchFailed(
+                f"object.credentials: the store of {where} takes the credentials no more ({found[0]}); renew them, see that "
+                "the clock of this machine is right, and resume the run"
+            )
         if isinstance(error, errors.PermissionDeniedError | errors.UnauthenticatedError) or _FORBIDDEN.search(said):
             return FetchRejected(
                 f"object.forbidden: {where} may not be used with these credentials; check {_KEYS[scheme]}, the role of the "
@@ -349,6 +362,26 @@ def changed(where: str, hint: str = "") -> FetchRejected:
     return FetchRejected(
         f"object.changed: {where} was replaced after it was listed; start the run again to list it anew{hint}"
     )
+
+
+def doubt(problem: ItemError, readable: str | None, look_up: Callable[[str], object]) -> ItemError:
+    """Return a refusal of one object as a failure, unless something else may be read: keys that ran out refuse everything.
+
+    So nothing is given up for good that can be read once they are renewed.
+
+    Args:
+        problem: Why an object was not read.
+        readable: What was read before; None: nothing.
+        look_up: Raises if that may not be read any more.
+    """
+    if not problem.reason.startswith("object.forbidden"):
+        return problem
+    if readable is not None:
+        with contextlib.suppress(Exception):
+            look_up(readable)
+            return problem
+        return FetchFailed(f"{problem.reason}; what was read before is refused now, too")
+    return FetchFailed(f"{problem.reason}; nothing was read yet")
 
 
 def list_again(list_them: Callable[[], list[Listed]], explain: Callable[[Exception], ItemError]) -> list[Listed]:

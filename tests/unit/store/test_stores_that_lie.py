@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -27,9 +28,23 @@ class Liar(BaseHTTPRequestHandler):
     num_sent = num_pages = 0
     #: Lists leave the quotes of ETags out, as Azure's do, and parts are given with If-Match in quotes alone.
     is_bare = False
+    #: What it refuses, with which status and code.
+    refused: re.Pattern[str] | None = None
+    refusal = (403, "AccessDenied")
+
+    def do_HEAD(self) -> None:
+        """Answer."""
+        is_refused = self.refused is not None and self.refused.search(self.path)
+        self._begin(self.refusal[0] if is_refused else 200, 0)
 
     def do_GET(self) -> None:
         """Answer."""
+        if self.refused is not None:
+            said = b"<Error><Code>%s</Code></Error>" % self.refusal[1].encode()
+            is_refused = self.refused.search(self.path)
+            self._begin(self.refusal[0] if is_refused else 206, len(said) if is_refused else 100)
+            self.wfile.write(said if is_refused else bytes(100))
+            return
         if self.is_bare:
             self._answer_bare()
             return
@@ -73,7 +88,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """Give a bucket of such a store."""
     pytest.importorskip("obstore")
     Liar.num_sent = Liar.num_pages = 0
-    Liar.is_bare = False
+    Liar.is_bare, Liar.refused, Liar.refusal = False, None, (403, "AccessDenied")
     with ThreadingHTTPServer(("127.0.0.1", 0), Liar) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for name, value in {"ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}", "ACCESS_KEY_ID": "a",
@@ -103,6 +118,33 @@ def test_an_etag_without_quotes_is_that_of_answers(bucket: Bucket) -> None:
     Liar.is_bare = True
     (one,) = bucket.list_objects("a")
     assert bucket.get(one.path, 0, 100, one.etag).data == bytes(100)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_what_is_refused_alone_is_rejected_and_a_refusal_of_everything_is_not(bucket: Bucket, status: int) -> None:
+    """Keys that ran out in the middle of a run cost no item: the run stops, and another one goes on."""
+    Liar.refused, Liar.refusal = re.compile("2.jpg"), (status, "AccessDenied")
+    with pytest.raises(FetchFailed, match=r"object\.forbidden: .*; nothing was read yet"):
+        bucket.get("a/2.jpg", 0, 100, None)
+    bucket.get("a/1.jpg", 0, 100, None)
+    with pytest.raises(FetchRejected, match=r"object\.forbidden"):
+        bucket.get("a/2.jpg", 0, 100, None)
+    Liar.refused = re.compile("jpg")
+    for name in ("a/1.jpg", "a/2.jpg"):
+        with pytest.raises(FetchFailed, match=r"object\.forbidden: .*; what was read before is refused now"):
+            bucket.get(name, 0, 100, None)
+    Liar.refused = re.compile("2.jpg")
+    assert bucket.get("a/1.jpg", 0, 100, None).data == bytes(100)
+    with pytest.raises(FetchRejected, match=r"object\.forbidden"):
+        bucket.get("a/2.jpg", 0, 100, None)
+
+
+@pytest.mark.parametrize(("status", "code"), [(400, "ExpiredToken"), (403, "RequestTimeTooSkewed")])
+def test_keys_that_ran_out_are_said(bucket: Bucket, status: int, code: str) -> None:
+    """With what to do; another try may succeed."""
+    Liar.refused, Liar.refusal = re.compile("jpg"), (status, code)
+    with pytest.raises(FetchFailed, match=rf"object\.credentials: .* \({code}\); renew them"):
+        bucket.get("a/1.jpg", 0, 100, None)
 
 
 @pytest.mark.parametrize("took", ["403.217µs", "403ms", "401.5ms", "404.1s"])
