@@ -11,8 +11,10 @@ import datetime
 import importlib
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -57,6 +59,9 @@ _CREDENTIALS = re.compile(r"credential|token provider|metadata", re.IGNORECASE)
 #: Before something is asked for again where nobody else would.
 PAUSES = (0.2, 1.0, 3.0, 0.0)
 
+
+#: Until 1,000 names of a list have come, or its end.
+_MOST_LIST_SECONDS = 600.0
 
 #: Of a body: what is taken from the library at once.
 _CHUNK = 4 << 20
@@ -187,10 +192,10 @@ class Bucket:
         return f"{self.store}/{path}"
 
     def _list(self, prefix: str) -> list[Listed]:
-        chunks = self._obstore.list(self._store, prefix or None, chunk_size=1_000)
+        chunks = iter(self._obstore.list(self._store, prefix or None, chunk_size=1_000))
         found: list[Listed] = []
         seen: set[str] = set()
-        for chunk in chunks:
+        while (chunk := self._next(chunks, prefix)) is not None:
             found += [Listed(one["path"], one["size"], _quote(one.get("e_tag"))) for one in chunk]
             seen.update(one["path"] for one in chunk)
             if len(found) > 2 * len(seen):  # two may be called the same but for a slash in front
@@ -199,6 +204,28 @@ class Bucket:
                     "proxy that does not hand on what the pages of a list are called?"
                 )
         return sorted(_without_folders(found, prefix), key=lambda one: one.path)
+
+    def _next(self, chunks: Iterator[Any], prefix: str) -> Any:
+        """Return the next names of a list; None: there are no more.
+
+        In a thread of its own, as the library asks for page after page while they are empty, and Ctrl-C does not reach it.
+        """
+        answer: Future[Any] = Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(next(chunks, None))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=ask, name="headrace-list", daemon=True).start()
+        try:
+            return answer.result(_MOST_LIST_SECONDS)
+        except TimeoutError:
+            raise SourceError(
+                f"object.failed: the store of {self.store}/{prefix} gave less than 1,000 names in {_MOST_LIST_SECONDS:,.0f} "
+                "seconds, and no end; is it behind a proxy that does not hand on what the pages of a list are called?"
+            ) from None
 
     def _list_one(self, path: str) -> list[Listed]:
         one = self._obstore.head(self._store, path)

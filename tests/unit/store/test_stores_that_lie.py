@@ -26,6 +26,7 @@ class Liar(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     num_sent = num_pages = 0
+    num_names = 1_000
     #: Lists leave the quotes of ETags out, as Azure's do, and parts are given with If-Match in quotes alone.
     is_bare = False
     #: What it refuses, with which status and code.
@@ -50,7 +51,7 @@ class Liar(BaseHTTPRequestHandler):
             return
         if "list-type" in self.path:
             type(self).num_pages += 1
-            page = BEGIN + b"".join(ONE % number for number in range(1_000)) + b"</ListBucketResult>"
+            page = BEGIN + b"".join(ONE % number for number in range(self.num_names)) + b"</ListBucketResult>"
             self._begin(200, len(page))
             self.wfile.write(page)
             return
@@ -87,7 +88,7 @@ class Liar(BaseHTTPRequestHandler):
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """Give a bucket of such a store."""
     pytest.importorskip("obstore")
-    Liar.num_sent = Liar.num_pages = 0
+    Liar.num_sent, Liar.num_pages, Liar.num_names = 0, 0, 1_000
     Liar.is_bare, Liar.refused, Liar.refusal = False, None, (403, "AccessDenied")
     with ThreadingHTTPServer(("127.0.0.1", 0), Liar) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -111,6 +112,15 @@ def test_a_list_without_end_ends(bucket: Bucket) -> None:
     with pytest.raises(SourceError, match="lists the same names again and again"):
         bucket.list_objects("a")
     assert Liar.num_pages <= 10
+
+
+def test_a_list_of_empty_pages_without_end_ends(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library asks for ever, and Ctrl-C did not end it."""
+    monkeypatch.setattr(objects, "_MOST_LIST_SECONDS", 0.3)
+    Liar.num_names = 0
+    with pytest.raises(SourceError, match=r"object\.failed: .* gave less than 1,000 names .*, and no end"):
+        bucket.list_objects("a")
+    assert Liar.num_pages > 1
 
 
 def test_an_etag_without_quotes_is_that_of_answers(bucket: Bucket) -> None:
