@@ -11,7 +11,7 @@ from headrace.base.formatting import pluralize
 from headrace.base.named_paths import Named, list_paths, show_paths
 from headrace.base.pieces import Piece
 from headrace.sources.finite import Entry, FiniteSource
-from headrace.store.samples import TEXT_PARTS, Sample
+from headrace.store.samples import TEXT_PARTS, Sample, Singles
 from headrace.store.shards import Listed, find_all_shards, list_shard
 
 logger = logging.getLogger("headrace")
@@ -58,7 +58,8 @@ class Shards(FiniteSource):
             raise SourceError(
                 f"{show_paths(self._paths)} holds nothing that can be read: {next(iter(reasons), 'its index is empty')}"
             )
-        num_flaws = sum(len(one.flaws) + sum(bool(sample.flaw) for sample in one.samples) for one in listed)
+        not_single = [one for one in listed if not isinstance(one.samples, Singles)]  # those have no flaws
+        num_flaws = sum(len(one.flaws) + sum(bool(sample.flaw) for sample in one.samples) for one in not_single)
         if num_flaws:
             logger.warning(
                 "%s: %s cannot be read, and will be rejected", show_paths(self._paths), pluralize(num_flaws, "part")

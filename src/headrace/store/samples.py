@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from operator import ne
+from typing import overload
 
 import msgspec
 
@@ -74,3 +76,39 @@ def join_samples(files: Iterable[Stored]) -> Iterator[Sample]:
             sample.parts[part] = file
     if sample is not None:
         yield sample
+
+
+class Singles(Sequence[Sample]):
+    """Samples of one file each, made when they are asked for: most shards have nothing else, and some have millions.
+
+    Args:
+        files: Of the samples, in order; see `are_single`.
+    """
+
+    def __init__(self, files: Sequence[Stored]) -> None:
+        self.files = files
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @overload
+    def __getitem__(self, number: int) -> Sample: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Sample]: ...
+
+    def __getitem__(self, number: int | slice) -> Sample | Sequence[Sample]:
+        if isinstance(number, slice):
+            return Singles(self.files[number])
+        file = self.files[number]
+        key, part = split_name(file.name)
+        return Sample(key, {part: file})
+
+
+def are_single(files: Sequence[Stored]) -> bool:
+    """Return whether each file is sure to be a sample of its own: up to their first dots, neighbours have different names.
+
+    Keys begin with that, so `join_samples` joins none of them. Folders with dots are left to it.
+    """
+    begins = [file.name.partition(".")[0] for file in files]
+    return all(map(ne, begins, begins[1:]))

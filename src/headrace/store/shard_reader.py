@@ -6,6 +6,7 @@ import logging
 import os
 import zlib
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from headrace.base.formatting import pluralize
 from headrace.base.named_paths import Named, list_paths, show_paths
 from headrace.store.expansion import most_expanded
 from headrace.store.reading import changed, read_all, version_of
-from headrace.store.samples import Sample
+from headrace.store.samples import Sample, Singles, Stored
 from headrace.store.shards import find_all_shards, list_shard
 
 logger = logging.getLogger("headrace")
@@ -43,7 +44,9 @@ class ShardReader:
         """What was named, for messages."""
         self._arguments = (paths, part, checks)
         self._checks = checks
-        self._samples: list[Sample] = []
+        self._samples: list[Sequence[Sample]] = []
+        self._starts = array("q")
+        """For each shard: its samples, and the number of the first."""
         self._handles, self._offsets, self._lengths, self._crcs = array("i"), array("q"), array("q"), array("q")
         self._opened: list[int] = []
         self._most_bytes: dict[int, int] = {}
@@ -78,10 +81,16 @@ class ShardReader:
         self._opened.append(handle)
         self._shards[handle] = shard, listed.version
         self._most_bytes[handle] = most_expanded(os.fstat(handle).st_blocks * 512)
-        chosen = [None if sample.flaw else sample.choose(part) for sample in listed.samples]
-        files = [one for one in chosen if one is not None]
-        self.num_flaws += len(chosen) - len(files)
-        self._samples += [sample for sample, one in zip(listed.samples, chosen, strict=True) if one is not None]
+        samples: Sequence[Sample] = listed.samples
+        if isinstance(samples, Singles) and part is None:
+            files: Sequence[Stored] = samples.files
+        else:
+            chosen = [(sample, None if sample.flaw else sample.choose(part)) for sample in samples]
+            self.num_flaws += sum(one is None for _, one in chosen)
+            samples = [sample for sample, one in chosen if one is not None]
+            files = [one for _, one in chosen if one is not None]
+        self._starts.append(len(self._offsets))
+        self._samples.append(samples)
         self._handles.extend([handle] * len(files))
         self._offsets.extend([one.offset for one in files])
         self._lengths.extend([one.length for one in files])
@@ -121,28 +130,34 @@ class ShardReader:
         """Return all files of a sample, {part: bytes}; raises what `read` raises."""
         self._check_open()
         found: dict[str, bytes] = {}
-        for part, stored in self._samples[number].parts.items():
+        parts = self._sample(number).parts
+        for part, stored in parts.items():
             if stored.length > self._most_bytes[self._handles[number]]:
                 raise _too_large(stored.name, stored.length)
             data = read_all(self._handles[number], stored.length, stored.offset)
             if len(data) != stored.length or (stored.crc32 is not None and zlib.crc32(data) != stored.crc32):
                 raise _wrong(stored.name)
             found[part] = data
-        if any(stored.crc32 is None for stored in self._samples[number].parts.values()):
+        if any(stored.crc32 is None for stored in parts.values()):
             self._check_version(number)
         return found
 
     def parts(self, number: int) -> list[str]:
         """Return the parts of a sample, in the order in which they are packed."""
-        return list(self._samples[number].parts)
+        return list(self._sample(number).parts)
 
     def key(self, number: int) -> str:
         """Return the key of a sample: what its files have in common."""
-        return self._samples[number].key
+        return self._sample(number).key
+
+    def _sample(self, number: int) -> Sample:
+        number = range(len(self))[number]  # one from the end, as `read` takes it
+        shard = bisect_right(self._starts, number) - 1
+        return self._samples[shard][number - self._starts[shard]]
 
     def num_bytes(self, numbers: Sequence[int]) -> int:
         """Return the size of the files of samples: of all that `read_parts` reads."""
-        return sum(part.length for number in numbers for part in self._samples[number].parts.values())
+        return sum(part.length for number in numbers for part in self._sample(number).parts.values())
 
     def close(self) -> None:
         """Close the shards."""

@@ -17,7 +17,17 @@ from headrace.base.errors import SourceError
 from headrace.base.named_paths import refuse_unreachable
 from headrace.base.patient_open import open_patiently
 from headrace.store.reading import version_of
-from headrace.store.samples import MOST_TEXT, TEXT_PARTS, Sample, Stored, is_hidden, join_samples, split_name
+from headrace.store.samples import (
+    MOST_TEXT,
+    TEXT_PARTS,
+    Sample,
+    Singles,
+    Stored,
+    are_single,
+    is_hidden,
+    join_samples,
+    split_name,
+)
 from headrace.store.shard_index import Row, index_path, read_index
 from headrace.store.tar_scan import Flaw, TarScan
 
@@ -34,7 +44,7 @@ class Listed:
     """What a shard holds."""
 
     shard: Path
-    samples: list[Sample]
+    samples: Sequence[Sample]
     flaws: list[Flaw]
     is_indexed: bool
     version: tuple[int, int]
@@ -182,12 +192,13 @@ def list_shard(shard: Path) -> Listed:
     with open_shard(shard) as handle:
         version = version_of(handle)
         rows, flaws, is_indexed = list_rows(shard, handle)
-        files = (row.stored if is_indexed else with_text(row.stored, handle) for row in rows)
-        samples = list(join_samples(files))
+        files = [row.stored if is_indexed else with_text(row.stored, handle) for row in rows]
+        # What is wrong with a sample is noted in it, so that those beside flaws must stay.
+        samples = Singles(files) if not flaws and are_single(files) else list(join_samples(files))
         return Listed(shard, samples, list(_blame(samples, flaws)), is_indexed, version)
 
 
-def _blame(samples: list[Sample], flaws: list[Flaw]) -> Iterator[Flaw]:
+def _blame(samples: Sequence[Sample], flaws: list[Flaw]) -> Iterator[Flaw]:
     """Give flaws to the samples that they are of, as half a sample is a wrong one; yield those of no sample."""
     by_key = {sample.key: sample for sample in samples} if flaws else {}
     for flaw in flaws:
