@@ -34,6 +34,8 @@ from headrace.stages.stage import Stage, StageContext
 Place = Literal["worker", "cpu", "cuda", "dali", "emulated"]
 
 _TRIES = 10
+#: Images that PyTorch computes at once on the CPU: 32 of 256 pixels are 25 MB as floats, more than its caches hold.
+_PART = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,8 @@ class Augmentation:
             drawn: The images; each may have a size of its own.
             on: `cpu`, `cuda`, ...
         """
+        if on == "cpu" and len(drawn) > _PART:
+            return np.concatenate([self.batch(drawn[at : at + _PART]) for at in range(0, len(drawn), _PART)])
         return self._colour(*self._cut_batch(drawn, on), drawn)
 
     def cut_batch(self, drawn: Sequence[Drawn], on: str = "cpu") -> np.ndarray:
