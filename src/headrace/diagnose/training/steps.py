@@ -6,7 +6,7 @@ What is recorded stands in `headrace.runs.training_phases`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ from headrace.runs.training_phases import BATCH, DEVICE, WHOLE, Kind, LoaderWork
 _LEAST_KNOWN = 0.2
 #: Stretches whose CPU time was read that stand for one in which it was not.
 _NEIGHBOURS = 8
+#: How the threads are named that are workers of a loader, and digits of their numbers.
+_WORKER, _MOST_DIGITS = "worker ", 6
 #: NumPy arrays; their types and meanings stand beside the fields.
 Array = np.ndarray
 
@@ -140,6 +142,7 @@ def read_steps(run: Run) -> list[RankSteps]:
     """
     try:
         rows = _Rows.of(run.spans())
+        workers = _number_workers(rows.names["thread"])
     except (pa.ArrowException, OverflowError, ValueError) as error:
         first = str(error).splitlines()[0]
         raise RunFolderError(f"the spans of {run.path} are damaged: {first}; record the training again") from error
@@ -158,7 +161,7 @@ def read_steps(run: Run) -> list[RankSteps]:
                     steps=kinds[Stretch.STEP],
                     validation=kinds[Stretch.VALIDATION],
                     between=kinds[Stretch.BETWEEN],
-                    batches=_batches(rows.where(is_batch & (rows.numbers["rank"] == rank)), shift),
+                    batches=_batches(rows.where(is_batch & (rows.numbers["rank"] == rank)), shift, workers),
                 )
             )
     return found
@@ -377,23 +380,38 @@ def _count_microbatches(parts: _Rows, place: Array, count: int) -> Array:
     return np.bincount(pairs[0], minlength=count).astype(np.int64)
 
 
-def _batches(rows: _Rows, shift: int) -> LoadedBatches:
+def _number_workers(threads: Sequence[str]) -> dict[str, int]:
+    """Return {thread: number of the worker} of the threads that are workers of a loader.
+
+    Raises:
+        ValueError: If one has no number.
+    """
+    found = {}
+    for name in threads:
+        if name.startswith(_WORKER):
+            number = name.removeprefix(_WORKER)
+            if not (number.isdecimal() and len(number) <= _MOST_DIGITS):
+                raise ValueError(f"thread {name!r} is no worker with a number")
+            found[name] = int(number)
+    return found
+
+
+def _batches(rows: _Rows, shift: int, workers: Mapping[str, int]) -> LoadedBatches:
     number, first = np.unique(rows.numbers["unit_id"], return_index=True)
     place = np.searchsorted(number, rows.numbers["unit_id"])
     return LoadedBatches(
         step=rows.numbers["parent_id"][first],
         process=rows.numbers["process"][first],
         work=_times(rows, LoaderWork, place, len(number)),
-        passage=_passage(rows, number, shift),
+        passage=_passage(rows, number, shift, workers),
     )
 
 
-def _passage(rows: _Rows, number: Array, shift: int) -> BatchPassage | None:
+def _passage(rows: _Rows, number: Array, shift: int, workers: Mapping[str, int]) -> BatchPassage | None:
     items = _in_order(rows.where(rows.is_in("stage", LoaderWork.ITEMS)), number)
     sent = _in_order(rows.where(rows.is_in("stage", LoaderWork.SEND)), number)
     if items is None or sent is None:
         return None
-    workers = {name: int(name.removeprefix("worker ")) for name in rows.names["thread"] if name.startswith("worker ")}
     return BatchPassage(
         worker=np.array([workers.get(name, -1) for name in items.text("thread")], np.int64),
         number=items.numbers["batch_id"],

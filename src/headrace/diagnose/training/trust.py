@@ -44,6 +44,10 @@ def check_training(run: Run, ranks: Sequence[RankSteps], about: Sequence[Trainin
     unchecked: list[str] = []
     for rank, process in zip(ranks, about, strict=True):
         distrust += _check_phases(rank) + _check_clocks(rank, unchecked)
+        if (negative := int((rank.steps.samples < 0).sum())) > 0:
+            distrust.append(
+                f"{pluralize(negative, 'step')} of rank {rank.rank} have fewer than 0 samples: the spans were edited"
+            )
         if not run.info.window:  # of some time only, the steps that others marked are numbered as these did
             distrust += _check_numbers(rank, 0 if process is None else process.steps)
     lost = run.info.lost_spans + sum(one.lost_spans for one in about if one is not None)

@@ -19,8 +19,8 @@ _MS = 1_000_000
 class MadeRun:
     """Writes one rank after the other; times are milliseconds."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, samples: int = 8) -> None:
+        self.path, self._samples = path, samples
         self._folder = RunFolder.create(path, pipeline="train.py", options=["train.py", "--lr", "0.1"], unit="step")
         self._writer = SpanWriter(path / "spans")
         self._numbers: dict[tuple[int, str], int] = {}
@@ -63,7 +63,8 @@ class MadeRun:
             spans.append(_span(stretch, number, phase, rank, at, ended, cpu, delay))
             at = ended
         ended = at if whole is None else began + int(whole * _MS)
-        spans.append(_span(stretch, number, WHOLE, rank, began, ended, 0, 0, kind=kind, failed=failed))
+        whole_span = _span(stretch, number, WHOLE, rank, began, ended, 0, 0, kind=kind, failed=failed)
+        spans.append(msgspec.structs.replace(whole_span, batch_size=self._samples))
         self._now[rank] = at
         self._writer.stage_finished(spans)
         return number
@@ -79,7 +80,13 @@ class MadeRun:
 
     def batch(self, number: int, work: Mapping[LoaderWork, tuple[float, float]], *, worker: int = 0) -> None:
         """Add what a batch cost: {work: (milliseconds, part of it that was computed)}; step `number` used it."""
-        spans = [
+        self._writer.stage_finished(self.spans_of_batch(number, work, worker=worker))
+
+    def spans_of_batch(
+        self, number: int, work: Mapping[LoaderWork, tuple[float, float]], *, worker: int = 0
+    ) -> list[Span]:
+        """Return the spans that `batch` adds."""
+        return [
             _span(
                 BATCH,
                 number,
@@ -94,7 +101,6 @@ class MadeRun:
             )
             for name, (wall, share) in work.items()
         ]
-        self._writer.stage_finished(spans)
 
     def finish(
         self,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from headrace.base.errors import RunFolderError
 from headrace.diagnose.training.profile import training_document
 from headrace.runs.formats.training import process_file
 from headrace.runs.formats.training_profile import TrainingDocument
@@ -142,6 +144,25 @@ def test_steps_that_are_not_there_make_it_untrusted(tmp_path: Path, lost: int) -
     document = training_document(read_run(folder))
     assert not document.trusted
     assert "5 of 15 steps of rank 0 are not in the run folder" in document.distrust[0]
+
+
+@pytest.mark.parametrize("name", ["worker x", "worker 99999999999999999999", "worker "])
+def test_a_worker_without_a_number_is_damage(tmp_path: Path, name: str) -> None:
+    """An error that names the folder, and no traceback."""
+    run = MadeRun(tmp_path / "run")
+    run.stretch(STEP)
+    spans = run.spans_of_batch(0, {LoaderWork.ITEMS: (1.0, 1.0)})
+    run._writer.stage_finished([msgspec.structs.replace(one, thread=name) for one in spans])
+    with pytest.raises(RunFolderError, match="are damaged: thread 'worker"):
+        read(run)
+
+
+def test_samples_below_none_make_it_untrusted(tmp_path: Path) -> None:
+    """No recorder writes them."""
+    run = MadeRun(tmp_path / "run", samples=-8)
+    for _ in range(3):
+        run.stretch(STEP)
+    assert "3 steps of rank 0 have fewer than 0 samples" in read(run).distrust[0]
 
 
 def test_a_damaged_description_is_named(tmp_path: Path) -> None:
