@@ -148,6 +148,7 @@ class SamplerProcess:
         self._sample_seconds = 1 / settings.resource_hertz
         self._sampled = 0.0
         self._sampling_cpu = 0.0
+        self._opening_cpu = 0.0
         self._states = ThreadStates(settings.gil, gil_reason=settings.gil_reason)
         self._writer = StateWriter(settings.folder, "helper")
         self._pace = Pace(settings.state_hertz)
@@ -190,11 +191,14 @@ class SamplerProcess:
 
     def _obey(self, message: dict[str, Any]) -> None:
         if "threads" in message:
+            before = time.process_time()
             places = [ThreadPlace(*place) for place in message["threads"]]
             self._states.set_threads(places)
             self._resources.set_workers(places)
             self._writer.name_threads([(place.process, place.name) for place in places])
             self._has_threads = bool(places) and self._states.can_look
+            # Of no look: a short run would be looked at a few times a second for it.
+            self._opening_cpu += time.process_time() - before
         self._closing = self._closing or "close" in message
 
     def _look(self, now: float) -> None:
@@ -215,8 +219,8 @@ class SamplerProcess:
         return self._sampled + self._sample_seconds
 
     def _measure_looking_cpu(self) -> float:
-        """Return the CPU time of everything but reading resources, seconds."""
-        return time.process_time() - self._sampling_cpu
+        """Return the CPU time of everything but reading resources and opening what is looked at, seconds."""
+        return time.process_time() - self._sampling_cpu - self._opening_cpu
 
     def _close(self) -> Report:
         self._states.close()

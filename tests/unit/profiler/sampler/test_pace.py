@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
 from headrace.profiler.sampler.messages import GilPlace, Report, SamplerSettings
-from headrace.profiler.sampler.process import EAGER_SHARE, MAX_SHARE, TOTAL_SHARE, Pace
+from headrace.profiler.sampler.process import EAGER_SHARE, MAX_SHARE, TOTAL_SHARE, Pace, SamplerProcess
 from headrace.profiler.sampler.rates import Rates, table_of
 
 
@@ -105,3 +107,20 @@ def test_what_is_no_report_is_refused(text: str) -> None:
     """Whatever a dying sampler wrote last raises one of two errors."""
     with pytest.raises((ValueError, TypeError)):
         Report.decode(text)
+
+
+def test_opening_what_is_looked_at_is_no_cost_of_a_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty milliseconds for the files of new threads do not count: the first looks would come a second apart."""
+    settings = SamplerSettings(folder=tmp_path, process=os.getpid(), resource_hertz=1.0, state_hertz=100.0, gil=None)
+    sampler = SamplerProcess(settings, -1)
+    began = time.process_time()
+
+    def open_slowly(places: object) -> None:
+        while time.process_time() < began + 0.02:
+            pass
+
+    monkeypatch.setattr(sampler._states, "set_threads", open_slowly)
+    before = sampler._measure_looking_cpu()
+    sampler._obey({"threads": []})
+    assert time.process_time() - began >= 0.02
+    assert sampler._measure_looking_cpu() - before < 0.01
