@@ -185,7 +185,7 @@ class Bucket:
             with _no_panic(self.store):
                 return list_them(prefix)
 
-        return list_again(ask, lambda error: self._explain(error, f"{self.store}/{prefix}"))
+        return list_again(ask, lambda error: self._explain(error, f"{self.store}/{prefix}", is_listing=True))
 
     def key(self, path: str) -> str:
         """Return what tells an object apart from others, whatever prefix was named."""
@@ -273,7 +273,7 @@ class Bucket:
             raise FetchFailed(f"object.short: {self.store}/{path} gave {len(data):,} of {end - start:,} bytes")
         return Got(data, first - began, ended - first)
 
-    def _explain(self, error: Exception, where: str) -> ItemError:
+    def _explain(self, error: Exception, where: str, *, is_listing: bool = False) -> ItemError:
         """Return what an error of the library means, without quoting what may hold a secret."""
         errors, said, scheme = self._errors, _QUOTED.sub("", str(error)), self.store.partition(":")[0]
         if isinstance(error, ItemError):
@@ -286,7 +286,10 @@ class Bucket:
         if _NO_BUCKET.search(said):
             return FetchRejected(f"object.missing: the bucket {self.store} does not exist")
         if isinstance(error, errors.NotFoundError | FileNotFoundError):
-            return FetchRejected(f"object.missing: {where} does not exist, or its name begins with a slash{_NO_SLASH}")
+            nor = (
+                "and there is nothing below this name" if is_listing else f"or its name begins with a slash{_NO_SLASH}"
+            )
+            return FetchRejected(f"object.missing: {where} does not exist, {nor}")
         if isinstance(error, errors.PreconditionError):
             return changed(where, _SLASH_IN_FRONT)
         if found := _RAN_OUT.search(said):

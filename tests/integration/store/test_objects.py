@@ -183,7 +183,13 @@ def test_no_secret_is_said(
     assert "hidden" not in said
 
 
-@pytest.mark.parametrize(("url", "says"), [("s3://photos/none", "does not exist"), ("s3://nobucket/x", "nobucket")])
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("s3://photos/none", r"none does not exist, and there is nothing below this name$"),
+        ("s3://nobucket/x", "nobucket"),
+    ],
+)
 def test_nothing_there_is_a_clear_stop(url: str, says: str, s3: Any, bucket: Any) -> None:
     """Before the run."""
     with pytest.raises(SourceError, match=says):
