@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from headrace.runs.formats.training_ranks import GradientsInfo
 from headrace.runs.training_phases import Phase
+from headrace.train.memory_owned import find_made
 from headrace.train.recorder import Recorder
 
 _HAS_DEVICE = "gradients are on a device that works while the host goes on: the host's clock does not see the exchange"
@@ -111,7 +112,7 @@ def describe_gradients(modules: Iterable[torch.nn.Module]) -> GradientsInfo:
         modules: The outermost ones.
     """
     modules = list(modules)
-    learning = {id(one): one for module in modules for one in module.parameters() if one.requires_grad}.values()
+    learning = find_made(one for module in modules for one in module.parameters() if one.requires_grad)
     sizes = [one.numel() * one.element_size() for one in learning]
     wrapped = next(
         (one for module in modules for one in module.modules() if isinstance(one, DistributedDataParallel)), None

@@ -19,6 +19,7 @@ import torch
 from torch.utils.hooks import unserializable_hook
 
 from headrace.runs.training_phases import Kind, Phase
+from headrace.train.memory_owned import find_made
 from headrace.train.recorder import Recorder
 from headrace.train.torch_hooks import OwnHook, count_graphs
 
@@ -33,7 +34,7 @@ class _Part:
 
     def __init__(self, name: str, module: torch.nn.Module, parent: torch.nn.Module | None) -> None:
         self.name, self.kind = name, type(module).__qualname__
-        self.num_parameters = sum(one.numel() for one in module.parameters())
+        self.num_parameters = _count_parameters(module)
         #: `id` of the module that it is a part of; None: it is the whole. The modules themselves are not kept alive.
         self.parent = None if parent is None else id(parent)
         self.forward: list[int] = []
@@ -170,7 +171,8 @@ class LayerTimes:
         self._parts = [_Part(*one) for one in found]
         owners = Counter(id(one) for _, module, _ in found for one in module.parameters())
         for part, (_, module, _) in zip(self._parts, found, strict=True):
-            own = [one for one in module.parameters() if one.requires_grad and owners[id(one)] == 1]
+            made = find_made(module.parameters())
+            own = [one for one in made if one.requires_grad and owners[id(one)] == 1]
             self._attach(part, module, own)
         self._recorder.set_kind(Kind.PROFILED)
 
@@ -196,6 +198,10 @@ class LayerTimes:
             self._hooks.append(parameter.register_hook(unserializable_hook(lambda _: part.gradient_came())))
 
 
+def _count_parameters(module: torch.nn.Module) -> int:
+    return sum(one.numel() for one in find_made(module.parameters()))
+
+
 def _not_called(parts: Sequence[_Part]) -> set[int]:
     """Return the `id` of modules of which a part was not called."""
     return {part.parent for part in parts if not part.was_called and part.parent is not None}
@@ -214,7 +220,7 @@ def divide(
     parts: list[tuple[str, torch.nn.Module, torch.nn.Module | None]] = [("", module, None) for module in modules]
     done = set(whole)
     while left := [at for at, (_, module, _) in enumerate(parts) if id(module) not in done]:
-        at = max(left, key=lambda at: sum(one.numel() for one in parts[at][1].parameters()))
+        at = max(left, key=lambda at: _count_parameters(parts[at][1]))
         name, module, _ = parts[at]
         inside = _inside(name, module, {id(one) for _, one, _ in parts})
         if not inside or len(parts) - 1 + len(inside) > most:

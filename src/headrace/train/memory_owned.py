@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import torch
+from torch.nn.parameter import is_lazy
 
 from headrace.runs.formats.training_memory import MemoryRecord, OwnedBytes
 from headrace.train.memory_sampler import MemorySampler
@@ -29,20 +30,21 @@ def count_owned(modules: Iterable[torch.nn.Module], optimizers: Iterable[torch.o
         optimizers: Those that update their parameters.
     """
     modules = list(modules)
-    parameters = _once(one for module in modules for one in module.parameters())
+    parameters = find_made(one for module in modules for one in module.parameters())
     # An optimizer of another library (Keras) keeps its state elsewhere: it counts 0.
     kept = (getattr(optimizer, "state", None) for optimizer in optimizers)
     states = (state for one in kept if isinstance(one, dict) for state in list(one.values()))
     return OwnedBytes(
         parameters=_bytes(parameters),
         gradients=_bytes(one for one in parameters if one.requires_grad),
-        buffers=_bytes(_once(one for module in modules for one in module.buffers())),
-        optimizer=_bytes(_once(one for state in states for one in _tensors(state))),
+        buffers=_bytes(find_made(one for module in modules for one in module.buffers())),
+        optimizer=_bytes(find_made(one for state in states for one in _tensors(state))),
     )
 
 
-def _once(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    return list({id(one): one for one in tensors}.values())
+def find_made(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Return each tensor once, without those that have no size yet: of a lazy layer that was never called."""
+    return [one for one in {id(one): one for one in tensors}.values() if not is_lazy(one)]
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:

@@ -215,6 +215,7 @@ class TorchHooks:
             self._last_optimizer = weakref.ref(optimizer)
             if all(optimizer is not one for one in self.optimizers):
                 self.note_optimizer(optimizer)
+                self.search()  # its model may be a new one, too
         if self._search and self._has_seen:
             self._watch_found()
         if self._trained is None:

@@ -10,7 +10,7 @@ import torch
 from headrace.runs.formats.training_memory import OwnedBytes
 from headrace.runs.formats.training_ranks import GradientsInfo
 from headrace.train.exchange import describe_gradients
-from headrace.train.memory_owned import count_owned
+from headrace.train.memory_owned import count_owned, find_made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ def describe_trained(modules: Sequence[torch.nn.Module], optimizers: Sequence[to
         modules: The outermost ones.
         optimizers: Those that update their parameters.
     """
-    parameters = {id(one): one for module in modules for one in module.parameters()}.values()
+    parameters = find_made(one for module in modules for one in module.parameters())
     return Trained(
         device=str(next((one.device for one in parameters), "")),
         modules=tuple(type(module).__qualname__ for module in modules),

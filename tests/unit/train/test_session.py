@@ -18,6 +18,7 @@ from headrace.base.errors import RunFolderError  # noqa: E402
 from headrace.runs.formats.training import FOLDER, TrainingProcess  # noqa: E402
 from headrace.runs.reader import read_run  # noqa: E402
 from headrace.train.exchange import ExchangeHooks  # noqa: E402
+from headrace.train.profiler_schedule import LAYERS_VARIABLE  # noqa: E402
 from headrace.train.session import Session  # noqa: E402
 
 
@@ -132,3 +133,60 @@ def test_a_part_that_cannot_be_closed_costs_no_steps(
     run = read_run(tmp_path / "run")
     assert sum((span["unit"], span["stage"]) == ("step", "whole") for span in run.spans().to_pylist()) == 10
     assert len(list((tmp_path / "run" / FOLDER).iterdir())) == 1
+
+
+class _WithLayerLeftOut(torch.nn.Module):  # type: ignore[misc]
+    """A model with a lazy layer that is never called: its parameters have no size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called = torch.nn.Linear(4, 1)
+        self.left_out = torch.nn.LazyLinear(3)
+
+    def forward(self, values: Any) -> Any:
+        return self.called(values)
+
+
+def test_a_lazy_layer_that_is_never_called_does_not_end_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has no size yet is not counted: asking for it raises."""
+    monkeypatch.setenv(LAYERS_VARIABLE, "1")
+    model = _WithLayerLeftOut()
+    optimizer = torch.optim.SGD(model.called.parameters(), lr=0.1)
+    with train.profile([torch.randn(8, 4)] * 40, output=tmp_path / "run") as batches:
+        for batch in batches:
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+    process = _only_process(tmp_path / "run")
+    assert (process.steps, process.num_parameters, process.parameter_bytes) == (40, 5, 20)
+    assert process.details["gradients"]["sizes"] == [16, 4]
+    assert [layer[0] for layer in process.details["layers"]] == ["_WithLayerLeftOut"], process.not_measured
+
+
+def test_of_models_one_after_the_other_without_a_loader_the_last_is_told(tmp_path: Path) -> None:
+    """A new optimizer may be that of a new model: it is looked for."""
+
+    def fit(width: int) -> None:
+        model = torch.nn.Sequential(torch.nn.Linear(4, width), torch.nn.Linear(width, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).sum().backward()
+            optimizer.step()
+
+    session = Session(tmp_path, script="train.py")
+    try:
+        for width in (2, 3):
+            fit(width)
+            gc.collect()
+    finally:
+        session.close()
+    process = _only_process(tmp_path)
+    assert (process.modules, process.num_parameters) == (("Sequential",), 4 * 3 + 3 + 3 + 1)
+
+
+def _only_process(folder: Path) -> TrainingProcess:
+    (file,) = (folder / FOLDER).iterdir()
+    return decode_document(file.read_bytes(), TrainingProcess)
