@@ -12,7 +12,7 @@ from headrace.base.formatting import pluralize
 from headrace.diagnose.training.steps import RankSteps
 from headrace.runs.formats.training import TrainingProcess, process_file
 from headrace.runs.reader import Run
-from headrace.runs.training_phases import Stretch
+from headrace.runs.training_phases import LoaderWork, Stretch
 
 #: By how much of a step its phases may miss it.
 PHASES_MISS = 0.001
@@ -20,6 +20,8 @@ PHASES_MISS = 0.001
 CLOCKS_MISS = 0.03
 #: Phases below this share of the training are too short for the clocks' own resolution.
 _WORTH_CHECKING = 0.01
+#: Times are kept as seconds since the run began, in floating point.
+_CLOCK_SECONDS = 1e-5
 _NAMES = {Stretch.STEP: "steps", Stretch.VALIDATION: "validations", Stretch.BETWEEN: "intervals between steps"}
 
 
@@ -43,7 +45,7 @@ def check_training(run: Run, ranks: Sequence[RankSteps], about: Sequence[Trainin
     distrust: list[str] = []
     unchecked: list[str] = []
     for rank, process in zip(ranks, about, strict=True):
-        distrust += _check_phases(rank) + _check_clocks(rank, unchecked)
+        distrust += _check_phases(rank) + _check_clocks(rank, unchecked) + _check_batches(rank)
         if (negative := int((rank.steps.samples < 0).sum())) > 0:
             distrust.append(
                 f"{pluralize(negative, 'step')} of rank {rank.rank} have fewer than 0 samples: the spans were edited"
@@ -107,6 +109,22 @@ def _check_clocks(rank: RankSteps, unchecked: list[str]) -> list[str]:
                 f"{1 + CLOCKS_MISS:.0%}"
             )
     return found
+
+
+def _check_batches(rank: RankSteps) -> list[str]:
+    """A batch is read, made of its items and collated without a gap, then sent: its parts are the time until it was ready."""
+    passage, work = rank.batches.passage, rank.batches.work
+    if passage is None or not {LoaderWork.ITEMS, LoaderWork.COLLATE} <= set(work):
+        return []
+    made, took = work[LoaderWork.ITEMS].wall + work[LoaderWork.COLLATE].wall, passage.ready - passage.begun
+    off = np.abs(made - took) > PHASES_MISS * took + _CLOCK_SECONDS
+    off |= passage.ready > passage.taken + _CLOCK_SECONDS
+    if not off.any():
+        return []
+    worst = int(np.argmax(np.abs(made - took)))
+    who = f"the times of {off.sum():,} of {len(off):,} batches of rank {rank.rank} contradict each other"
+    one = f"one has {made[worst]:.3g} s for items and collating, and was ready {took[worst]:.3g} s after it was begun"
+    return [f"{who}: {one}; expected the same, and none that is used before it is ready"]
 
 
 def _check_numbers(rank: RankSteps, num_said: int) -> list[str]:

@@ -85,22 +85,16 @@ class MadeRun:
     def spans_of_batch(
         self, number: int, work: Mapping[LoaderWork, tuple[float, float]], *, worker: int = 0
     ) -> list[Span]:
-        """Return the spans that `batch` adds."""
-        return [
-            _span(
-                BATCH,
-                number,
-                name,
-                0,
-                0,
-                int(wall * _MS),
-                int(wall * share * _MS),
-                0,
-                step=number,
-                process=500 + worker,
-            )
-            for name, (wall, share) in work.items()
-        ]
+        """Return the spans that `batch` adds: collating begins when the items are there, and sending after it."""
+        spans, at = [], 0
+        for name, (wall, share) in work.items():
+            own = int(wall * _MS)
+            began = at if name in (LoaderWork.COLLATE, LoaderWork.SEND) else 0
+            who = {"step": number, "process": 500 + worker}
+            spans.append(_span(BATCH, number, name, 0, began, began + own, int(own * share), 0, **who))
+            if name in (LoaderWork.ITEMS, LoaderWork.COLLATE, LoaderWork.SEND):
+                at = began + own
+        return [msgspec.structs.replace(one, put=at) for one in spans]
 
     def finish(
         self,

@@ -165,6 +165,29 @@ def test_samples_below_none_make_it_untrusted(tmp_path: Path) -> None:
     assert "3 steps of rank 0 have fewer than 0 samples" in read(run).distrust[0]
 
 
+@pytest.mark.parametrize(
+    ("stage", "ended_later", "put_later"), [("items", 1.0, 0.0), ("collate", -0.001, 0.0), ("items", 0.0, -1.0)]
+)
+def test_batches_whose_times_contradict_each_other_make_it_untrusted(
+    tmp_path: Path, stage: str, ended_later: float, put_later: float
+) -> None:
+    """Items and collating fill the time until a batch is ready, and nobody uses it before; seconds."""
+    run, work = MadeRun(tmp_path / "run"), dict.fromkeys(("items", "collate", "send"), (2.0, 0.5))
+    for _ in range(20):
+        spans = run.spans_of_batch(run.stretch(STEP), {LoaderWork(name): one for name, one in work.items()})
+        run._writer.stage_finished(
+            [
+                msgspec.structs.replace(
+                    one, ended=one.ended + int(ended_later * 1e9), put=one.put + int(put_later * 1e9)
+                )
+                if one.stage == stage
+                else one
+                for one in spans
+            ]
+        )
+    assert "the times of 20 of 20 batches of rank 0 contradict each other" in read(run).distrust[0]
+
+
 def test_a_damaged_description_is_named(tmp_path: Path) -> None:
     """Not taken for a process that was killed; what it recorded is read."""
     run = MadeRun(tmp_path / "run")
