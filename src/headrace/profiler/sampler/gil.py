@@ -113,7 +113,7 @@ def _find_own(address: int, size: int) -> tuple[list[int], list[int]]:
 
     Both calls keep the GIL while they copy.
     """
-    own_state = ctypes.pythonapi.PyThreadState_Get
+    own_state = ctypes.pythonapi["PyThreadState_Get"]  # ours alone: as an attribute all share it, with its `restype`
     own_state.restype = ctypes.c_void_p
     state = own_state()
     interval = round(sys.getswitchinterval() * 1e6)

@@ -41,6 +41,17 @@ def test_who_has_the_gil_is_found_in_this_process() -> None:
     assert (number, has_it) == (threading.get_native_id(), 1)
 
 
+def test_looking_for_it_leaves_the_functions_of_ctypes_as_they_are() -> None:
+    """The program that is profiled may use the same one, with a type of its own."""
+    shared = ctypes.pythonapi.PyThreadState_Get
+    before, shared.restype = shared.restype, ctypes.c_ssize_t
+    try:
+        find_gil(with_holder=True)
+        assert shared.restype is ctypes.c_ssize_t
+    finally:
+        shared.restype = before
+
+
 def test_another_switch_interval_is_no_hindrance() -> None:
     """The place is found by the interval that holds now."""
     before = sys.getswitchinterval()
