@@ -100,9 +100,15 @@ class GilAcquisitions:
     grows: float
     """Share of those that grows with the batch, 0 to 1."""
 
-    def at(self, ratio: float) -> int:
-        """Return how often for a unit or batch that needs `ratio` times the mean's work."""
-        return round(self.times * (1.0 - self.grows + self.grows * ratio))
+    def at(self, ratio: float, left: float = 1.0) -> int:
+        """Return how often for a unit or batch that needs `ratio` times the mean's work.
+
+        Args:
+            ratio: By the size of the batch.
+            left: Share of its work that a speed-up leaves, > 0: code that does half as much lets go of the GIL half as often.
+        """
+        times = self.times * (1.0 - self.grows + self.grows * ratio)
+        return max(min(1, round(times)), round(times * left))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -430,7 +436,11 @@ class _Builder:
         gil_acquisitions = self.scenario.gil_acquisitions.get(demands.name)
         if gil_acquisitions is None or not self.gil_matters or self.plan.stages[head.name].executor == "process":
             return 0
-        return gil_acquisitions.at(1.0)
+        return gil_acquisitions.at(1.0, self._left(demands))
+
+    def _left(self, demands: StageDemands) -> float:
+        """Return the share of a stage's work that its speed-up leaves."""
+        return 1.0 / self.scenario.change.speedups.get(demands.name, 1.0)
 
     def _columns(self, demands: StageDemands, head: StageDemands) -> tuple[list[float], list[float], list[float]]:
         """Return waiting, CPU, and CPU with the GIL of each unit, as changed."""
@@ -456,7 +466,7 @@ class _Builder:
     def _factors(self, demands: StageDemands) -> Array:
         """Return by what the times of each unit are multiplied; 0 where it is skipped."""
         change, count = self.scenario.change, len(self.units[demands.name])
-        factors = np.full(count, 0.0 if demands.name in change.drop else 1.0 / change.speedups.get(demands.name, 1.0))
+        factors = np.full(count, 0.0 if demands.name in change.drop else self._left(demands))
         factors[_hits(change.skipped(demands.name), count)] = 0.0
         return factors
 
@@ -488,7 +498,7 @@ class _Builder:
         """Return what gives a batch its program: inline stages for each of its units, the device once for all."""
         cost = self.scenario.costs[device.name]
         change = self.scenario.change
-        factor = 0.0 if device.name in change.drop else 1.0 / change.speedups.get(device.name, 1.0)
+        factor = 0.0 if device.name in change.drop else self._left(device)
         units = self.units[device.name]
         residuals = (_residuals(device, self.scenario.recorded_costs[device.name])[units] * factor).tolist()
         largest = self.plan.stages[device.name].batch or 1
@@ -501,7 +511,8 @@ class _Builder:
         if self.plan.stages[group[0].name].executor == "process":
             gil_acquisitions = None
         usual = max(1e-12, cost.at(round(float(device.batch_size.mean()))))
-        times = [0 if gil_acquisitions is None else gil_acquisitions.at(one / usual) for one in seconds]
+        left = self._left(device)
+        times = [0 if gil_acquisitions is None else gil_acquisitions.at(one / usual, left) for one in seconds]
         resource = None
         if device.has_own_device:
             resource = self._resource(f"device:{device.name}", 1)
@@ -550,7 +561,7 @@ class _Builder:
             if not demands.tries or demands.name in self.scenario.change.drop:
                 continue
             before = [self._columns(earlier, head) for earlier in group[:position] if earlier.info.kind != "device"]
-            factor = 1.0 / self.scenario.change.speedups.get(demands.name, 1.0)
+            factor = self._left(demands)
             in_process = self.plan.stages[head.name].executor == "process"
             share = 0.0 if in_process else self.scenario.holds_gil.get(demands.name, 0.0)
             for unit, recorded in enumerate(self.units[demands.name].tolist()):

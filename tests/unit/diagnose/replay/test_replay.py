@@ -20,6 +20,7 @@ from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.replay.costs import BatchCost
 from headrace.diagnose.replay.demands import FailedTry
 from headrace.diagnose.replay.structure import GilAcquisitions, build
+from headrace.diagnose.simulator.system import GIL
 from headrace.runs.formats.prediction import Change
 
 Make = Callable[..., Replay]
@@ -358,6 +359,21 @@ def test_moments_with_the_gil_are_part_of_the_measured_time(replay_of: Make) -> 
     before = replay.simulate().cpu_per_job
     replay.gil_acquisitions["work"] = GilAcquisitions(60, 0.0)
     assert replay.simulate(Change(cores=2)).cpu_per_job == pytest.approx(before, rel=0.001)
+
+
+def test_a_stage_that_does_less_takes_the_gil_back_less_often(replay_of: Make) -> None:
+    """Of 60 waits for the GIL that another stage holds, half are left where half of the work is: it is not the CPU time alone."""
+    replay = replay_of([step("loop", cpu=0.0002), step("work", cpu=0.002), step("deliver", cpu=1e-6)])
+    replay.holds_gil |= {"loop": 1.0}
+    replay.gil_acquisitions["work"] = GilAcquisitions(60, 0.0)
+
+    def count(speedup: float) -> int:
+        structure = build(replay.scenario(Change(speedups={"work": speedup})))
+        program = structure.stations[1].programs[0]
+        return sum(kind == GIL for kind, _ in program)
+
+    assert count(1.0) - count(2.0) == 30
+    assert count(1.0) - count(1000.0) == 59
 
 
 @pytest.mark.full
