@@ -80,6 +80,32 @@ class GilHolders:
         order = sorted((name for name, share in self.shares.items() if share > 0), key=lambda one: -self.shares[one])
         return tuple(name for name in order if self._is_alike(order[0], name))
 
+    @property
+    def times_to_tell(self) -> float | None:
+        """How many times as many looks tell the two that held it longest apart; None: these do, or nobody saw who has it."""
+        if self.errors is None or len(self.alike) < 2:
+            return None
+        first, second = self.alike[:2]
+        difference = max(self.shares[first] - self.shares[second], 1e-9)
+        return (2 * math.hypot(self.errors[first], self.errors[second]) / difference) ** 2
+
+    def describe(self, name: str) -> str:
+        """Return how long a stage was seen to hold it, and the one that held it longest beside it, within two standard errors.
+
+        Args:
+            name: Of a stage.
+        """
+        says = f"{name} held it {self._show(name)} of the time"
+        others = [one for one in self.shares if one != name]
+        if others:
+            next_one = max(others, key=lambda one: self.shares[one])
+            says += f" and {next_one}, the next, {self._show(next_one)}"
+        return f"{says}, by CPU time and {self.num_moments:,} looks at who has it"
+
+    def _show(self, name: str) -> str:
+        share, error = self.shares[name], self.errors[name] if self.errors is not None else 0.0
+        return f"{share:.0%} ({max(0.0, share - 2 * error):.0%} to {share + 2 * error:.0%})"
+
     def find_keepers(self, cpu_seconds: Mapping[str, float]) -> tuple[str, ...]:
         """Return which stages keep the GIL: who is seldom seen with it for the CPU time that it uses mostly lets go of it.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,18 @@ def test_who_was_seen_with_the_gil_holds_it_for_its_cpu_time(three: Any) -> None
     assert holders.shares == pytest.approx({"parse": 0.4, "dot": 0.045})
     assert holders.most == ("parse", pytest.approx(0.4))
     assert holders.alike == ("parse",)
+
+
+@pytest.mark.parametrize(("second", "times"), [(0.10, None), (0.25, 1.28), (0.30, math.inf)])
+def test_how_many_more_looks_tell_two_apart(second: float, times: float | None) -> None:
+    """Errors shrink with the root of the looks: those of 4 % for a difference of 10 % need (2 x 5.66 % / 10 %) squared."""
+    errors = {"match": 0.02, "copy": 0.02}
+    found = GilHolders(100, {"match": 0.30, "copy": second}, errors).times_to_tell
+    if times is None or found is None:
+        assert found is times
+    else:
+        assert found == pytest.approx(times, rel=0.01) or found > 1e6
+    assert GilHolders(100, {"match": 0.30, "copy": second}).times_to_tell is None
 
 
 def test_stages_that_keep_the_gil_are_told_apart_by_their_cpu_time() -> None:

@@ -67,7 +67,11 @@ def decide(ranking: Ranking, facts: Facts) -> Ranking:
     found = conclude(document)
     evidence = list_evidence(document, found)
     if found is None:
-        first = msgspec.structs.replace(ranking.first, evidence=(*ranking.first.evidence, *evidence))
+        first = ranking.first
+        answered = _answer_by_recording(first, facts)
+        if answered:
+            first = msgspec.structs.replace(first, says=f"{first.says}. {answered}")
+        first = msgspec.structs.replace(first, evidence=(*first.evidence, *evidence))
         return Ranking(
             first=first,
             runner_up=ranking.runner_up,
@@ -93,6 +97,24 @@ def decide(ranking: Ranking, facts: Facts) -> Ranking:
     )
     is_next = ranking.next_bottleneck if first.verdict is ranking.first.verdict else None
     return Ranking(first=first, runner_up=runner_up, next_bottleneck=is_next)
+
+
+def _answer_by_recording(first: Finding, facts: Facts) -> str:
+    """Return what the recording saw of stages that share the GIL, which delays in them hardly tell apart; empty if nothing.
+
+    A delay in one of them leaves the GIL to the others, so each of them costs about half of what it would alone.
+    """
+    holders = facts.gil_holders
+    if first.verdict is not VerdictClass.GIL or first.stage is None or holders is None or holders.errors is None:
+        return ""
+    if holders.alike == (first.stage,):
+        return f"The experiment left that open, and the recording did not: {holders.describe(first.stage)}"
+    if first.stage in holders.alike:
+        says = (
+            f"Neither the experiment nor {holders.num_moments:,} looks at who has the GIL tell {holders.alike[0]} from"
+        )
+        return f"{says} {holders.alike[1]}"
+    return ""
 
 
 def correct_candidates(candidates: tuple[Candidate, ...], facts: Facts) -> tuple[Candidate, ...]:

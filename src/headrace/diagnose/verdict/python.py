@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from headrace.base.units import format_duration
@@ -9,9 +10,12 @@ from headrace.diagnose.verdict.facts import MUCH_GIL_WAIT, Facts, StageView
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
+from headrace.runs.rerun_command import profile_again
 
 #: Cores beyond which a run is not held back by one lock that all its work needs.
 _ONE_CORE = 1.4
+#: Times the length of a profile beyond which a longer one is not advised.
+_MOST_TIMES = 20
 _LOCK_WAIT = 0.25
 #: Of what the holder of the GIL computes: then the collector is named before the GIL.
 _COLLECTS_MUCH = 0.3
@@ -67,6 +71,7 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
             *_describe_holder(facts, seen),
         ),
         advice=(
+            *_by_looking_longer(facts),
             *_by_nms(holder),
             *_in_processes(facts, holder, wanted),
             Advice(
@@ -87,6 +92,25 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
 def _behind_gil(facts: Facts, view: StageView) -> float:
     """Return the share of a stage's service at a lock whose holder, another of its workers, waits for the GIL meanwhile."""
     return facts.lock_wait_while(view, "gil", by_own=True)
+
+
+def _by_looking_longer(facts: Facts) -> Iterator[Advice]:
+    """Yield what tells who holds the GIL where so many looks do not: more of them, not an experiment that delays stages."""
+    found = facts.gil_holders
+    times = None if found is None else found.times_to_tell
+    if found is None or times is None:
+        return
+    again = profile_again(facts.info, "-o", f"{facts.evidence.run.path}-again", longer=True)
+    yield Advice(
+        says=f"to know whether {' or '.join(found.alike[:2])} holds it longer: {_say_longer(times)}", command=again
+    )
+
+
+def _say_longer(times: float) -> str:
+    """Return how much longer a profile has to be; not by what factor where that is hopeless, as two that are equal stay so."""
+    if times > _MOST_TIMES:
+        return f"they are too near for {_MOST_TIMES} times as long a profile, so mend either"
+    return f"profile about {max(2, math.ceil(times))} times as long"
 
 
 def _by_nms(holder: StageView) -> Iterator[Advice]:
@@ -143,7 +167,7 @@ def _describe_holder(facts: Facts, seen: StageView | None) -> Iterator[EvidenceL
             "at work then"
         )
         if found.errors is not None:
-            says = f"{seen.name} held it {share:.0%} of the time, by its CPU time and {found.num_moments:,} looks at who has it"
+            says = found.describe(seen.name)
         yield line("gil_holder", says, share, None, True)
 
 

@@ -362,7 +362,7 @@ def test_moments_with_the_gil_are_part_of_the_measured_time(replay_of: Make) -> 
 
 
 def test_a_stage_that_does_less_takes_the_gil_back_less_often(replay_of: Make) -> None:
-    """Of 60 waits for the GIL that another stage holds, half are left where half of the work is: it is not the CPU time alone."""
+    """Of 60 waits for the GIL that another stage holds, half are left where half of the work is."""
     replay = replay_of([step("loop", cpu=0.0002), step("work", cpu=0.002), step("deliver", cpu=1e-6)])
     replay.holds_gil |= {"loop": 1.0}
     replay.gil_acquisitions["work"] = GilAcquisitions(60, 0.0)

@@ -12,6 +12,8 @@ import pytest
 from headrace.base.documents import encode_document
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.diagnosis import diagnosis_document
+from headrace.diagnose.gil_holders import GilHolders
+from headrace.diagnose.verdict import facts
 from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
 from headrace.runs.formats.experiment import FILE, ExperimentDocument, Interval, Kind, Perturbation, StationState
 from headrace.runs.formats.profile import Estimate
@@ -108,6 +110,32 @@ def test_what_was_next_by_the_recording_says_nothing_of_a_first_that_fell(
     assert found.first.verdict is VerdictClass.GIL
     assert "out of the way" not in found.first.says
     assert any("executor=process" in setting for one in found.first.remedies for setting in one.settings)
+
+
+@pytest.mark.parametrize(
+    ("shares", "says"),
+    [
+        ({"parse": 0.6, "look": 0.1}, "left that open, and the recording did not: parse held it 60% (56% to 64%)"),
+        ({"parse": 0.6, "look": 0.58}, "tell parse from look"),
+    ],
+    ids=["told", "too few looks"],
+)
+def test_what_the_recording_answers_is_not_left_open(
+    make_run: MakeRun, made: Any, pipe: Any, monkeypatch: pytest.MonkeyPatch, shares: dict[str, float], says: str
+) -> None:
+    """Delays in stages that share the GIL tell nothing; who has it was seen, or more looks are what decides."""
+    stages = [
+        made(name="look", cpu=0.002, wait=0.006, state="gil", meanwhile="parse"),
+        made(name="parse", cpu=0.01, releases_gil=False),
+    ]
+    holders = GilHolders(400, shares, dict.fromkeys(shares, 0.02))
+    monkeypatch.setattr(facts, "find_gil_holders", lambda *_: holders)
+    found = diagnose(make_run(pipe(stages=stages)), msgspec.structs.replace(asked("gil", 0.5), decided=False))
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.GIL, "parse")
+    assert says in found.first.says
+    longer = [one for one in found.first.remedies if "holds it longer" in one.says]
+    assert bool(longer) == ("tell parse" in says)
+    assert all("headrace profile" in one.command for one in longer)
 
 
 def test_an_open_experiment_changes_no_verdict(waiting: Run) -> None:
