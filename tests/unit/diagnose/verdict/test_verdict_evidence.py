@@ -12,6 +12,8 @@ from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.diagnose.gil_holders import GilHolders
 from headrace.diagnose.verdict import agreement, device, python, ranking
+from headrace.diagnose.verdict.proposal import Proposal
+from headrace.runs.formats.diagnosis import VerdictClass
 
 
 def test_a_queue_that_was_not_measured_is_not_empty(facts_of: Any, pipe: Any, made: Any) -> None:
@@ -151,3 +153,25 @@ def test_launches_gain_what_the_gil_gains_where_they_hold_it(facts_of: Any, pipe
     facts.__dict__["gil_holders"] = GilHolders(100, {holder: 0.9})
     launch = next(one for one in device.rules(facts) if one.verdict == "LAUNCH")
     assert ("gil" in launch.resources) == (holder == "process")
+
+
+@pytest.mark.parametrize(("doubled", "first"), [(1.11, "PREPROCESS"), (1.60, "LAUNCH")], ids=["less", "more"])
+def test_a_batch_twice_as_large_is_not_compared_with_a_fifth(
+    facts_of: Any, pipe: Any, made: Any, monkeypatch: pytest.MonkeyPatch, doubled: float, first: str
+) -> None:
+    """x1.11 for a batch twice as large is x1.03 for a fifth more: a stage that gains x1.06 by a fifth comes before it."""
+    facts = facts_of(pipe(stages=[made(name="parse", cpu=0.004), made(name="model", cpu=0.004)]))
+    own = next(one for one in facts.candidates if one.name == "stage:parse")
+    candidates = (
+        msgspec.structs.replace(own, gain=1.06),
+        msgspec.structs.replace(own, name="batch:model", kind="batch", stage="model", gain=doubled),
+    )
+    facts = dataclasses.replace(facts, candidates=candidates)
+    proposals = [
+        Proposal(verdict=VerdictClass(name), stage=stage, says="", rule="", resources=(resource,), share=share)
+        for name, stage, resource, share in (
+            ("LAUNCH", "model", "batch:model", 0.3), ("PREPROCESS", "parse", "stage:parse", 0.0)
+        )
+    ]  # fmt: skip
+    monkeypatch.setattr(ranking, "all_proposals", lambda _: proposals)
+    assert ranking._rank(facts)[0].proposal.verdict == first

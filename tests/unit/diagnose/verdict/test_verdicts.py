@@ -264,7 +264,7 @@ def scored(
         verdict=VerdictClass(verdict), stage=stage, cause=cause, says="", rule="", resources=(resource or verdict,),
         share=share, is_seen=is_seen,
     )  # fmt: skip
-    return ranking._Scored(proposal, gain, gain - 1)
+    return ranking._Scored(proposal, gain, gain - 1, gain - 1)
 
 
 def test_what_gains_more_comes_first_and_among_alike_what_was_seen() -> None:
