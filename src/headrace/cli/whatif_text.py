@@ -52,7 +52,8 @@ def as_table(documents: Sequence[PredictionDocument], refused: Mapping[str, str]
     lines: list[str] = []
     if documents:
         lines += wrap_lines([_origin(documents[0]), *([EMULATED] if documents[0].is_emulated else [])])
-        rows: list[tuple[str, ...]] = [("id", "change", "throughput", "ratio", "9 in 10 within", "p50")]
+        typical = "p50" if documents[0].step is None else "step, mean"
+        rows: list[tuple[str, ...]] = [("id", "change", "throughput", "ratio", "9 in 10 within", typical)]
         rows += [_row(document) for document in documents]
         lines += ["", *align_columns(rows, num_left=2), "", *_best(documents)]
     lines += wrap_lines(f"not predicted: {change}: {why}" for change, why in (*_refusals(documents), *refused.items()))
@@ -99,8 +100,7 @@ def _metrics(document: PredictionDocument) -> list[str]:
     is_training = document.unit == "step"
     known: Sequence[tuple[str, PredictedMetric, Callable[[float], str]]] = (
         ("throughput, /s", document.throughput, format_number),
-        ("step, median" if is_training else "latency p50", document.latency_p50, format_duration),
-        *(() if is_training else (("latency p99", document.latency_p99, format_duration),)),
+        *_latencies(document),
         *((("in time, /s", document.goodput, format_number),) if document.goodput is not None else ()),
         ("CPU per sample" if is_training else "CPU per item", document.cpu_per_item, format_duration),
         *((("memory, peak", document.memory, format_size),) if document.memory is not None else ()),
@@ -113,6 +113,18 @@ def _metrics(document: PredictionDocument) -> list[str]:
             refused.append((name, metric.refused or "it was not measured"))
     reasons = {why: " and ".join(name for name, same in refused if same == why) for _, why in refused}
     return [*align_columns(rows), *wrap_lines(f"not predicted: {names}: {why}" for why, names in reasons.items())]
+
+
+def _latencies(document: PredictionDocument) -> list[tuple[str, PredictedMetric, Callable[[float], str]]]:
+    """Return the mean step of a training, or the latency of a pipeline's jobs."""
+    if document.step is not None:
+        return [("step, mean", document.step, format_duration)]
+    if document.unit == "step":
+        return [("step, median", document.latency_p50, format_duration)]
+    return [
+        ("latency p50", document.latency_p50, format_duration),
+        ("latency p99", document.latency_p99, format_duration),
+    ]
 
 
 def _predicted(metric: PredictedMetric, form: Callable[[float], str]) -> tuple[str, str, str]:
@@ -246,8 +258,13 @@ def _proof_of_training(document: PredictionDocument, shown: Shown) -> list[str]:
     ]
 
 
+def _typical(document: PredictionDocument) -> PredictedMetric:
+    """Return what stands for one job in a table: the mean step of a training, the median latency of a pipeline."""
+    return document.latency_p50 if document.step is None else document.step
+
+
 def _row(document: PredictionDocument) -> tuple[str, ...]:
-    told, ratio, p50 = document.throughput.predicted, document.throughput.ratio, document.latency_p50.predicted
+    told, ratio, typical = document.throughput.predicted, document.throughput.ratio, _typical(document).predicted
     change = document.says
     if told is None or ratio is None:
         return "-", change, "refused", "-", "-", "-"
@@ -257,7 +274,7 @@ def _row(document: PredictionDocument) -> tuple[str, ...]:
         format_rate(told.mid),
         f"x{format_number(ratio.mid)}",
         f"{format_number(ratio.low)} to {format_number(ratio.high)}",
-        "-" if p50 is None else format_duration(p50.mid),
+        "-" if typical is None else format_duration(typical.mid),
     )
 
 
@@ -265,9 +282,7 @@ def _refusals(documents: Sequence[PredictionDocument]) -> list[tuple[str, str]]:
     found = [
         (document.says, document.throughput.refused) for document in documents if document.throughput.ratio is None
     ]
-    latency = next(
-        (document.latency_p50.refused for document in documents if document.latency_p50.predicted is None), ""
-    )
+    latency = next((one.refused for one in map(_typical, documents) if one.predicted is None), "")
     return [*found, *([("latency", latency)] if latency else [])]
 
 

@@ -64,7 +64,7 @@ def test_change_of_a_training_is_predicted_and_proved(tmp_path: Path, capsys: py
     text = capsys.readouterr().out
     assert "train.py, run before" in text
     assert "samples/s measured" in text
-    assert "step, median" in text
+    assert "step, mean" in text
     assert "by hand: bounds" in text
     assert "takes for granted" in text
     assert f"headrace ledger measured p1 {before} {before}-changed --ledger" in text

@@ -73,7 +73,7 @@ class RecordedTraining:
     noise: float
     """Standard error of `rate`, as a share."""
     step_seconds: float
-    """Median wall time of a step."""
+    """Mean wall time of a step but the first, with the turns of epochs, as `whole_rate` counts them."""
     walls: Array
     """float64 seconds: of each step; of one that stands for no other, that of its stand-in."""
     wait_share: float
@@ -212,7 +212,7 @@ def recorded_training(rank: RankSteps, process: TrainingProcess | None, hardware
         whole_rate=whole_rate,
         exchange=describe_exchange(process),
         noise=noise,
-        step_seconds=float(np.median(rank.steps.wall[1:])),
+        step_seconds=float(walls[1:].mean()),
         walls=walls,
         wait_share=wait_share,
         run_delay=_run_delay(rank, workers),

@@ -88,6 +88,8 @@ def diagnose_training(analysis: TrainingAnalysis) -> DiagnosisDocument:
         (cost for one in analysis.document.together.same_data if (cost := same_data(one)) is not None), None
     )
     if view.num_plain < _fewest(document) and duplicated is None:
+        if _steps_are_unseen(analysis):
+            return _document(analysis, _unseen(view.num_plain))
         return _document(analysis, _too_few(analysis, view.num_plain), experiment=_longer(analysis))
     return _decide(analysis, view, duplicated)
 
@@ -213,7 +215,40 @@ def _too_few(analysis: TrainingAnalysis, count: int) -> Finding:
         confidence="low",
         gain=None,
         evidence=(fact("steps", says, count, _fewest(analysis.document)),),
-        remedies=(Remedy(says="record a longer stretch: a hundred steps, better two epochs"),),
+        remedies=(
+            Remedy(
+                says="record a longer stretch: a hundred steps, better two epochs; how long it trains, the script's own "
+                "options or code say"
+            ),
+        ),
+    )
+
+
+def _steps_are_unseen(analysis: TrainingAnalysis) -> bool:
+    """Return whether nothing showed where a step ends: no batch was asked for, and no optimizer was called."""
+    processes = [one.about for one in analysis.document.ranks if one.about is not None]
+    return bool(processes) and not any(one.optimizers or one.loaders for one in processes)
+
+
+def _unseen(count: int) -> Finding:
+    """Return what is said where a longer training would show no more steps."""
+    says = "no step was told from the next: no optimizer of torch.optim and no DataLoader was seen"
+    return Finding(
+        verdict=VerdictClass.INCONCLUSIVE,
+        stage=None,
+        cause="",
+        says=f"{says}; expected one of them, a longer run shows no more",
+        rule=f"a verdict on a training needs {FEWEST_STEPS} plain steps; a request for a batch, or an update, ends one",
+        confidence="low",
+        gain=None,
+        evidence=(fact("steps", says, count, FEWEST_STEPS),),
+        remedies=(
+            Remedy(says="update the parameters with an optimizer of torch.optim (torch.optim.SGD is p -= lr * p.grad)"),
+            Remedy(
+                says="or let headrace see what gives the batches: with headrace.train.profile(batches, output=...) as "
+                "batches, or a DataLoader"
+            ),
+        ),
     )
 
 

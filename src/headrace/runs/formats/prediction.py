@@ -183,6 +183,9 @@ class PredictionDocument(msgspec.Struct, frozen=True, kw_only=True):
     cpu_per_item: PredictedMetric
     memory: PredictedMetric | None = None
     """Peak resident bytes of all processes; None in predictions of before 2026-11-23."""
+    step: PredictedMetric | None = None
+    """Mean step of a training, in seconds; None for pipelines, and in predictions of before 2026-12-01, where `latency_p50` is
+    its median."""
     bound_ratio: float | None
     """The ratio by operational bounds on CPU demand, which can be redone by hand; see `headrace.diagnose.bounds`."""
     naive_ratio: float | None

@@ -322,6 +322,18 @@ def test_few_steps_are_inconclusive_with_the_command(tmp_path: Path) -> None:
     assert found.experiment.endswith("train.py --lr 0.1")
 
 
+def test_steps_that_nothing_tells_apart_are_not_blamed_on_a_short_run(tmp_path: Path) -> None:
+    """Without an optimizer and a loader a longer run shows no more steps, so none is proposed."""
+    run = MadeRun(tmp_path / "run")
+    plain_steps(run, MODEL, 1)
+    (file,) = (run.finish() / "training").glob("*.json")
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"optimizers": [], "loaders": []}))
+    found = diagnose_training(TrainingAnalysis(read_run(run.path)))
+    assert found.first.verdict == "INCONCLUSIVE"
+    assert "no optimizer of torch.optim and no DataLoader was seen" in found.first.says
+    assert not found.experiment
+
+
 def test_figures_that_cannot_be_believed_give_no_verdict(tmp_path: Path) -> None:
     """The reason stands in the verdict."""
     run = MadeRun(tmp_path / "run")
