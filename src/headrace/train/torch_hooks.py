@@ -215,7 +215,8 @@ class TorchHooks:
             self._last_optimizer = weakref.ref(optimizer)
             if all(optimizer is not one for one in self.optimizers):
                 self.note_optimizer(optimizer)
-                self.search()  # its model may be a new one, too
+                if not self.modules:  # gone; of a model that lives there may be a new one in each step
+                    self.search()
         if self._search and self._has_seen:
             self._watch_found()
         if self._trained is None:
