@@ -143,7 +143,8 @@ def _run_once(command: str) -> _Block:
     with tempfile.TemporaryDirectory(prefix="headrace-compare-") as scratch:
         # What it prints is not the answer: it goes where progress goes.
         recording = record_program(argv, name, Path(scratch) / "run", stdout=2)
-        if recording.ending.status == "interrupted":
+        # Also a script that catches Ctrl-C and ends well: its steps are fewer, and nobody wants the rest.
+        if recording.ending.was_asked or recording.ending.status == "interrupted":
             raise Interrupted(f"{command} was interrupted")
         if recording.ending.exit_status:
             raise HeadraceError(f"{command}: {recording.ending.reason}; a training that fails cannot be compared")

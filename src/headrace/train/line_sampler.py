@@ -8,6 +8,7 @@ forked child has no such thread.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sys
@@ -64,6 +65,11 @@ class LineSampler:
         return found
 
     def _run(self) -> None:
+        # A script may replace what this is built on, such as `Event.wait`; its stderr is not for that.
+        with contextlib.suppress(Exception):
+            self._look()
+
+    def _look(self) -> None:
         while not self._ended.wait(_MEAN_SECONDS * self._random.uniform(0.5, 1.5)):
             frame = sys._current_frames().get(self._thread() or 0)  # noqa: SLF001
             if frame is None:

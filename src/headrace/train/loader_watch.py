@@ -17,6 +17,8 @@ from headrace.train.loader_source import LoaderSources, NoSource, Source
 from headrace.train.loader_spans import LoadedBatch
 from headrace.train.recorder import Recorder
 
+_now = time.monotonic_ns  # a script may replace it
+
 
 class Tally:
     """What became of the batches of one loader.
@@ -106,7 +108,7 @@ class WatchedIterator:
         recorder, is_blind = self._recorder, self._is_blind
         self._tally.num_learnt += recorder.num_learnt - self._learnt
         recorder.batch_wanted()
-        asked = 0 if is_blind else time.monotonic_ns()
+        asked = 0 if is_blind else _now()
         try:
             if is_blind:
                 batch = next(self._iterator)
@@ -130,7 +132,7 @@ class WatchedIterator:
         """Return what the batch cost that has come, or an exception in its place."""
         if self._source is None:
             return None
-        taken = time.monotonic_ns()
+        taken = _now()
         record, worker = self._source.take()
         self._sources.note(self._loader, record, worker)
         return None if record is None else LoadedBatch(record, worker, asked, taken)

@@ -7,6 +7,7 @@ as many samples as one of minutes. It is started at the first step and ended by 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from headrace.runs.training_phases import Phase
 PAUSE_SECONDS = 0.25
 MOST_SAMPLES = 800
 _PROC = Path("/proc")
+_now = time.monotonic_ns  # a script may replace it
 
 #: (clock, steps, phase, resident, swapped, major faults, stalled)
 Sample = tuple[int, int, str, int, int, int, int | None]
@@ -78,15 +80,18 @@ class MemorySampler:
         )
 
     def _run(self) -> None:
+        # No Linux, a sandbox without /proc, or a script that replaces what this is built on (`Event.wait`): memory is not
+        # measured from then on, and the program's stderr is not for that.
+        with contextlib.suppress(Exception):
+            self._sample()
+
+    def _sample(self) -> None:
         is_last = False
         while not is_last:
             is_last = self._ended.wait(self._pause if self._samples else 0.0)
             if self._is_disturbed() and not is_last:
                 continue
-            try:
-                self._samples.append(self._take())
-            except (OSError, LookupError, ValueError):
-                return  # no Linux, or a sandbox without /proc: memory is not measured
+            self._samples.append(self._take())
             if len(self._samples) == self._look_at:
                 self._look_for_growth()
             self._thin_out()
@@ -111,7 +116,7 @@ class MemorySampler:
         faults = (self._proc / "self/stat").read_text().rpartition(")")[2].split()[9]
         self._peak = _kilobytes(status, "VmHWM")
         resident, swapped = _kilobytes(status, "VmRSS"), _kilobytes(status, "VmSwap")
-        return time.monotonic_ns(), steps, str(phase), resident or 0, swapped or 0, int(faults), self._stalled()
+        return _now(), steps, str(phase), resident or 0, swapped or 0, int(faults), self._stalled()
 
     def _stalled(self) -> int | None:
         """Return microseconds of stalls for memory; None where the kernel does not count them."""

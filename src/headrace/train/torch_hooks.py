@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import sys
 import threading
 import warnings
@@ -29,6 +30,7 @@ from headrace.train.exchange import ExchangeHooks
 from headrace.train.recorder import Recorder
 from headrace.train.trained import Trained, describe_trained
 
+logger = logging.getLogger("headrace")
 _is_compiling = torch.compiler.is_compiling
 _T = TypeVar("_T")
 
@@ -106,7 +108,12 @@ class TorchHooks:
         """Return what is trained; of models that are gone by now what was found when they were new."""
         known = self._trained
         if known is None or all(refer() is not None for refer in (*self._modules, *self._optimizers)):
-            self._trained = known = describe_trained(self.modules, self.optimizers)
+            try:
+                known = describe_trained(self.modules, self.optimizers)
+            except Exception as error:  # a class of somebody else's; the training, within whose update this is, goes on
+                logger.warning("what is trained cannot be described: %s: %s", type(error).__name__, error)
+                known = describe_trained((), ())
+            self._trained = known
         return known
 
     def search(self) -> None:

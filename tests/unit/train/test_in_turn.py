@@ -94,3 +94,12 @@ def test_an_interrupt_ends_it(folder: Path) -> None:
     command = ["train", "compare", "stops.py", "train.py 0 10 0", "--blocks", "1"]
     assert main(command) == 130
     assert not (folder / "order.txt").exists()
+
+
+def test_an_interrupt_that_a_script_survives_ends_it_too(folder: Path) -> None:
+    """A script that saves its state and ends well: its shortened training is no measurement, and the other does not begin."""
+    catches = "import os, signal\nsignal.signal(signal.SIGINT, lambda *_: None)\n"
+    stops = catches + "os.kill(os.getppid(), signal.SIGINT)\nsignal.pause()\n"
+    (folder / "saves.py").write_text(stops + SCRIPT)
+    assert main(["train", "compare", "saves.py 0 10 0", "train.py 1 10 0", "--blocks", "1"]) == 130
+    assert (folder / "order.txt").read_text().split() == ["0"]

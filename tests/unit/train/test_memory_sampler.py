@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from headrace.runs.training_phases import Phase
 from headrace.train import memory_sampler
+from headrace.train.line_sampler import LineSampler
 from headrace.train.memory_sampler import MemorySampler
 
 
@@ -91,3 +93,22 @@ def _wait_until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < give_up_at
         time.sleep(0.001)
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_script_that_replaces_what_threads_are_built_on_ends_the_sampling_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread writes no traceback; the same holds for the one that samples lines."""
+
+    def refuse(*_: object) -> bool:
+        raise RuntimeError("replaced")
+
+    samplers = (
+        MemorySampler(lambda: (3, Phase.WAIT), proc=made_proc(tmp_path)),
+        LineSampler(lambda: Phase.WAIT, threading.get_ident),
+    )
+    monkeypatch.setattr(threading.Event, "wait", refuse)
+    _wait_until(lambda: not {"headrace-memory", "headrace-lines"} & {one.name for one in threading.enumerate()})
+    for sampler in samplers:
+        sampler.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,29 @@ def test_a_lazy_layer_that_is_never_called_does_not_end_the_training(
     assert (process.steps, process.num_parameters, process.parameter_bytes) == (40, 5, 20)
     assert process.details["gradients"]["sizes"] == [16, 4]
     assert [layer[0] for layer in process.details["layers"]] == ["_WithLayerLeftOut"], process.not_measured
+
+
+def test_an_optimizer_that_cannot_be_described_does_not_end_the_training(tmp_path: Path) -> None:
+    """Its class is somebody else's, and so may be what its state answers."""
+
+    class Odd(torch.optim.SGD):
+        def __getattribute__(self, name: str) -> Any:
+            if name == "state" and sys._getframe(1).f_code.co_filename.endswith("memory_owned.py"):
+                raise LookupError("not now")
+            return super().__getattribute__(name)
+
+    model = torch.nn.Linear(4, 1)
+    optimizer = Odd(model.parameters(), lr=0.1)
+    updates = 0
+    with train.profile([torch.randn(8, 4)] * 12, output=tmp_path / "run") as batches:
+        for batch in batches:
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+            updates += 1
+    assert updates == 12
+    process = _only_process(tmp_path / "run")
+    assert (process.steps, process.num_parameters) == (12, 0)
 
 
 def test_of_models_one_after_the_other_without_a_loader_the_last_is_told(tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ def allow_tracing(sampler: int) -> None:
 def _place_of_gil() -> tuple[GilPlace | None, str]:
     try:
         return find_gil(with_holder=True), ""
-    except (GilNotFound, OSError) as error:
+    except (GilNotFound, OSError, RuntimeError) as error:  # RuntimeError: no thread more may be started
         return None, str(error)
 
 
