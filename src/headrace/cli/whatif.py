@@ -97,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
         ledger=str(ledger.path) if ledger else None,
         ledger_option=args.ledger,
         recording=profile_again(recorded.info, "-o", f"{args.run_folder}-changed"),
+        program=tuple(recorded.info.options) if recorded.info.unit == STEP else (),
     )
     if args.json:
         _print_json(args, recorded.path.name, answers)

@@ -33,6 +33,8 @@ class Shown:
     """As the user gave it; the next commands then need it too."""
     recording: str = ""
     """The command that records the run again, into the folder with `-changed` behind its name; empty where it is not known."""
+    program: tuple[str, ...] = ()
+    """The script of a training and its arguments; empty where they are not known."""
 
 
 def as_text(document: PredictionDocument, shown: Shown) -> str:
@@ -248,12 +250,15 @@ def _proof_of_training(document: PredictionDocument, shown: Shown) -> list[str]:
         f"record the training again, into {changed}, as {run} was recorded",
         f"headrace ledger measured {document.id} {run} {changed}{option}",
     ]
-    if not document.pipeline.endswith(".py"):
+    if not document.pipeline.endswith(".py") or shown.program[:1] != (document.pipeline,):
         return recorded
-    before = quote_arg(document.pipeline)
+    # `train compare` takes a script and its arguments as one word.
+    before, after = (
+        quote_arg(" ".join(map(quote_arg, (one, *shown.program[1:])))) for one in (document.pipeline, "CHANGED.py")
+    )
     return [
         *recorded,
-        f"or, so that drift of the machine is in neither: headrace train compare {before} CHANGED.py -o compare.json",
+        f"or, so that drift of the machine is in neither: headrace train compare {before} {after} -o compare.json",
         f"headrace ledger measured {document.id} compare.json{option}",
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from pathlib import Path
 
@@ -87,6 +88,17 @@ def test_other_options_are_said_beside_a_measurement(tmp_path: Path, capsys: pyt
     assert main(["ledger", "measured", "p1", str(before), str(after), "--ledger", ledger, "--json"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["predictions"]
     assert "before: train.py, after: train.py --workers 4 --half" in entry["measured"]["how"]
+
+
+def test_the_comparison_in_turn_has_the_arguments_of_the_script(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without them it would be another training that is compared."""
+    run = _write_run(tmp_path / "run", options=("train.py", "--data", "my photos"))
+    assert main(["whatif", str(run), "--set", "loader.workers=4", "--ledger", str(tmp_path / "ledger.sqlite")]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if "headrace train compare" in line)
+    words = shlex.split(line.partition("headrace ")[2])
+    assert words[2:4] == ["train.py --data 'my photos'", "CHANGED.py --data 'my photos'"]
 
 
 def _compared(workers: int) -> ComparisonDocument:
