@@ -59,11 +59,16 @@ def test_a_case_of_resuming_can_be_wrong(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    ("named", "over", "right"),
-    [("none", 1.06, 0), ("tar", 1.0, 1), ("parquet", 1.04, 1), ("not measured", float("inf"), 0)],
+    ("named", "over", "answer"),
+    [
+        ("none", 1.06, "wrong"),
+        ("tar", 1.0, "right"),
+        ("parquet", 1.04, "right"),
+        ("not measured", float("inf"), "wrong"),
+    ],
 )
 def test_what_is_named_is_compared_with_the_best_of_the_same_round(
-    named: str, over: float, right: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    named: str, over: float, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a machine that becomes slower all the time; what is farther from it than a twentieth is wrong."""
     ways = write_ways({"a.bin": b"a"}, tmp_path)
@@ -81,9 +86,22 @@ def test_what_is_named_is_compared_with_the_best_of_the_same_round(
     found = choice._judge(choice.SITUATIONS[0], tmp_path, ways, None)
     assert found["best"] == "tar"
     assert found["over_best"] == pytest.approx(over)
-    assert f"Within 5 % of the best: {right} of 1" in choice.as_text(
-        {"situations": [found], "tried": 1, "left_out": 0, "right": int(found["over_best"] <= 1.05)}
+    assert found["answer"] == answer
+    text = choice.as_text(
+        {"situations": [found], "tried": 1, "left_out": 0, "right": int(answer == "right"), "unclear": 0}
     )
+    assert f"Within 5 % of the best: {int(answer == 'right')} of 1" in text
+
+
+def test_what_no_round_decides_is_not_counted() -> None:
+    """Rounds on both sides of 5 %: neither right nor wrong."""
+    assert [choice._judge_ratios(one) for one in ([1.0, 1.05], [1.06, 1.2], [1.04, 1.06])] == [
+        "right",
+        "wrong",
+        "unclear",
+    ]
+    found = {"situations": [], "tried": 3, "left_out": 0, "right": 1, "unclear": 1}
+    assert "Within 5 % of the best: 1 of 2 (goal: 9 of 10). 1 not clear, and not counted." in choice.as_text(found)
 
 
 def test_each_setting_of_the_loader_reads_all_pixels(tmp_path: Path) -> None:
