@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import os
 import threading
 import time
 from collections import defaultdict
@@ -324,6 +325,7 @@ class _AugmentStage(Stage):
 
 #: Held during a batch; {name of the stage: of its device}. More workers of a stage are no more devices.
 _devices: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+os.register_at_fork(after_in_child=_devices.clear)  # the threads that hold them are not in the child
 
 
 class _Emulated:

@@ -89,6 +89,10 @@ class FileSystem:
 
     list_below = list_objects
 
+    def note_readable(self, path: str) -> None:
+        """Note that a file was read; where another one is refused, that is looked up; see `objects.doubt`."""
+        self._readable = self.key(path)
+
     def get(self, path: str, start: int, end: int, etag: str | None) -> Got:
         """Return the bytes from start to end of a file, if it is still the one of this etag.
 
@@ -106,7 +110,7 @@ class FileSystem:
                 now = self._version(self._look_up(whole)) if etag else None
         except Exception as error:
             raise doubt(self._explain(error, self._shown(path)), self._readable, self._look_up_alone) from None
-        self._readable = whole
+        self.note_readable(path)
         if now != etag:
             raise changed(self._shown(path))
         if len(data) != end - start:

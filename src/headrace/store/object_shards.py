@@ -56,7 +56,7 @@ def list_object_shard(bucket: Store, shard: Listed, found: Sequence[Listed]) -> 
     Raises:
         SourceError: If it has no index, or one of another file. Headers are not compared: that would be a request each.
     """
-    beside = index_path(Path(shard.path)).as_posix()
+    beside = _beside(shard)
     index = next((one for one in found if one.path == beside), None)
     shown = f"{bucket.store}/{shard.path}"
     if index is None:
@@ -69,6 +69,10 @@ def list_object_shard(bucket: Store, shard: Listed, found: Sequence[Listed]) -> 
         raise SourceError(error.reason) from None
     rows, _ = read_rows(pyarrow.BufferReader(content), shard.size, shown)
     return list(join_samples(row.stored for row in rows))
+
+
+def _beside(shard: Listed) -> str:
+    return index_path(Path(shard.path)).as_posix()
 
 
 class ObjectShardReader:
@@ -105,6 +109,11 @@ class ObjectShardReader:
     def _begin(self) -> None:
         self._process, self._lock = os.getpid(), threading.Lock()
         self._stores = {address: open_store(address, self._fs)[0] for address in {one for one, _ in self._shards}}
+        for (
+            address,
+            shard,
+        ) in self._shards:  # so a shard that alone is forbidden is known for one from the first read on
+            self._stores[address].note_readable(_beside(shard))
         self._blocks: OrderedDict[int, Future[_Block]] = OrderedDict()
 
     def _add(self, address: str, known: set[str]) -> None:

@@ -244,6 +244,10 @@ class Bucket:
         except Exception as error:
             raise self._explain(error, f"{self.store}/{path}") from None
 
+    def note_readable(self, path: str) -> None:
+        """Note that an object was read; where another one is refused, that is looked up; see `doubt`."""
+        self._readable = path
+
     def get(self, path: str, start: int, end: int, etag: str | None) -> Got:
         """Return the bytes from start to end of an object, if it is still the one of this etag.
 
@@ -265,7 +269,7 @@ class Bucket:
             raise
         except Exception as error:
             raise doubt(self._explain(error, f"{self.store}/{path}"), self._readable, self._list_one) from None
-        self._readable = path
+        self.note_readable(path)
         ended = time.monotonic()
         if etag and _quote(answer.meta.get("e_tag")) not in (None, etag):  # a store that knows no If-Match
             raise changed(f"{self.store}/{path}", _SLASH_IN_FRONT)

@@ -11,6 +11,7 @@ over.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -35,8 +36,7 @@ _REFUSED = {
 _SKIPPED = frozenset("5VD")
 _FILES = frozenset("07")
 
-#: Symbolic links, devices, folders and pipes: POSIX lets a folder have a size, and none of them data behind its header. A hard
-#: link (1) has data in PAX form at most.
+#: Symbolic links, devices, folders and pipes: POSIX lets a folder have a size, and none of them data behind its header.
 _WITHOUT_DATA = frozenset("23456")
 
 
@@ -140,7 +140,7 @@ class TarScan:
         if header.kind == "S" and header.is_sparse_continued:
             data = self._skip_sparse_map(data)
         size = header.size if pending.size is None else pending.size
-        if header.kind in _WITHOUT_DATA or (header.kind == "1" and pending.size is None):
+        if header.kind in _WITHOUT_DATA or (header.kind == "1" and pending.size is None and self._begins_another(data)):
             size = 0
         name = self._name(header.name if pending.name is None else pending.name)
         end = data + size
@@ -159,6 +159,13 @@ class TarScan:
             return None
         self._names.add(name)
         return Member(name, data, size)
+
+    def _begins_another(self, at: int) -> bool:
+        """Return whether a member or the end is there: archives in PAX form, and no others, have data behind a hard link."""
+        block = os.pread(self.handle, BLOCK, at)
+        with contextlib.suppress(BadHeader):
+            return not any(block) or bool(read_header(block))
+        return False
 
     def _read_extension(self, header: Header, data: int) -> None:
         """Take in a header that is about the next member."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import SettingsError
-from headrace.stages.augment import Augmentation, Drawn
+from headrace.stages.augment import Augmentation, Drawn, _devices
 from headrace.stages.augment_dali import open_dali
 
 WANTED = Augmentation(side=24, brightness=0.4, contrast=0.3, seed=3)
@@ -115,6 +117,21 @@ def test_workers_share_the_emulated_device(make_context: Any) -> None:
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda worker: worker(batch), workers))
     assert time.monotonic() - began >= 3 * 0.1
+
+
+def test_a_fork_does_not_wait_for_the_device_of_its_parent(make_context: Any) -> None:
+    """The thread that used it is not in the child, which would wait for ever."""
+    plan = hr.Plan.from_table({"stages": {"augment": {"options": {"where": "emulated", "launch_seconds": 0.5}}}})
+    worker = hr.augment("augment", WANTED)[1].open(dataclasses.replace(make_context(), plan=plan))
+    user = threading.Thread(target=worker, args=([None],))
+    user.start()
+    while not _devices["augment"].locked():
+        time.sleep(0.001)
+    child = os.fork()
+    if not child:
+        os._exit(0 if _devices["augment"].acquire(blocking=False) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    user.join()
 
 
 def test_what_the_worker_augmented_is_not_copied() -> None:

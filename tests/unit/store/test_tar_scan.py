@@ -151,6 +151,17 @@ def test_a_hard_link_with_data_in_pax_form_is_passed_by_with_them(tmp_path: Path
     assert [flaw.reason.partition(":")[0] for flaw in flaws] == ["tar.link"]
 
 
+def test_a_hard_link_with_data_and_no_record_of_their_size_is_passed_by_with_them(tmp_path: Path) -> None:
+    """So other tools write archives in PAX form; what they carry was taken for a damaged header, and all behind it was lost."""
+    info = tarfile.TarInfo("odd")
+    info.type, info.size, info.linkname, info.pax_headers = tarfile.LNKTYPE, 3, "good.jpg", {"mtime": "1.5"}
+    link = info.tobuf(tarfile.PAX_FORMAT) + b"abc".ljust(512, b"\0")
+    for behind, found in ((own("b.jpg", b"2") + END, [("b.jpg", b"2")]), (b"", [])):
+        members, flaws, _ = scan(own("good.jpg", b"1") + link + behind, tmp_path)
+        assert members == [("good.jpg", b"1"), *found]
+        assert [flaw.reason.partition(":")[0] for flaw in flaws] == ["tar.link"]
+
+
 def test_a_size_ends_at_its_first_nul(tmp_path: Path) -> None:
     """As every other tool reads it: here as nothing, although digits follow."""
     block = bytearray(make_header(b"a.jpg", 0))
