@@ -1,8 +1,9 @@
 """The tar shards of a bucket: their samples by the index beside each, read alone or with their neighbours.
 
 How this works: `block` samples that lie together are one request, which the first thread that needs one of them makes while
-others wait for it; a fixed number of bytes is kept, the oldest go first. Where each sample is a block of its own nothing is
-kept. What the store refuses for now is asked for again, later and later.
+others wait for it; a fixed number of bytes is kept, the oldest go first. Of a block that is in more shards than one each has a
+request of its own, so that a shard that cannot be read costs no sample of another. Where each sample is a block of its own
+nothing is kept. What the store refuses for now is asked for again, later and later.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,8 @@ from headrace.store.shard_index import index_path, read_rows
 _MOST_AT_ONCE = 512 << 20
 #: Where samples are read in their order, bytes of a block.
 _BLOCK_BYTES = 4 << 20
-_Block = dict[int, tuple[int, bytes]]
-"""{number of the shard: where it was read from, and the bytes}."""
+_Block = tuple[int, bytes]
+"""Where in its shard it was read from, and the bytes."""
 
 
 def list_with_index(store: Store, prefix: str) -> list[Listed]:
@@ -109,12 +110,10 @@ class ObjectShardReader:
     def _begin(self) -> None:
         self._process, self._lock = os.getpid(), threading.Lock()
         self._stores = {address: open_store(address, self._fs)[0] for address in {one for one, _ in self._shards}}
-        for (
-            address,
-            shard,
-        ) in self._shards:  # so a shard that alone is forbidden is known for one from the first read on
+        for address, shard in self._shards:  # so one that alone is forbidden is known for one from the first read on
             self._stores[address].note_readable(_beside(shard))
-        self._blocks: OrderedDict[int, Future[_Block]] = OrderedDict()
+        self._blocks: OrderedDict[tuple[int, int], Future[_Block]] = OrderedDict()
+        """{number of the block, of the shard: what the block has of the shard}."""
 
     def _add(self, address: str, known: set[str]) -> None:
         store, prefix = open_store(address, self._fs)
@@ -166,47 +165,47 @@ class ObjectShardReader:
                 "multiprocessing_context='spawn'"
             )
         shard, sample = self._samples[number]
-        start, data = self._read_block(number // self._block)[shard]
+        start, data = self._read_block(number // self._block, shard)
         return {part: _cut(stored, start, data) for part, stored in sample.parts.items()}
 
     def close(self) -> None:
         """Let go of what was read."""
         self._blocks.clear()
 
-    def _read_block(self, block: int) -> _Block:
+    def _read_block(self, block: int, shard: int) -> _Block:
         if self._block == 1:
-            return self._fetch(block)
+            return self._fetch(block, shard)
+        key = block, shard
         with self._lock:
-            found = self._blocks.get(block)
+            found = self._blocks.get(key)
             is_mine = found is None
             if found is None:
-                found = self._blocks[block] = Future()
+                found = self._blocks[key] = Future()
                 self._forget_oldest()
         if is_mine:
             try:
-                found.set_result(self._fetch(block))
+                found.set_result(self._fetch(block, shard))
             except BaseException as error:
                 with self._lock:
-                    self._blocks.pop(block, None)  # who needs it next asks again
+                    self._blocks.pop(key, None)  # who needs it next asks again
                 found.set_exception(error)
         return found.result()
 
     def _forget_oldest(self) -> None:
         """Let go of blocks beyond the limit, but for the newest; called with the lock."""
-        done = {key: one for key, one in self._blocks.items() if one.done() and not one.exception()}
-        kept = sum(len(data) for one in done.values() for _, data in one.result().values())
-        for key, one in done.items():
+        done = {key: len(one.result()[1]) for key, one in self._blocks.items() if one.done() and not one.exception()}
+        kept = sum(done.values())
+        for key, num_bytes in done.items():
             if kept <= self._kept_bytes:
                 return
-            kept -= sum(len(data) for _, data in one.result().values())
+            kept -= num_bytes
             del self._blocks[key]
 
-    def _fetch(self, block: int) -> _Block:
+    def _fetch(self, block: int, shard: int) -> _Block:
         first = block * self._block
-        found: _Block = {}
-        for shard, start, end in _spans(self._samples[first : first + self._block]):
-            found[shard] = start, self._get(shard, start, end)
-        return found
+        mine = [sample for of, sample in self._samples[first : first + self._block] if of == shard]
+        start = min(map(_start, mine))
+        return start, self._get(shard, start, max(map(_end, mine)))
 
     def _get(self, shard: int, start: int, end: int) -> bytes:
         place, listed = self._shards[shard]
@@ -222,13 +221,6 @@ class ObjectShardReader:
                 problem = error
                 time.sleep(pause)
         raise SourceError(problem.reason)
-
-
-def _spans(samples: Sequence[tuple[int, Sample]]) -> Iterator[tuple[int, int, int]]:
-    """Yield shard, start and end of what samples take, for each shard."""
-    for shard in dict.fromkeys(shard for shard, _ in samples):
-        mine = [sample for of, sample in samples if of == shard]
-        yield shard, min(map(_start, mine)), max(map(_end, mine))
 
 
 def _start(sample: Sample) -> int:

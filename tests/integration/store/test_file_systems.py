@@ -321,6 +321,26 @@ def test_the_loader_reads_shards_of_a_file_system(packed: Any) -> None:
         hr.loader(Path("/packed"), 8, fs=packed)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("block", [1, None])
+def test_a_shard_that_is_forbidden_costs_its_own_samples(
+    block: int | None, packed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is read first, when nothing else was, and where one block has samples of all shards."""
+    first, *others = sorted(name for name in packed.store if name.endswith(".tar"))
+    samples = {name: len(object_shards.ObjectShardReader([name], fs=packed)) for name in (first, *others)}
+    read = packed.cat_file
+
+    def refuse_first(path: str, *args: Any, **options: Any) -> bytes:
+        if path.endswith(first):
+            raise PermissionError(path)
+        return bytes(read(path, *args, **options))
+
+    monkeypatch.setattr(packed, "cat_file", refuse_first)
+    with hr.loader("/packed", 1, fs=packed, shuffle=False, block=block, rejects="skip", workers=1) as loader:
+        assert sum(len(batch) for batch in loader) == sum(samples[name] for name in others) > 0
+        assert loader.num_rejected == samples[first] > 0
+
+
 def test_a_time_alone_is_a_version_only_once_it_is_past() -> None:
     """Another change within the same step of the clock would look the same to a cache."""
     import time

@@ -149,6 +149,14 @@ def test_what_is_refused_alone_is_rejected_and_a_refusal_of_everything_is_not(bu
         bucket.get("a/2.jpg", 0, 100, None)
 
 
+def test_what_is_refused_first_is_rejected_where_something_else_is_known_to_be_readable(bucket: Bucket) -> None:
+    """As the index of a shard, which was read before another process opened the store."""
+    Liar.refused, Liar.refusal = re.compile("2.jpg"), (403, "AccessDenied")
+    bucket.note_readable("a/1.jpg")
+    with pytest.raises(FetchRejected, match=r"object\.forbidden"):
+        bucket.get("a/2.jpg", 0, 100, None)
+
+
 @pytest.mark.parametrize(("status", "code"), [(400, "ExpiredToken"), (403, "RequestTimeTooSkewed")])
 def test_keys_that_ran_out_are_said(bucket: Bucket, status: int, code: str) -> None:
     """With what to do; another try may succeed."""
