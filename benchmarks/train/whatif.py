@@ -126,14 +126,13 @@ class Runner:
             left = [pair for pair in zip(what_ifs, frozen, strict=False) if pair[1].says not in done]
             if not left:
                 return
-            with self.start(JOBS[name], None) as unchanged:
-                for what_if, row in left:
-                    if time.monotonic() >= self.until:
-                        return
-                    found = row if row.predicted is None else self._measure(ledger, unchanged, what_if, row)
-                    self.rows.append(found)
-                    append_row(self.folder / ROWS, found)
-                    _say(line_of(found))
+            for what_if, row in left:
+                if time.monotonic() >= self.until:
+                    return
+                found = row if row.predicted is None else self._measure(ledger, what_if, row)
+                self.rows.append(found)
+                append_row(self.folder / ROWS, found)
+                _say(line_of(found))
 
     def _record(self, name: str) -> None:
         """Record a training, unless that was done before; one that was killed half-way is recorded again."""
@@ -160,11 +159,16 @@ class Runner:
             append_row(self.folder / FROZEN, row)
         return rows
 
-    def _measure(self, ledger: Ledger, unchanged: Started, what_if: WhatIf, row: Row) -> Row:
+    def _measure(self, ledger: Ledger, what_if: WhatIf, row: Row) -> Row:
         began, seconds = time.time(), self.amount.block
         recorded = msgspec.json.decode(self._rate_file(row.pipeline).read_bytes(), type=float)
         try:
-            with self.start(what_if.make(JOBS[row.pipeline]), None) as changed, measure.Window() as window:
+            # Both anew, so that neither has been at it for longer: processes that go on may become faster.
+            with (
+                self.start(JOBS[row.pipeline], None) as unchanged,
+                self.start(what_if.make(JOBS[row.pipeline]), None) as changed,
+                measure.Window() as window,
+            ):
                 rates, after = run_blocks(unchanged, changed, self.amount)
         except RuntimeError as error:
             return msgspec.structs.replace(row, failed=str(error))
