@@ -100,15 +100,19 @@ def test_a_script_that_replaces_what_threads_are_built_on_ends_the_sampling_in_s
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread writes no traceback; the same holds for the one that samples lines."""
+    ours, wait = {"headrace-memory", "headrace-lines"}, threading.Event.wait
 
-    def refuse(*_: object) -> bool:
-        raise RuntimeError("replaced")
+    def refuse(event: threading.Event, seconds: float | None = None) -> bool:
+        if threading.current_thread().name in ours:
+            raise RuntimeError("replaced")
+        return wait(event, seconds)
 
     samplers = (
         MemorySampler(lambda: (3, Phase.WAIT), proc=made_proc(tmp_path)),
         LineSampler(lambda: Phase.WAIT, threading.get_ident),
     )
     monkeypatch.setattr(threading.Event, "wait", refuse)
-    _wait_until(lambda: not {"headrace-memory", "headrace-lines"} & {one.name for one in threading.enumerate()})
+    _wait_until(lambda: not ours & {one.name for one in threading.enumerate()})
     for sampler in samplers:
         sampler.close()
+    assert not ours & {one.name for one in threading.enumerate()}
