@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,11 +18,13 @@ from benchmarks.train.whatif import (
     undisturbed,
 )
 from benchmarks.train.whatif_cases import JOBS, WHAT_IFS, Job
-from benchmarks.train.whatif_jobs import Training
 from benchmarks.whatif_error import Row
 from headrace.diagnose.training.change_settings import parse_change
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import Estimate
+
+if TYPE_CHECKING:
+    from benchmarks.train.whatif_jobs import Training
 
 
 def test_changes_are_those_of_a_training() -> None:
@@ -137,9 +140,11 @@ def test_a_recording_is_made_again_where_the_cores_have_changed(tmp_path: Path) 
     assert read_rows(tmp_path / "measured.jsonl") == []
 
 
-@pytest.mark.full
 def test_a_training_stands_still_between_two_blocks() -> None:
     """It goes on where it stopped, also with workers, and ends when it is left."""
+    pytest.importorskip("torch")
+    from benchmarks.train.whatif_jobs import Training
+
     with Training(Job(workers=1, items=8 * 200, width=8)) as training:
         assert all(training.rate(0.01) > 0 for _ in range(2))
     assert not training.is_alive
@@ -147,5 +152,8 @@ def test_a_training_stands_still_between_two_blocks() -> None:
 
 def test_a_training_that_fails_says_how_it_ended() -> None:
     """The status of its process, and which job it was."""
+    pytest.importorskip("torch")
+    from benchmarks.train.whatif_jobs import Training
+
     with Training(Job(width=-1)) as training, pytest.raises(RuntimeError, match=r"status 1: Job\("):
         training.rate(0.01)
