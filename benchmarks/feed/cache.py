@@ -1,10 +1,11 @@
 """The disk cache under kills and under readers that want the same: what is wrong, what is downloaded twice, what a hit costs.
 
-    python -m benchmarks.feed.cache FOLDER [--kills 500] [--rounds 1000]
+    python -m benchmarks.feed.cache FOLDER [--kills 500] [--rounds 1000] [--damage]
 
 Kills: two processes look up and keep random items; one of them is killed at a random moment (SIGKILL) and another begins. What
 is read is compared with what belongs there; the room in use is compared with the limit after each kill, and counted again at
-the end. Readers: eight processes meet at a barrier and ask for one cold item; a download sleeps and is counted.
+the end. With --damage the file that counts the room is overwritten after each kill, while it is in use. Readers: eight
+processes meet at a barrier and ask for one cold item; a download sleeps and is counted.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def content(number: int) -> bytes:
     return (seed * 2_001)[: 1 + int.from_bytes(seed[:4], "big") % 64_000]
 
 
-def run_kills(folder: Path, kills: int) -> dict[str, int]:
-    """Return how many kills there were, and what came of them."""
+def run_kills(folder: Path, kills: int, *, damages: bool = False) -> dict[str, int]:
+    """Return how many kills there were, and what came of them; `usage` may be damaged after each, while it is in use."""
     context = multiprocessing.get_context("fork")
     seen, wrong = context.RawValue("q", 0), context.RawValue("q", 0)  # a lock would die with who holds it
     found: dict[str, int] = {"kills": 0, "over_limit": 0}
@@ -54,6 +55,8 @@ def run_kills(folder: Path, kills: int) -> dict[str, int]:
             killed.join()
             found["kills"] += 1
             found["over_limit"] += _bytes_while_stopped(folder, writers[0].pid) > _LIMIT
+            if damages:
+                next(folder.glob("*/usage")).write_bytes(random.randbytes(random.randrange(16)))
         ready = context.Event()
         writer = context.Process(target=_write, args=(folder, number, ready, seen, wrong))
         writer.start()
@@ -197,8 +200,9 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=1_000)
+    parser.add_argument("--damage", action="store_true")
     arguments = parser.parse_args()
     print(json.dumps({
-        "kills": run_kills(arguments.folder / "kills", arguments.kills),
+        "kills": run_kills(arguments.folder / "kills", arguments.kills, damages=arguments.damage),
         "readers": run_readers(arguments.folder / "readers", arguments.rounds),
     }))  # fmt: skip

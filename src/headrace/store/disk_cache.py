@@ -5,14 +5,15 @@
         ab/cdef...                  an entry, named by its key: a line of JSON (kind, shape, length, CRC-32, key), the content
         tmp/...                     entries that are being written, each locked by who writes it
         works/89abcdef              a file for each kind of work, written when a run first finds something of it
-        usage                       bytes in use; changed under its lock
+        usage                       bytes in use, with a checksum; changed under its lock
         users                       locked by all who use it
         claims                      one byte per key, locked by who makes it; see `single_flight`
 
 How this works. Room is taken in `usage` before a byte is written, for several entries at a time, and an entry appears by being
 linked. So a process that is killed leaves at most room that nobody uses and a file in `tmp` without a lock; whoever opens the
-folder next removes the file, and whoever opens it alone counts again. Each entry is checked when it is read: what a power cut
-or a worn disk leaves is removed, and counts as missing. A full disk turns writing off, and reading goes on.
+folder next removes the file, and whoever opens it alone counts again, as does whoever finds `usage` damaged. Each entry is
+checked when it is read: what a power cut or a worn disk leaves is removed, and counts as missing. A full disk turns writing
+off, and reading goes on.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ logger = logging.getLogger("headrace")
 
 #: Of the entries' form. 1: 2026-11, first.
 _VERSION = 1
-_USAGE = struct.Struct("<q")
+#: Bytes in use, and the checksum of these eight bytes.
+_USAGE = struct.Struct("<QI")
+#: Of the limit, added where a damaged `usage` is counted again: others may have taken room that no file shows yet.
+_UNSEEN_PART = 16
 #: Left free on the disk: this, or a twentieth of it where that is less.
 _LEAST_FREE = 1 << 30
 _BLOCK = 4_096
@@ -142,7 +146,7 @@ class DiskCache:
             except BlockingIOError:
                 pass
             else:
-                self._write_usage(sum(_blocks(size) for _, size in self._entries()))
+                self._write_usage(self._count())
             fcntl.flock(self._users, fcntl.LOCK_SH)
 
     def __del__(self) -> None:
@@ -356,10 +360,21 @@ class DiskCache:
 
     def _read_usage(self) -> int:
         found = os.pread(self._usage, _USAGE.size, 0)
-        return int(_USAGE.unpack(found)[0]) if len(found) == _USAGE.size else 0
+        if len(found) == _USAGE.size:
+            used, crc32 = _USAGE.unpack(found)
+            if zlib.crc32(found[:8]) == crc32:
+                return int(used)
+        logger.warning("the cache %s: its file `usage` is damaged; what is there is counted again", self.folder)
+        used = self._count() + self._limit // _UNSEEN_PART
+        self._write_usage(used)
+        return used
 
     def _write_usage(self, used: int) -> None:
-        os.pwrite(self._usage, _USAGE.pack(used), 0)
+        written = used.to_bytes(8, "little")
+        os.pwrite(self._usage, written + zlib.crc32(written).to_bytes(4, "little"), 0)
+
+    def _count(self) -> int:
+        return sum(_blocks(size) for _, size in self._entries())
 
     def _path(self, key: bytes) -> str:
         name = key.hex()

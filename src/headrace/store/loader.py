@@ -22,10 +22,10 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import islice
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, Never, Self
 from weakref import WeakSet
 
-from headrace.base.errors import SourceError
+from headrace.base.errors import SettingsError, SourceError
 from headrace.base.named_paths import Named, list_addresses
 from headrace.base.settings import check
 from headrace.store.collating import has_gpu, pin
@@ -36,6 +36,23 @@ from headrace.store.objects import SCHEMES
 from headrace.store.order import Batch, Course, End, Order, Position
 from headrace.store.shard_reader import ShardReader
 
+#: What users of PyTorch's DataLoader write, and what to write here.
+_NAMES_OF_DATALOADER = {
+    "batch_size": "write batch=",
+    "num_workers": "write workers=: threads, or processes with executor='process'",
+    "collate_fn": "write collate=; without it arrays and tensors are stacked",
+    "sampler": "write shuffle= and seed=; rank= and ranks= for a DistributedSampler",
+    "batch_sampler": "write batch=, shuffle= and seed=; rank= and ranks= for several ranks",
+    "generator": "write seed=, a whole number",
+    "drop_last": "write end='drop' for True, end='keep' or 'pad' for False",
+    "prefetch_factor": "write ahead_bytes=, the bytes that are read ahead",
+    "in_order": "write ordered=",
+    "pin_memory_device": "write pin_memory=",
+    "multiprocessing_context": "write executor='process'; processes are started by spawn",
+    "persistent_workers": "leave it out: threads cost little, and processes stay until close()",
+    "worker_init_fn": "leave it out: what a process needs is made where the module of transform is imported",
+    "timeout": "leave it out: requests to a store end by themselves; a transform that hangs is not ended",
+}
 #: Loops that may have been left open.
 _LOOPS: WeakSet[Generator[Any, None, None]] = WeakSet()
 
@@ -54,7 +71,7 @@ class Loader:
     Args:
         path: Tar shards: a file, a folder, a pattern such as `shard-{000..009}.tar`, an address in an object store such as
             `s3://photos/packed`, or a list of these, which is sorted.
-        batch: Samples of a batch of this rank.
+        batch: Samples of a batch of this rank; must be given.
         transform: Called with a `LoadedSample` in a thread; None: the sample itself.
         collate: Called with a list of what transform returned; None: arrays and tensors are stacked, numbers become an array,
             tuples and dicts by their parts, anything else is a list.
@@ -95,7 +112,7 @@ class Loader:
     def __init__(
         self,
         path: Named,
-        batch: int,
+        batch: int | None = None,
         *,
         fs: Any = None,
         transform: Callable[[LoadedSample], Any] | None = None,
@@ -112,8 +129,12 @@ class Loader:
         ranks: int = 1,
         end: End | None = None,
         rejects: str = "raise",
+        **others: Never,
     ) -> None:
+        for name in others:
+            raise _unknown_argument(name)
         check(_is_count(batch), "batch", batch, "a whole number >= 1")
+        assert batch is not None
         check(_is_count(workers), "workers", workers, "a whole number >= 1")
         check(seed == 0 or _is_count(seed), "seed", seed, "a whole number from 0 to 2**64 - 1")
         check(rejects in ("raise", "skip"), "rejects", rejects, "raise or skip")
@@ -323,6 +344,12 @@ def _open(path: Named, fs: Any, *, shuffle: bool, block: int | None) -> Reader:
 
 def _is_count(value: Any) -> bool:
     return type(value) is not bool and isinstance(value, Integral) and int(value) >= 1
+
+
+def _unknown_argument(name: str) -> Exception:
+    if name in _NAMES_OF_DATALOADER:
+        return SettingsError(f"{name} is an argument of PyTorch's DataLoader; {_NAMES_OF_DATALOADER[name]}")
+    return TypeError(f"hr.loader() got an unexpected keyword argument {name!r}")
 
 
 def _place_among_workers() -> tuple[int, int] | None:

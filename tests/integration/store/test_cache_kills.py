@@ -13,9 +13,10 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.smoke
-def test_kills_and_readers_change_no_byte(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [[], ["--damage"]])
+def test_kills_and_readers_change_no_byte(damage: list[str], tmp_path: Path) -> None:
     """Twenty kills and ten rounds of eight readers: nothing wrong, the limit holds, nothing is left, one download an item."""
-    program = [sys.executable, "-m", "benchmarks.feed.cache", str(tmp_path), "--kills", "20", "--rounds", "10"]
+    program = [sys.executable, "-m", "benchmarks.feed.cache", str(tmp_path), "--kills", "20", "--rounds", "10", *damage]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2_000:]
     found = json.loads(done.stdout)

@@ -124,6 +124,25 @@ def test_room_on_disk_is_that_of_the_files(tmp_path: Path) -> None:
     assert DiskCache(tmp_path / "cache", 1 << 20).num_bytes == 20 * 8_192
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"\x01", b"garbage", b"garbage! " * 9, b"\xff" * 12, b"\xff" * 7 + b"\x7f", bytes(12), bytes(8)],
+    ids=["empty", "one", "short", "long", "ones", "huge", "zeros", "unchecked"],
+)
+def test_a_damaged_usage_is_counted_again(damage: bytes, tmp_path: Path) -> None:
+    """By whoever uses the cache, while others do: no more than the limit is kept, and not much less."""
+    caches = [DiskCache(tmp_path / "cache", 1 << 20) for _ in range(2)]
+    for number in range(100):
+        if number in (20, 60):
+            (caches[0].folder / "usage").write_bytes(damage)
+        caches[number % 2].put(key_of(number), bytes(20_000), None)
+    kept = list(caches[0].folder.glob("??/*"))
+    assert (1 << 20) * 14 // 16 < len(kept) * 20_480 <= 1 << 20
+    assert all(cache.num_bytes <= 1 << 20 for cache in caches)
+    caches.clear()
+    assert DiskCache(tmp_path / "cache", 1 << 20).num_bytes == len(kept) * 20_480
+
+
 def test_room_taken_ahead_is_given_back(tmp_path: Path) -> None:
     """Once its process no longer uses the cache; and it is within the limit meanwhile."""
     limit = 32 << 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pickle
 import subprocess
@@ -252,6 +253,22 @@ def test_a_setting_of_another_type_is_named(data: Path, name: str) -> None:
     """Before anything is read."""
     with pytest.raises(SettingsError, match=f"{name} = '4' is not possible"):
         hr.loader(data, 8, **{name: "4"})
+
+
+def test_names_of_pytorchs_data_loader_lead_to_ours(data: Path) -> None:
+    """Each of its arguments is one of ours, or is answered by what to write; what is neither stays a TypeError."""
+    torch_data = pytest.importorskip("torch.utils.data")
+    ours = inspect.signature(hr.loader).parameters
+    for name in inspect.signature(torch_data.DataLoader).parameters:
+        if name not in ours and name != "dataset":  # the first one of both
+            with pytest.raises(SettingsError, match=f"^{name} is an argument of PyTorch's DataLoader; (write|leave)"):
+                hr.loader(data, **{name: None})
+    with pytest.raises(SettingsError, match=r"batch_size .* write batch="):
+        hr.loader(data, batch_size=8, shuffle=True, num_workers=2)  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="batch = None is not possible"):
+        hr.loader(data)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colate'"):
+        hr.loader(data, 8, colate=list)  # type: ignore[arg-type]
 
 
 def test_a_list_of_shards_is_read_in_one_order(data: Path) -> None:
