@@ -88,6 +88,8 @@ class Session:
         self._tallies: list[Tally] = []
         self._sources = LoaderSources()
         self._describing: threading.Thread | None = None
+        #: Rank and number of ranks at the first step: many programs have left their process group when they end.
+        self._ranks = find_rank()
         self._helper_seconds = 0.0
         self._machine: MachineUse | None = None
         self._use: dict[str, float] = {}
@@ -154,7 +156,7 @@ class Session:
     def _close_parts(self, *, failed: bool) -> None:
         """Close each part, whatever another one raises; the one that was added last is the first."""
         with contextlib.ExitStack() as parts:
-            parts.callback(self._write_description)
+            parts.callback(lambda: self._write_description(has_ended=True))
             if self._describing is not None:
                 parts.callback(self._describing.join)
             parts.callback(self._writer.close)
@@ -167,11 +169,11 @@ class Session:
             self._helper_seconds = _measure_helpers()
             self._use = {} if self._machine is None else self._machine.describe()
 
-    def _write_description(self) -> None:
+    def _write_description(self, *, has_ended: bool) -> None:
         try:
             file = process_file(self.folder, socket.gethostname(), self.process)
             file.parent.mkdir(exist_ok=True)
-            replace_file(file, encode_document(self._describe(), indent=True) + b"\n")
+            replace_file(file, encode_document(self._describe(has_ended=has_ended), indent=True) + b"\n")
         except OSError as error:
             logger.error(
                 "what trained cannot be written to %s: %s; steps that were written are there", self.folder, error
@@ -190,6 +192,7 @@ class Session:
                 is_disturbed=lambda: self._kept.is_tracing,
             )
         if self._describing is None and self.recorder.steps:
+            self._ranks = find_rank()
             # Early, for a process that is killed; beside the thread that trains, which must not wait for a disk.
             self._describing = threading.Thread(target=self._describe_early, name="headrace-describe", daemon=True)
             self._describing.start()
@@ -212,12 +215,12 @@ class Session:
 
     def _describe_early(self) -> None:
         try:
-            self._write_description()
+            self._write_description(has_ended=False)
         except RuntimeError as error:  # the model changed while it was looked through; `close` writes the file again
             logger.debug("what trains is described at the end: %s", error)
 
-    def _describe(self) -> TrainingProcess:
-        rank, world_size = find_rank()
+    def _describe(self, *, has_ended: bool) -> TrainingProcess:
+        rank, world_size = find_rank() if _is_in_group() else self._ranks
         trained = self.hooks.describe()
         return TrainingProcess(
             host=socket.gethostname(),
@@ -239,6 +242,7 @@ class Session:
             ),
             lost_spans=self._writer.lost_spans,
             steps=self.recorder.steps,
+            has_ended=has_ended,
             not_measured={
                 **self.recorder.not_measured,
                 **self.hooks.exchange.not_measured,
@@ -327,9 +331,13 @@ def _measure_helpers() -> float:
 
 def find_rank() -> tuple[int, int]:
     """Return the rank of this process and how many there are: of the process group, or as a launcher says."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if _is_in_group():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return _number("RANK", 0), _number("WORLD_SIZE", 1)
+
+
+def _is_in_group() -> bool:
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
 
 
 def _number(variable: str, otherwise: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -152,7 +153,10 @@ def test_a_script_that_is_killed_early_is_said_to_be(tmp_path: Path) -> None:
 
 
 def test_ranks_write_into_one_folder(tmp_path: Path) -> None:
-    """Two processes of `mp.spawn` that exchange gradients over gloo know their ranks, and their steps are apart."""
+    """Two processes of `mp.spawn` that exchange gradients over gloo know their ranks, and their steps are apart.
+
+    They know them at the end, too, when they have left their group.
+    """
     script = """
 import os
 def work(rank, address):
@@ -170,6 +174,8 @@ if __name__ == "__main__":
     steps = wholes(read_run(tmp_path / "run"))
     assert Counter(step["rank"] for step in steps) == {0: 5, 1: 5}
     assert len({step["process"] for step in steps}) == 2
+    about = [json.loads(file.read_bytes()) for file in (tmp_path / "run" / "training").iterdir()]
+    assert sorted((one["rank"], one["world_size"], one["has_ended"]) for one in about) == [(0, 2, True), (1, 2, True)]
 
 
 def test_a_killed_script_leaves_what_was_written(tmp_path: Path) -> None:
@@ -185,7 +191,8 @@ os.kill(os.getpid(), signal.SIGKILL)
     run = read_run(tmp_path / "run")
     assert (run.info.status, run.info.ended_by) == ("failed", "ended by SIGKILL")
     assert wholes(run)
-    assert len(list((tmp_path / "run" / "training").glob("*.json"))) == 1
+    (about,) = (tmp_path / "run" / "training").glob("*.json")
+    assert json.loads(about.read_bytes())["has_ended"] is False
 
 
 def test_an_uncaught_exception_is_the_scripts_own(tmp_path: Path) -> None:

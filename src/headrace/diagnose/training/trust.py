@@ -22,7 +22,18 @@ CLOCKS_MISS = 0.03
 _WORTH_CHECKING = 0.01
 #: Times are kept as seconds since the run began, in floating point.
 _CLOCK_SECONDS = 1e-5
+#: Processes that did not end their recording, named one by one.
+_MOST_NAMED = 8
 _NAMES = {Stretch.STEP: "steps", Stretch.VALIDATION: "validations", Stretch.BETWEEN: "intervals between steps"}
+
+
+def lacks_end(process: TrainingProcess | None) -> bool:
+    """Return whether a process was killed before it closed its recording, or still records.
+
+    Args:
+        process: What it said of itself; None: nothing.
+    """
+    return process is None or process.has_ended is False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +43,14 @@ class Checked:
     distrust: tuple[str, ...]
     unchecked: tuple[str, ...]
     warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """What is said of processes that did not end their recording."""
+
+    distrust: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def check_training(run: Run, ranks: Sequence[RankSteps], about: Sequence[TrainingProcess | None]) -> Checked:
@@ -60,6 +79,9 @@ def check_training(run: Run, ranks: Sequence[RankSteps], about: Sequence[Trainin
     warnings = list(run.info.warnings) if run.info.window else []
     warnings += [text for text in run.problems if "spans could not be written" not in text]
     warnings += _missing_words(run, ranks, about)
+    ends = _Ends() if run.info.window else _check_ends(ranks, about, unchecked)
+    distrust += ends.distrust
+    warnings += ends.warnings
     return Checked(distrust=tuple(distrust), unchecked=tuple(unchecked), warnings=tuple(warnings))
 
 
@@ -158,3 +180,29 @@ def _check_ranks(ranks: Sequence[RankSteps], about: Sequence[TrainingProcess | N
     return [
         f"{pluralize(num_missing, 'rank')} of {world} left no steps: {named}; record every rank into the same folder"
     ]
+
+
+def _check_ends(ranks: Sequence[RankSteps], about: Sequence[TrainingProcess | None], unchecked: list[str]) -> _Ends:
+    """A process that is killed loses its last steps, and others go on for a while: ranks then differ by that alone."""
+    cut = [rank for rank, process in zip(ranks, about, strict=True) if lacks_end(process)]
+    if not cut:
+        return _Ends()
+    named = ", ".join(
+        f"process {one.process} of rank {one.rank} after {pluralize(len(one.steps), 'step')}"
+        for one in cut[:_MOST_NAMED]
+    )
+    more = f" and {len(cut) - _MOST_NAMED} more" if len(cut) > _MOST_NAMED else ""
+    said = (
+        f"the recording has no end in {named}{more}: killed, still at work, or what it said at the end is lost; steps of about "
+        "its last 2 s are missing"
+    )
+    lost = {one.rank for one in cut if not _was_started_again(one, ranks)}
+    if lost and lost < {one.rank for one in ranks}:
+        return _Ends(distrust=(f"{said}, and other ranks have theirs",))
+    if lost:  # one, or all alike: what is there is whole
+        unchecked.append("the end of the training")
+    return _Ends(warnings=(said,))
+
+
+def _was_started_again(one: RankSteps, ranks: Sequence[RankSteps]) -> bool:
+    return any(other.rank == one.rank and other.steps.started[0] > one.steps.started[0] for other in ranks)

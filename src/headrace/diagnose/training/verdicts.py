@@ -26,6 +26,7 @@ from headrace.diagnose.training.rank_costs import note_of_order, same_data, wait
 from headrace.diagnose.training.remedies import predict_remedies
 from headrace.diagnose.training.step_costs import between_epochs, checkpoints, missing_cores, optimizer, own_code
 from headrace.diagnose.training.steps import RankSteps, read_steps
+from headrace.diagnose.training.trust import lacks_end
 from headrace.diagnose.training.uneven_shards import uneven_shards
 from headrace.runs.formats.diagnosis import Bound, Confidence, DiagnosisDocument, Finding, Remedy, VerdictClass
 from headrace.runs.formats.training_profile import TrainingDocument, layer_costs
@@ -116,9 +117,15 @@ def _all_costs(analysis: TrainingAnalysis, view: View) -> Sequence[Cost | None]:
         checkpoints(view),
         missing_cores(view),
         memory_pressure(view),
-        uneven_shards(analysis.ranks),
+        uneven_shards(analysis.ranks) if _have_ends(analysis) else None,
         None if (judged := analysis.document.together.judged) is None else waiting_for_ranks(judged, view.batches),
     ]
+
+
+def _have_ends(analysis: TrainingAnalysis) -> bool:
+    """Return whether each rank has all steps of one process: those of a killed one miss their last, each another number."""
+    numbers = {one.rank for one in analysis.ranks}
+    return len(numbers) == len(analysis.ranks) and not any(lacks_end(one.about) for one in analysis.document.ranks)
 
 
 def _view(analysis: TrainingAnalysis) -> View:

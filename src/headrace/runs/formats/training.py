@@ -66,6 +66,9 @@ class TrainingProcess(msgspec.Struct, frozen=True, kw_only=True):
     loaders: tuple[LoaderInfo, ...] = ()
     lost_spans: int = 0
     steps: int = 0
+    has_ended: bool | None = None
+    """Its recording was closed; False: this was written in the middle, and nothing after it. None: of a trace, or of before
+    2026-12-01."""
     not_measured: dict[str, str] = {}
     """{what: why}."""
     details: dict[str, Any] = {}

@@ -102,9 +102,13 @@ class MadeRun:
         workers: int = 2,
         world_size: int | None = None,
         lost: int = 0,
+        cut: Collection[int] = (),
         **details: object,
     ) -> Path:
-        """Close the files, and write what each process says of itself: `details` as they are, of None nothing."""
+        """Close the files, and write what each process says of itself: `details` as they are, of None nothing.
+
+        Ranks in `cut` were killed before they could end their recording.
+        """
         self._writer.close()
         details = {name: one for name, one in details.items() if one is not None}
         ranks = sorted(self._now)
@@ -116,6 +120,7 @@ class MadeRun:
                 lost,
                 details,
             )
+            about = msgspec.structs.replace(about, has_ended=rank not in cut)
             file = process_file(self.path, "here", 100 + rank)
             file.parent.mkdir(exist_ok=True)
             file.write_bytes(msgspec.json.encode(about))

@@ -188,6 +188,28 @@ def test_batches_whose_times_contradict_each_other_make_it_untrusted(
     assert "the times of 20 of 20 batches of rank 0 contradict each other" in read(run).distrust[0]
 
 
+@pytest.mark.parametrize(
+    ("cut", "is_trusted", "said"),
+    [
+        ((1,), False, "no end in process 101 of rank 1 after 20 steps"),
+        ((0, 1), True, "no end in process 100 of rank 0 after 30 steps, process 101 of rank 1 after 20 steps"),
+        ((), True, ""),
+    ],
+)
+def test_a_rank_without_an_end_is_said_to_have_none(
+    cut: tuple[int, ...], is_trusted: bool, said: str, tmp_path: Path
+) -> None:
+    """If others have theirs, ranks differ by what is missing, and the run is not trusted; all alike are a warning."""
+    run = MadeRun(tmp_path / "run")
+    for rank, count in ((0, 30), (1, 20)):
+        for _ in range(count):
+            run.stretch(STEP, rank=rank)
+    document = read(run, cut=cut)
+    assert document.trusted is is_trusted
+    assert said in " ".join(document.warnings if is_trusted else document.distrust)
+    assert ("the end of the training" in document.unchecked) is (len(cut) == 2)
+
+
 def test_a_damaged_description_is_named(tmp_path: Path) -> None:
     """Not taken for a process that was killed; what it recorded is read."""
     run = MadeRun(tmp_path / "run")

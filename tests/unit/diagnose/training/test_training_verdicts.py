@@ -427,6 +427,15 @@ def test_uneven_shards_are_named(short: int, is_named: bool, tmp_path: Path) -> 
         assert first.gain == pytest.approx(1 / 0.875)
 
 
+def test_ranks_that_were_killed_have_no_uneven_shards(tmp_path: Path) -> None:
+    """Each misses its last steps, as many as it had not written."""
+    run = MadeRun(tmp_path / "run")
+    for rank, count in ((0, 40), (1, 25)):
+        for index in range(count):
+            run.stretch(MODEL, rank=rank, kind=Kind.PLAIN if index else Kind.EPOCH_START)
+    assert diagnose(run, cut=(0, 1)).first.title == "HEALTHY"
+
+
 @pytest.mark.parametrize(("later", "is_noted"), [(2.0, True), (9.0, False)])
 def test_a_cold_first_epoch_is_noted(later: float, is_noted: bool, tmp_path: Path) -> None:
     """Reading took 10 ms a batch, and then 2 ms; a little less is no other storage."""
