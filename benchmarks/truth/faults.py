@@ -29,6 +29,11 @@ class Planted(msgspec.Struct, frozen=True, kw_only=True):
         """Return it in a few words."""
         return f"{self.kind} x{self.dose:g}" + (f" at {self.stage}" if self.stage else "")
 
+    @property
+    def is_work(self) -> bool:
+        """Whether it is more of a stage's own work, of which less can be done."""
+        return KINDS[self.kind].apply is _heavy
+
     def applied(self, spec: Spec) -> Spec:
         """Return a pipeline with this fault."""
         return KINDS[self.kind].apply(spec, self.stage, self.dose)

@@ -196,16 +196,16 @@ def alternatives(case: Case, asked: Sequence[Asked], frozen: Sequence[FrozenCase
 def _blamed(case: Case, verdict: Said) -> Iterator[tuple[str, Spec]]:
     """Give the pipeline with half of the work of the stage that is blamed, where nobody planted anything there.
 
-    What limited the pipeline before the fault may still do so more than the fault: then it is right to say that.
+    What limited the pipeline before the fault may still do so more than the fault: then it is right to say that. Where the
+    fault is work as well, the pipeline with half of that: to be rid of ten times the work gains more than half of anything.
     """
     first = verdict.first
     if first is None or first.stage is None or first.stage in {one.stage for one in case.planted} or not case.planted:
         return
-    stages = {stage.name: stage for stage in case.spec.stages}
-    if first.stage in stages and first.verdict in own_work(case.spec, first.stage):
-        repeats = stages[first.stage].part.inmost().whole("repeats", 0)
-        if repeats:
-            yield f"halved {first.stage}", case.spec.with_work(first.stage, repeats=max(1, repeats // 2))
+    if first.stage in {stage.name for stage in case.spec.stages} and first.verdict in own_work(case.spec, first.stage):
+        for name in (first.stage, *(one.stage for one in case.planted if one.is_work)):
+            if repeats := case.spec.stage(name).part.inmost().whole("repeats", 0):
+                yield f"halved {name}", case.spec.with_work(name, repeats=max(1, repeats // 2))
 
 
 def _remove(folder: Path) -> None:

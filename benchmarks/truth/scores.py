@@ -2,7 +2,7 @@
 
 What is right is measured. A fault counts if taking it away gained a tenth; where the gain is not clear, the case is counted as
 such and not scored. Where a diagnosis names another stage, that stage was halved: if this gained as much as the fault's
-removal, the diagnosis is right, and the fault was not what held up the pipeline.
+removal, or as half of it where the fault is more work, the diagnosis is right, and the fault was not what held up the pipeline.
 """
 
 from __future__ import annotations
@@ -134,10 +134,14 @@ def names(required: Required, finding: Named) -> bool:
 
 
 def _is_right_by_measurement(row: Row, first: Named) -> bool:
-    """Return whether halving the blamed stage gained as much as curing any of the faults that were planted."""
-    halved = row.truths.get(f"halved {first.stage}")
-    cures = [truth.ratio for name, truth in row.truths.items() if name.startswith("cure ") and name != "cure all"]
-    return halved is not None and halved.is_gain is True and halved.ratio >= _ALMOST * max(cures)
+    """Return whether halving the blamed stage gained as much as any of the faults: halved as well, or else cured."""
+    gain = row.truths.get(f"halved {first.stage}")
+    planted = [
+        row.truths.get(f"halved {one.stage}") or row.truths.get(f"cure {number}")
+        for number, one in enumerate(row.case.planted)
+    ]
+    most = max((truth.ratio for truth in planted if truth is not None), default=math.inf)
+    return gain is not None and gain.is_gain is True and gain.ratio >= _ALMOST * most
 
 
 def _names_both(row: Row, required: Sequence[Required]) -> bool:

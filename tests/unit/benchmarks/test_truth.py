@@ -19,8 +19,11 @@ from benchmarks.paths import RESULTS
 from benchmarks.truth import apart, changes, program, recordings, rivals, rows, scores, surroundings
 from benchmarks.truth.__main__ import FIRST_REPORTED, ROWS, case_of, fresh_seeds
 from benchmarks.truth.changes import draw_changes
-from benchmarks.truth.faults import KINDS
+from benchmarks.truth.faults import KINDS, own_work
 from benchmarks.truth.grammar import DOSES, draw
+from benchmarks.truth.judging import FrozenCase
+from benchmarks.truth.measuring import alternatives
+from benchmarks.truth.rounds import AS_IT_IS
 from benchmarks.truth.rows import Frozen, Named, Row, Said, Truth
 from benchmarks.truth.spec import Machine
 from headrace.base.errors import SettingsError
@@ -231,6 +234,34 @@ def test_another_stage_is_right_if_halving_it_gains_as_much() -> None:
     other = a_finding("PREPROCESS", "elsewhere")
     assert scores.score(a_row(seed, other, cure_0=1.5, halved_elsewhere=1.6)).outcome == "right"
     assert scores.score(a_row(seed, other, cure_0=1.5, halved_elsewhere=1.3)).outcome == "wrong"
+
+
+def test_half_of_a_stage_is_compared_with_half_of_the_fault() -> None:
+    """To be rid of ten times the work gains more than half of anything: where the fault was halved as well, that counts."""
+    seed = a_seed(faults=1)
+    other, planted = a_finding("PREPROCESS", "elsewhere"), f"halved_{draw(seed).planted[0].stage}"
+    for half, outcome in ((1.2, "right"), (1.4, "wrong")):
+        row = a_row(seed, other, cure_0=1.5, halved_elsewhere=1.3, **{planted: half})
+        assert scores.score(row).outcome == outcome
+
+
+def test_a_fault_of_work_is_halved_where_another_stage_is_blamed() -> None:
+    """Only then, and only where a half of it can be done."""
+    case = next(case for case in map(draw, SEEDS) if len(case.planted) == 1 and case.planted[0].is_work)
+    stage = case.planted[0].stage
+    blamed = next(
+        Said(first=a_finding(verdict, one.name))
+        for one in case.spec.stages
+        if one.name != stage and one.part.inmost().whole("repeats", 0) > 1
+        for verdict in own_work(case.spec, one.name)
+    )
+    runs = alternatives(case, (), [FrozenCase(seed=case.seed, at_unix_seconds=0.0, said=blamed, predictions=())])
+    assert blamed.first is not None
+    assert set(runs) == {AS_IT_IS, "cure 0", f"halved {blamed.first.stage}", f"halved {stage}"}
+    half = runs[f"halved {stage}"].stage(stage).part.inmost().whole("repeats")
+    assert half == case.spec.stage(stage).part.inmost().whole("repeats") // 2
+    named = [FrozenCase(seed=case.seed, at_unix_seconds=0.0, said=Said(first=right_for(case.seed, 0)), predictions=())]
+    assert set(alternatives(case, (), named)) == {AS_IT_IS, "cure 0"}
 
 
 def test_both_of_two_faults_have_to_be_named() -> None:

@@ -84,9 +84,19 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
             ),
         ),
         removal=Change(speedups={holder.name: 4.0}),
-        is_lesser=_collects_much(facts, holder)
-        or (view is not holder and (view.cpu_share or 0.0) + (view.delay_share or 0.0) >= waits),
+        is_lesser=_collects_much(facts, holder) or _needs_itself_more(facts, view, holder, seen),
     )
+
+
+def _needs_itself_more(facts: Facts, waiting: StageView, holder: StageView, seen: StageView | None) -> bool:
+    """Return whether a stage that waits for the GIL needs its time for its own work rather than for waiting.
+
+    That it waits for a core as long says so, too: but not where the holder, seen to be one, gains more by being faster. Who
+    gets the GIL often finds the core taken on which it is woken, also where another is free.
+    """
+    if waiting is holder or (waiting.cpu_share or 0.0) + (waiting.delay_share or 0.0) < (waiting.waits("gil") or 0.0):
+        return False
+    return seen is None or (facts.gain(*seen.resources) or 1.0) < (facts.gain(*waiting.resources) or 1.0)
 
 
 def _behind_gil(facts: Facts, view: StageView) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from headrace.base.units import format_duration
 from headrace.diagnose.concurrency import QUITE_EVEN, UNEQUAL
+from headrace.diagnose.span_columns import Array
 from headrace.diagnose.verdict import trends
 from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.network import describe_waiting, is_waiting
@@ -26,6 +27,8 @@ _REFUSED = 0.05
 _FIFTH_MORE = 1.2
 #: Of the requests, those that were let in at once; and how busy a stage's workers are if jobs depend on its answers.
 _QUICK_PERCENT, _OCCUPIED = 10, 0.85
+#: Share of the service that a stage sleeps which asks again later, and that it is seen to ask.
+_ASLEEP, _ASKING = 0.3, 0.05
 _ANSWERED_429 = re.compile(r"\b(?:answered|http|status(?:[ _]code)?[:=]?) *429\b|\btoo many requests\b", re.IGNORECASE)
 
 
@@ -33,7 +36,7 @@ def rules(facts: Facts) -> Iterator[Proposal]:
     """Propose for stages that wait for somebody who sets the pace, or says so."""
     for view in facts.stages:
         if is_waiting(view):
-            yield from _paced(facts, view)
+            yield from _paced(facts, view) or _asks_again(facts, view)
     yield from _refused(facts)
 
 
@@ -49,17 +52,20 @@ def refused_share(run: Run) -> float:
     return of_failed * failed / max(1, failed + counters.delivered)
 
 
-def _paced(facts: Facts, view: StageView) -> Iterator[Proposal]:
+def _paced(facts: Facts, view: StageView) -> list[Proposal]:
     pace = find_pace(facts, view)
     if pace is None:
-        return
+        return []
     if pace.quick_ratio is None or pace.is_rationed:
-        yield _rationed(facts, view, pace)
-        return
-    enough = max(1, math.ceil(pace.per_second * pace.quick_ratio * view.service))
+        return [_rationed(facts, view, pace)]
+    return [_in_line(facts, view, pace, pace.quick_ratio)]
+
+
+def _in_line(facts: Facts, view: StageView, pace: Pace, quick_ratio: float) -> Proposal:
+    enough = max(1, math.ceil(pace.per_second * quick_ratio * view.service))
     steps = " at even steps," if pace.unevenness <= EVEN else ""
     under_way = pace.per_second * view.service  # Little, 1961
-    yield Proposal(
+    return Proposal(
         verdict=VerdictClass.RATE_LIMIT,
         stage=view.name,
         cause="paced",
@@ -73,13 +79,13 @@ def _paced(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"most half as many before them as usual take at most {QUICKER:.0%} of the usual time"
         ),
         resources=view.resources,
-        share=1 - pace.quick_ratio,
+        share=1 - quick_ratio,
         evidence=(
             _even_line(pace),
             line(
                 "in_line",
-                f"a request with few before it takes {pace.quick_ratio:.0%} of the usual time (up to {QUICKER:.0%})",
-                pace.quick_ratio,
+                f"a request with few before it takes {quick_ratio:.0%} of the usual time (up to {QUICKER:.0%})",
+                quick_ratio,
                 QUICKER,
                 True,
                 "Little, 1961",
@@ -95,7 +101,7 @@ def _paced(facts: Facts, view: StageView) -> Iterator[Proposal]:
 def _rationed(facts: Facts, view: StageView, pace: Pace) -> Proposal:
     """Return the verdict on a service that gives out so many answers a second, and refuses or passes over the rest."""
     seconds = facts.service_seconds(view)
-    quick, unequal = float(np.percentile(seconds, _QUICK_PERCENT)), trends.spread(seconds)
+    quick = float(np.percentile(seconds, _QUICK_PERCENT))
     asleep = view.waits("sleep") or 0.0
     even = "even" if pace.unevenness <= EVEN else "rather even"
     again = f"; its workers sleep {asleep:.0%} of that time, as those do that ask again later" if asleep else ""
@@ -114,16 +120,10 @@ def _rationed(facts: Facts, view: StageView, pace: Pace) -> Proposal:
         ),
         resources=view.resources,
         share=max(0.0, 1 - quick / view.service) if view.service else 0.0,
-        measured_gain=_gain_of_more_answers(facts, view, pace),
+        measured_gain=_gain_of_more_answers(facts, view),
         evidence=(
             _even_line(pace, QUITE_EVEN),
-            line(
-                "unequal_requests",
-                f"spread of the time that a request takes: {unequal:.0%} of its mean (from {UNEQUAL:.0%})",
-                unequal,
-                UNEQUAL,
-                True,
-            ),
+            _unequal_line(seconds),
             *describe_waiting(view),
         ),
         advice=_ask_less(facts, view, max(1, math.ceil(pace.per_second * quick))),
@@ -132,7 +132,52 @@ def _rationed(facts: Facts, view: StageView, pace: Pace) -> Proposal:
     )
 
 
-def _gain_of_more_answers(facts: Facts, view: StageView, pace: Pace) -> float | None:
+def _asks_again(facts: Facts, view: StageView) -> list[Proposal]:
+    """Return the verdict on a stage that sleeps between its requests, for some items long and for others not at all."""
+    asleep, asking = view.waits("sleep") or 0.0, view.waits("network") or 0.0
+    seconds = facts.service_seconds(view)
+    if asleep < _ASLEEP or asking < _ASKING or len(seconds) < trends.FEWEST_ITEMS or trends.spread(seconds) < UNEQUAL:
+        return []
+    quick, slow = (float(one) for one in np.percentile(seconds, [_QUICK_PERCENT, 100 - _QUICK_PERCENT]))
+    return [
+        Proposal(
+            verdict=VerdictClass.RATE_LIMIT,
+            stage=view.name,
+            cause="asks again",
+            says=(
+                f"{view.name} sleeps {asleep:.0%} of its {format_duration(view.service)} per item between requests, for some "
+                f"items not at all ({format_duration(quick)} in all) and for others long ({format_duration(slow)} and more), "
+                "as it does who is refused, or told to wait, and asks again later"
+            ),
+            rule=(
+                f"a stage that waits for the network sleeps at least {_ASLEEP:.0%} of its service, and the time of an item "
+                f"spreads by at least {UNEQUAL:.0%} of its mean"
+            ),
+            resources=view.resources,
+            share=asleep,
+            measured_gain=_gain_of_more_answers(facts, view),
+            evidence=(
+                at_least("asleep", f"share of {view.name}'s service asleep", asleep, _ASLEEP),
+                _unequal_line(seconds),
+                *describe_waiting(view),
+            ),
+            advice=(
+                Advice(says=f"look at what {view.name} is answered before it sleeps: a refusal (429, 503) is a limit"),
+                *_ask_less(facts, view, max(1, view.workers // 2)),
+            ),
+            removal=Change(speedups={view.name: 4.0}),
+            is_seen=True,
+        )
+    ]
+
+
+def _unequal_line(seconds: Array) -> EvidenceLine:
+    unequal = trends.spread(seconds)
+    says = f"spread of the time that a request takes: {unequal:.0%} of its mean (from {UNEQUAL:.0%})"
+    return line("unequal_requests", says, unequal, UNEQUAL, True)
+
+
+def _gain_of_more_answers(facts: Facts, view: StageView) -> float | None:
     """Return what a fifth more answers would gain, as far as nothing else limits; None if jobs do not depend on them.
 
     A simulation does not know the ration: it takes the luck of the requests for their length.

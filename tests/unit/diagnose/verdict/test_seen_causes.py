@@ -121,6 +121,21 @@ def test_refusals_that_the_stage_hides_are_a_limited_rate(diagnose: Any, made: A
     assert not any("workers" in setting for remedy in found.first.remedies for setting in remedy.settings)
 
 
+@pytest.mark.parametrize(("asleep", "spread", "cause"), [(7, 1.0, "asks again"), (1, 1.0, "tail"), (7, 0.1, "")])
+def test_a_stage_that_sleeps_between_requests_asks_again(
+    diagnose: Any, made: Any, asleep: int, spread: float, cause: str
+) -> None:
+    """Long for some items and hardly for others; answers come in no order. Not where it hardly sleeps, or always as long."""
+    lengths = np.random.default_rng(8).gamma(1 / spread**2, spread**2, 400) * 0.2
+    states = (["sleep"] * asleep + ["network"] * (10 - asleep)) * 40
+    found = diagnose(
+        made(name="ask", kind="io", work="download", cpu=1e-4, wait=lengths, state=states, workers=WORKERS),
+        made(name="deliver", kind="io", work="deliver", cpu=2e-5, queue=400),
+    )
+    verdict = VerdictClass.RATE_LIMIT if asleep * spread > 1 else VerdictClass.DOWNLOAD_LATENCY
+    assert (found.first.verdict, found.first.cause, found.first.stage) == (verdict, cause, "ask")
+
+
 def test_a_service_that_refuses_is_simulated_as_one_server(make_run: Any, pipe: Any, made: Any) -> None:
     """It gives out 40 answers a second, however many callers and cores there are, and quickly to who comes less often."""
     wait = by_luck(400, 40.0) - 1e-4
