@@ -53,6 +53,8 @@ _SETTING = re.compile(r"[\w-]+=")
 _NO_SLASH = "; a name that begins with a slash cannot be asked for; give the object another name"
 _SLASH = re.compile("/")
 _SLASH_IN_FRONT = " (or another object is called the same but for a slash in front)"
+#: The name that the library cannot ask for.
+_IMPOSSIBLE = re.compile(r'\bPath "(.*?)"(?::| contained)', re.DOTALL)
 _CREDENTIALS = re.compile(r"credential|token provider|metadata", re.IGNORECASE)
 
 
@@ -283,9 +285,11 @@ class Bucket:
         if isinstance(error, ItemError):
             return error
         if isinstance(error, errors.InvalidPathError):
+            found = _IMPOSSIBLE.search(said)
+            name = repr(found[1]) if found else "of an object"
             return FetchRejected(
-                f"object.name: {where}: among these names is one with an empty part, `.` or `..` between its slashes, which "
-                "cannot be asked for; give it another name, or name a prefix without it"
+                f"object.name: {where}: the name {name} cannot be asked for: it has an empty part, `.` or `..` between its "
+                "slashes, or a control character; give the object another name, or name a prefix without it"
             )
         if _NO_BUCKET.search(said):
             return FetchRejected(f"object.missing: the bucket {self.store} does not exist")
