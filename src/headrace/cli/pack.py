@@ -31,7 +31,7 @@ import contextlib
 import functools
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +147,7 @@ def _pack(args: argparse.Namespace) -> int:
         entries = list(source.entries())
         ids = [entry.id for entry in entries]
         named = keep_names(ids) if isinstance(source, ShardFiles) else name_members(ids)
+        _say_rows(args, source, ids)
     encoding = _encoding(args)
     if encoding is not None:
         named = rename_images(named, encoding.format)
@@ -173,6 +174,16 @@ def _pack(args: argparse.Namespace) -> int:
     if not packed.manifest().complete:
         return EXIT_INTERRUPTED if result.interrupted else EXIT_NEGATIVE
     return EXIT_DONE if packed.manifest().files else EXIT_NEGATIVE
+
+
+def _say_rows(args: argparse.Namespace, source: FiniteSource, ids: Sequence[str]) -> None:
+    """Say that files of a folder hold rows, which are packed as they are: nobody reads rows out of such a shard."""
+    from headrace.sources.folder import Folder, holds_rows
+
+    rows = next(filter(holds_rows, ids), None) if isinstance(source, Folder) else None
+    if rows is not None:
+        command = shlex.join(["headrace", "pack", f"records://{args.source}", "-o", args.output])
+        _say(f"{rows} holds rows, and is packed as one item; to pack its rows: {command}")
 
 
 def _encoding(args: argparse.Namespace) -> Encoding | None:

@@ -15,6 +15,7 @@ from headrace.base.formatting import encodable
 from headrace.base.named_paths import Named, list_paths, refuse_unreachable
 from headrace.sources.addresses import suffix_of
 from headrace.sources.finite import Entry, FiniteSource
+from headrace.store.samples import ROW_SUFFIXES
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +27,6 @@ IMAGE_PATTERNS = (
 _OTHER_IMAGES = frozenset({
     ".heic", ".heif", ".avif", ".jxl", ".jp2", ".j2k", ".jpx", ".svg", ".psd", ".ico", ".tga", ".exr", ".hdr", ".dng", ".cr2",
     ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".pbm", ".pgm", ".ppm",
-})  # fmt: skip
-#: Suffixes of files that hold rows of images; see `records`.
-_ROWS = frozenset({
-    ".parquet", ".arrow", ".feather", ".tfrecord", ".tfrecords", ".lmdb", ".mdb", ".sqlite", ".sqlite3", ".h5", ".hdf5",
 })  # fmt: skip
 _WILD = frozenset("*?[")
 #: Of what is left out, that are told: there may be a file of every ending.
@@ -136,10 +133,15 @@ def find_files(
     return files, root
 
 
+def holds_rows(name: str) -> bool:
+    """Return whether a file is one that `records` reads row by row, by its name."""
+    return suffix_of(name) in ROW_SUFFIXES and not name.endswith(".idx.parquet")
+
+
 def _find_rows(path: Path) -> str:
     """Return what else to write for a folder that has no images, but files of rows; empty if it has none."""
     names = (name for _, _, listed in os.walk(path) for name in listed)
-    found = next((name for name in names if suffix_of(name) in _ROWS), None)
+    found = next((name for name in names if holds_rows(name)), None)
     return f"; {encodable(found)} holds rows, which records://{path} reads" if found else ""
 
 

@@ -14,6 +14,10 @@ TEXT_PARTS = ("cls", "txt", "json")
 MOST_TEXT = 4_096
 #: Parts that are the payload where a sample has several.
 IMAGE_PARTS = frozenset({"jpg", "jpeg", "jpe", "jfif", "png", "webp", "bmp", "gif", "tif", "tiff"})
+#: Suffixes of files that hold rows of images; see `sources.records`.
+ROW_SUFFIXES = frozenset({
+    ".parquet", ".arrow", ".feather", ".tfrecord", ".tfrecords", ".lmdb", ".mdb", ".sqlite", ".sqlite3", ".h5", ".hdf5",
+})  # fmt: skip
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):

@@ -19,6 +19,7 @@ from headrace.base.patient_open import open_patiently
 from headrace.store.reading import version_of
 from headrace.store.samples import (
     MOST_TEXT,
+    ROW_SUFFIXES,
     TEXT_PARTS,
     Sample,
     Singles,
@@ -114,9 +115,12 @@ def no_shards(text: str | Path) -> SourceError:
     if path.is_dir():
         _refuse_compressed([file for file in path.iterdir() if file.name not in _BESIDE_SHARDS and file.name[0] != "."])
         packed = f"{path.name or 'photos'}-packed"
+        names = [file.name.lower() for file in path.iterdir()]
+        has_rows = any(name.endswith(tuple(ROW_SUFFIXES)) and not name.endswith(".idx.parquet") for name in names)
+        what, source = ("rows", f"records://{path}") if has_rows else ("files", str(path))
         return SourceError(
-            f"{path} names no tar shards: the folder holds none, or other files beside them; make some of its files with: "
-            f"headrace pack {shlex.quote(str(path))} -o {shlex.quote(packed)}"
+            f"{path} names no tar shards: the folder holds none, or other files beside them; make some of its {what} with: "
+            f"headrace pack {shlex.quote(source)} -o {shlex.quote(packed)}"
         )
     if path.is_file() or (glob.has_magic(str(text)) and glob.glob(str(text), recursive=True)):
         return SourceError(f"{path} names no tar shards; {expected}")

@@ -333,3 +333,18 @@ def test_nothing_to_pack_is_said(photos: Path, tmp_path: Path, capsys: pytest.Ca
     assert main(["-q", "pack", str(photos), "-o", str(shards)]) == 0
     assert main(["-q", "pack", f"records://{shards}", "-o", str(tmp_path / "data")]) != 0
     assert "has no file with rows: shard-000000.idx.parquet tell of tar shards" in capsys.readouterr().err
+
+
+def test_a_table_that_is_packed_as_a_file_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody reads its rows out of a shard; the command that packs rows works."""
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    pyarrow.parquet.write_table(pa.table({"image": [b"a", b"b"]}), tables / "train.parquet")
+    assert main(["pack", str(tables), "-o", str(tmp_path / "files")]) == 0
+    command = f"headrace pack records://{tables} -o {tmp_path / 'files'}"
+    assert (
+        f"train.parquet holds rows, and is packed as one item; to pack its rows: {command}" in capsys.readouterr().err
+    )
+    assert main(["pack", f"records://{tables}", "-o", str(tmp_path / "rows")]) == 0
+    assert "holds rows" not in capsys.readouterr().err
+    assert len(ShardReader(tmp_path / "rows")) == 2

@@ -184,7 +184,10 @@ def test_what_names_no_shards_is_told_what_to_do(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.jpg").write_bytes(b"1")
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "train.parquet").write_bytes(b"1")
     for name, says in (
+        ("tables", "headrace pack records://tables -o tables-packed"),
         ("data", f"no such file or folder, seen from {tmp_path}; expected a .tar file"),
         (tmp_path / "data", "no such file or folder; expected"),
         ("photos/a.jpg", "names no tar shards; expected"),
