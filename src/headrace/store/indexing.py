@@ -11,7 +11,7 @@ from headrace.store.manifest import hash_file, read_manifest
 from headrace.store.reading import checksum
 from headrace.store.samples import Stored, is_hidden
 from headrace.store.shard_index import Row, write_index
-from headrace.store.shards import open_shard, with_text
+from headrace.store.shards import open_shard, warn_of_doubts, with_text
 from headrace.store.tar_scan import Flaw, TarScan
 
 
@@ -23,7 +23,8 @@ def index_shard(shard: Path) -> int:
     """
     with open_shard(shard) as handle:
         rows = []
-        for one in TarScan(handle):
+        scan = TarScan(handle)
+        for one in scan:
             if isinstance(one, Flaw):
                 raise SourceError(
                     f"{shard}: {one.name}: {one.reason}; pack what can be read with: headrace pack {shard} -o NEW"
@@ -33,6 +34,7 @@ def index_shard(shard: Path) -> int:
                 rows.append(Row(with_text(Stored(one.name, one.offset, one.length, crc32), handle)))
         if not rows:
             raise SourceError(f"{shard} holds no file")
+        warn_of_doubts(shard, scan, [row.stored for row in rows], is_whole=True)
         write_index(shard, handle, rows)
     return len(rows)
 

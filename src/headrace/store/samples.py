@@ -82,6 +82,21 @@ def join_samples(files: Iterable[Stored]) -> Iterator[Sample]:
         yield sample
 
 
+def find_apart(files: Iterable[Stored]) -> list[str]:
+    """Return the names of files that are not beside the others of the same sample, and so are samples of their own."""
+    keys: set[str] = set()
+    names: set[str] = set()
+    apart, last = [], None
+    for file in files:
+        key = split_name(file.name)[0]
+        if key != last and key in keys and file.name not in names:
+            apart.append(file.name)
+        keys.add(key)
+        names.add(file.name)
+        last = key
+    return apart
+
+
 class Singles(Sequence[Sample]):
     """Samples of one file each, made when they are asked for: most shards have nothing else, and some have millions.
 

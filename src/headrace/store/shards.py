@@ -25,6 +25,7 @@ from headrace.store.samples import (
     Singles,
     Stored,
     are_single,
+    find_apart,
     is_hidden,
     join_samples,
     split_name,
@@ -178,13 +179,31 @@ def list_rows(shard: Path, handle: int) -> tuple[list[Row], list[Flaw], bool]:
             flaws.append(one)
         elif not is_hidden(one.name):
             found.append(Row(Stored(one.name, one.offset, one.length)))
-    if scan.num_archives > 1:
-        logger.warning("%s: %d archives stand in it one behind the other; all are read", shard, scan.num_archives)
-    if not scan.has_end and not flaws:
-        logger.warning("%s ends without the mark of an end: it may have been cut off between two files", shard)
+    warn_of_doubts(shard, scan, [row.stored for row in found], is_whole=not flaws)
     if not found and not flaws:
         flaws.append(Flaw("@0", 0, "tar.empty: there is no file in it"))
     return found, flaws, False
+
+
+def warn_of_doubts(shard: Path, scan: TarScan, files: Sequence[Stored], *, is_whole: bool) -> None:
+    """Say what is strange about a shard whose headers were read, though its files can be.
+
+    Args:
+        shard: The file.
+        scan: Has come to its end.
+        files: That it found.
+        is_whole: Whether there was nothing else.
+    """
+    if scan.num_archives > 1:
+        logger.warning("%s: %d archives stand in it one behind the other; all are read", shard, scan.num_archives)
+    if is_whole and not scan.has_end:
+        logger.warning("%s ends without the mark of an end: it may have been cut off between two files", shard)
+    if apart := find_apart(files):
+        logger.warning(
+            "%s: %s not beside the others of the same sample, and each is taken for a sample of its own, such as %s; make the "
+            "tar in the order of names (tar --sort=name), or unpack it and pack the folder with `headrace pack`",
+            *(shard, "1 file is" if len(apart) == 1 else f"{len(apart):,} files are", apart[0]),
+        )
 
 
 def list_shard(shard: Path) -> Listed:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from headrace.store.indexing import index_shard
 from headrace.store.samples import Singles, Stored, are_single, join_samples
+from headrace.store.shard_index import index_path
 from headrace.store.shard_reader import ShardReader
 from headrace.store.shards import list_shard
 
@@ -57,3 +60,29 @@ def test_shards_of_both_kinds_are_read_as_one(tmp_path: Path, part: str | None) 
     with pytest.raises(IndexError):
         reader.key(len(reader))
     reader.close()
+
+
+@pytest.mark.parametrize("indexes", [False, True])
+def test_parts_that_lie_apart_are_said(indexes: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A tar that was made without sorting has its labels elsewhere: they would be samples of their own, unnoticed."""
+    look = index_shard if indexes else list_shard
+    shard = tmp_path / "a.tar"
+    for names in (["1.jpg", "1.cls", "2.jpg"], ["1.jpg", "1.jpg", "2.jpg", "1.jpg"], ["a/1.jpg", "b/1.jpg"]):
+        write_tar(shard, names)
+        look(shard)
+        index_path(shard).unlink(missing_ok=True)
+        assert not caplog.records
+    write_tar(shard, ["1.jpg", "2.jpg", "2.json", "1.cls", "2.cls"])
+    look(shard)
+    [said] = caplog.records
+    assert "2 files are not beside the others of the same sample" in said.getMessage()
+    assert "such as 1.cls" in said.getMessage()
+
+
+def test_an_index_does_not_hide_that_a_shard_may_be_cut_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Between two files nothing else tells."""
+    shard = tmp_path / "a.tar"
+    write_tar(shard, ["1.jpg", "2.jpg"])
+    os.truncate(shard, 1_024)
+    assert index_shard(shard) == 1
+    assert "may have been cut off" in caplog.text
