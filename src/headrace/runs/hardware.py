@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -69,7 +70,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     Empty where the system does not tell, and in files that were written before it was kept."""
     cpu_flags: tuple[str, ...] = ()
     """Those of `DECIDING_FLAGS` that it has, in that order."""
-    num_cores: int = 1
+    num_cores: Annotated[int, msgspec.Meta(ge=1)] = 1
     """Cores that the process may run on (affinity)."""
     cpu_quota: float | None = None
     """Cores' worth of time that the control group allows; None for no limit."""

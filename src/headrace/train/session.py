@@ -88,7 +88,7 @@ class Session:
         self._tallies: list[Tally] = []
         self._sources = LoaderSources()
         self._describing: threading.Thread | None = None
-        #: Rank and number of ranks at the first step: many programs have left their process group when they end.
+        #: Rank and number of ranks after the first step: many programs have left their process group when they end.
         self._ranks = find_rank()
         self._helper_seconds = 0.0
         self._machine: MachineUse | None = None
@@ -220,12 +220,12 @@ class Session:
             logger.debug("what trains is described at the end: %s", error)
 
     def _describe(self, *, has_ended: bool) -> TrainingProcess:
-        rank, world_size = find_rank() if _is_in_group() else self._ranks
+        world_size = (find_rank() if _is_in_group() else self._ranks)[1]
         trained = self.hooks.describe()
         return TrainingProcess(
             host=socket.gethostname(),
             process=self.process,
-            rank=rank,
+            rank=self.recorder.rank,
             world_size=world_size,
             script=self._script,
             framework=self.framework,

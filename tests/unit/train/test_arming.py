@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.full  # a process that imports torch for each test
 
+from headrace.diagnose.training.profile import training_document  # noqa: E402
 from headrace.runs.reader import Run, read_run  # noqa: E402
 
 PARTS = """
@@ -155,11 +156,12 @@ def test_a_script_that_is_killed_early_is_said_to_be(tmp_path: Path) -> None:
 def test_ranks_write_into_one_folder(tmp_path: Path) -> None:
     """Two processes of `mp.spawn` that exchange gradients over gloo know their ranks, and their steps are apart.
 
-    They know them at the end, too, when they have left their group.
+    They know them at the end, too, when they have left their group; and what was before they had one is theirs.
     """
     script = """
 import os
 def work(rank, address):
+    mean = sum(batch[0].mean() for batch in loader)
     torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
     global model
     model = torch.nn.parallel.DistributedDataParallel(model)
@@ -176,6 +178,8 @@ if __name__ == "__main__":
     assert len({step["process"] for step in steps}) == 2
     about = [json.loads(file.read_bytes()) for file in (tmp_path / "run" / "training").iterdir()]
     assert sorted((one["rank"], one["world_size"], one["has_ended"]) for one in about) == [(0, 2, True), (1, 2, True)]
+    document = training_document(read_run(tmp_path / "run"))
+    assert (document.trusted, document.distrust) == (True, ())
 
 
 def test_a_killed_script_leaves_what_was_written(tmp_path: Path) -> None:

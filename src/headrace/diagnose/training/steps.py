@@ -70,9 +70,16 @@ class Stretches:
     """The device whose times `wall` and `phases` have, such as `cuda:0`; empty: those of the training thread."""
     host_walls: dict[Phase, Array] = field(default_factory=dict)
     """Where there is such a device: what the phases took in the training thread, which launches and runs ahead; float64."""
+    clocks_missed: Array = field(default_factory=lambda: np.zeros(0))
+    """float64 seconds: by how much CPU time or run delay of a stretch differs from the sum of its phases; 0 where not read."""
 
     def __len__(self) -> int:
         return len(self.number)
+
+    @property
+    def ended(self) -> Array:
+        """float64, seconds since the run began, by the clock of the training thread."""
+        return np.asarray(self.started + (sum(self.host_walls.values()) if self.host_walls else self.wall))
 
     @property
     def is_plain(self) -> Array:
@@ -147,12 +154,14 @@ def read_steps(run: Run) -> list[RankSteps]:
         first = str(error).splitlines()[0]
         raise RunFolderError(f"the spans of {run.path} are damaged: {first}; record the training again") from error
     is_batch = rows.is_in("unit", BATCH)
+    processes = rows.where(~is_batch).by_process()
     found = []
-    for (rank, host, process), own in rows.where(~is_batch).by_process():
+    for (rank, host, process), own in processes:
         shift = run.info.clock_offsets_ns.get(host, 0) - run.info.started_monotonic_ns
         kinds = {unit: _stretches(unit, own, shift) for unit in Stretch}
         kinds[Stretch.STEP] = _on_device(kinds[Stretch.STEP], own.where(own.is_in("unit", DEVICE)))
         if len(kinds[Stretch.STEP]):
+            batches = rows.where(is_batch & (rows.numbers["rank"] == rank))
             found.append(
                 RankSteps(
                     rank=rank,
@@ -161,10 +170,27 @@ def read_steps(run: Run) -> list[RankSteps]:
                     steps=kinds[Stretch.STEP],
                     validation=kinds[Stretch.VALIDATION],
                     between=kinds[Stretch.BETWEEN],
-                    batches=_batches(rows.where(is_batch & (rows.numbers["rank"] == rank)), shift, workers),
+                    batches=_batches(_of_process(batches, rank, own, processes), shift, workers),
                 )
             )
     return found
+
+
+def _of_process(batches: _Rows, rank: int, own: _Rows, processes: Sequence[tuple[Any, _Rows]]) -> _Rows:
+    """Return the batches of a rank that came to one process: their rows name the process that loaded them.
+
+    Args:
+        batches: All of the rank.
+        rank: Its number.
+        own: Rows of the process.
+        processes: All of them, each with its rows.
+    """
+    if sum(who[0] == rank for who, _ in processes) > 1:  # it was started again
+        taken = batches.numbers["put"]
+        batches = batches.where((taken >= own.numbers["started"].min()) & (taken <= own.numbers["ended"].max()))
+    if any(who[0] != rank and (rows.numbers["rank"] == rank).any() for who, rows in processes):
+        batches = batches.where(batches.numbers["parent_id"] >= 0)
+    return batches
 
 
 _NAMES = ("unit", "stage", "host", "outcome", "release_reason", "thread")
@@ -216,19 +242,24 @@ class _Rows:
 
     def by_process(self) -> list[tuple[tuple[int, str, int], _Rows]]:
         """Return the rows of each (rank, host, process), in this order."""
-        key, found = np.zeros(len(self), np.int64), []
-        for column in (self.numbers["rank"], self.codes["host"], self.numbers["process"]):
-            different, codes = np.unique(column, return_inverse=True)
-            key = key * len(different) + codes
-        different, first = np.unique(key, return_index=True)
-        for value, at in zip(different, first, strict=True):
-            who = (
-                int(self.numbers["rank"][at]),
-                self.names["host"][self.codes["host"][at]],
-                int(self.numbers["process"][at]),
-            )
-            found.append((who, self.where(key == value)))
+        found = []
+        for rows in self.split("host", "process"):
+            # A rank that a program gives itself late: what came before its steps has that of whoever has none, 0.
+            trained = np.unique(rows.numbers["rank"][rows.is_in("unit", Stretch.STEP)])
+            for one in [rows] if len(trained) == 1 else rows.split("rank"):
+                rank = trained[0] if len(trained) == 1 else one.numbers["rank"][0]
+                found.append(
+                    ((int(rank), one.names["host"][one.codes["host"][0]], int(one.numbers["process"][0])), one)
+                )
         return sorted(found, key=lambda one: one[0])
+
+    def split(self, *columns: str) -> list[_Rows]:
+        """Return the rows of each different combination of values."""
+        key = np.zeros(len(self), np.int64)
+        for column in columns:
+            different, codes = np.unique({**self.numbers, **self.codes}[column], return_inverse=True)
+            key = key * len(different) + codes
+        return [self.where(key == value) for value in np.unique(key)]
 
 
 def _encode(column: Any) -> tuple[tuple[str, ...], Array]:
@@ -268,7 +299,17 @@ def _stretches(unit: Stretch, rows: _Rows, shift: int) -> Stretches:
         microbatches=_count_microbatches(parts, place, len(number)),
         phases=_stand_in(phases),
         num_metered=_count_metered(phases),
+        clocks_missed=_clocks_missed(wholes, phases),
     )
+
+
+def _clocks_missed(wholes: _Rows, phases: Mapping[Phase, Times]) -> Array:
+    """Return seconds by which the phases' CPU time and run delay miss the stretch's: the marks between them are the same."""
+    missed = np.zeros(len(wholes))
+    for name, values in wholes.seconds.items():
+        summed = sum((np.nan_to_num(getattr(times, name)) for times in phases.values()), np.zeros(len(wholes)))
+        missed = np.fmax(missed, np.abs(summed - values))
+    return missed
 
 
 def _on_device(steps: Stretches, rows: _Rows) -> Stretches:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.base.formatting import pluralize
-from headrace.diagnose.training.steps import RankSteps
+from headrace.diagnose.training.steps import RankSteps, Stretches
 from headrace.runs.formats.training import TrainingProcess, process_file
 from headrace.runs.reader import Run
 from headrace.runs.training_phases import LoaderWork, Stretch
@@ -64,14 +64,14 @@ def check_training(run: Run, ranks: Sequence[RankSteps], about: Sequence[Trainin
     distrust: list[str] = []
     unchecked: list[str] = []
     for rank, process in zip(ranks, about, strict=True):
-        distrust += _check_phases(rank) + _check_clocks(rank, unchecked) + _check_batches(rank)
+        distrust += _check_phases(rank) + _check_clocks(rank, unchecked) + _check_batches(rank) + _check_work(rank)
         if (negative := int((rank.steps.samples < 0).sum())) > 0:
             distrust.append(
                 f"{pluralize(negative, 'step')} of rank {rank.rank} have fewer than 0 samples: the spans were edited"
             )
         if not run.info.window:  # of some time only, the steps that others marked are numbered as these did
-            distrust += _check_numbers(rank, 0 if process is None else process.steps)
-    lost = run.info.lost_spans + sum(one.lost_spans for one in about if one is not None)
+            distrust += _check_numbers(rank, process) + _check_course(rank)
+    lost = abs(run.info.lost_spans) + sum(abs(one.lost_spans) for one in about if one is not None)
     if lost:
         distrust.append(f"{pluralize(lost, 'span')} could not be written: steps are missing or not whole")
     if not run.info.window:
@@ -101,15 +101,26 @@ def _missing_words(run: Run, ranks: Sequence[RankSteps], about: Sequence[Trainin
 
 
 def _check_phases(rank: RankSteps) -> list[str]:
-    """Phases have no gap and do not overlap: their sum is the step."""
-    wall = rank.steps.wall
-    total = sum((times.wall for times in rank.steps.phases.values()), np.zeros(len(wall)))
-    off = np.abs(total - wall) > PHASES_MISS * wall + 1e-9
-    if not off.any():
-        return []
-    worst = float(np.max(np.abs(total - wall)[off] / np.maximum(wall[off], 1e-9)))
-    who = f"the phases of {pluralize(int(off.sum()), 'step')} of rank {rank.rank}"
-    return [f"{who} miss the step by up to {worst:.1%}; expected at most {PHASES_MISS:.1%}"]
+    """Phases have no gap and do not overlap: their sum is the step, and so is the sum of their CPU time."""
+    found = []
+    for stretches in (rank.steps, rank.validation, rank.between):
+        wall = stretches.wall
+        total = sum((times.wall for times in stretches.phases.values()), np.zeros(len(wall)))
+        off = np.abs(total - wall) > PHASES_MISS * wall + 1e-9
+        if off.any():
+            worst = float(np.max(np.abs(total - wall)[off] / np.maximum(wall[off], 1e-9)))
+            who = f"the phases of {_count(stretches, int(off.sum()))} of rank {rank.rank}"
+            found.append(f"{who} miss the {stretches.unit} by up to {worst:.1%}; expected at most {PHASES_MISS:.1%}")
+        if num_missed := int((stretches.clocks_missed > _CLOCK_SECONDS).sum()):
+            found.append(
+                f"CPU time or run delay of {_count(stretches, num_missed)} of rank {rank.rank} is not the sum of that of their "
+                "phases: the spans were edited"
+            )
+    return found
+
+
+def _count(stretches: Stretches, count: int) -> str:
+    return f"{count:,} {_NAMES[stretches.unit]}"
 
 
 def _check_clocks(rank: RankSteps, unchecked: list[str]) -> list[str]:
@@ -118,6 +129,11 @@ def _check_clocks(rank: RankSteps, unchecked: list[str]) -> list[str]:
         unchecked.append(f"CPU time in rank {rank.rank} was not measured")
         return []
     found, whole = [], float(rank.steps.wall.sum())
+    read = np.concatenate(
+        [times.cpu[(times.wall > 0) & np.isfinite(times.cpu)] for times in rank.steps.phases.values()]
+    )
+    if len(read) and not read.any():
+        found.append(f"the steps of rank {rank.rank} have no CPU time at all, in {whole:.3g} s: the spans were edited")
     for phase, times in rank.steps.phases.items():
         wall = float(times.wall.sum())
         if wall < _WORTH_CHECKING * whole:
@@ -149,14 +165,56 @@ def _check_batches(rank: RankSteps) -> list[str]:
     return [f"{who}: {one}; expected the same, and none that is used before it is ready"]
 
 
-def _check_numbers(rank: RankSteps, num_said: int) -> list[str]:
-    """Stretches are numbered from 0, without holes.
+def _check_work(rank: RankSteps) -> list[str]:
+    """A batch is used by a step that is there, and comes while it lasts; loading it computes no longer than it takes."""
+    batches, found = rank.batches, []
+    used = batches.step >= 0
+    place = np.searchsorted(rank.steps.number, batches.step)  # steps are numbered in order of time
+    place = np.minimum(place, len(rank.steps) - 1)
+    lost = used & (rank.steps.number[place] != batches.step)
+    if batches.passage is not None:
+        taken = batches.passage.taken
+        lost |= used & (
+            (taken < rank.steps.started[place] - _CLOCK_SECONDS) | (taken > rank.steps.ended[place] + _CLOCK_SECONDS)
+        )
+    if lost.any():
+        found.append(
+            f"{lost.sum():,} of {len(lost):,} batches of rank {rank.rank} came at a time at which the step that used them was "
+            "not in progress, or is not there"
+        )
+    for work, times in batches.work.items():
+        wall, computed = float(times.wall.sum()), float(np.nansum(times.cpu) + np.nansum(times.run_delay))
+        if work is not LoaderWork.SEND and computed > (1 + CLOCKS_MISS) * wall + _CLOCK_SECONDS * len(batches):
+            found.append(
+                f"CPU time and run delay of {work} of the batches of rank {rank.rank} are {computed / max(wall, 1e-9):.0%} of "
+                f"what it took; expected at most {1 + CLOCKS_MISS:.0%}"
+            )
+    return found
+
+
+def _check_course(rank: RankSteps) -> list[str]:
+    """One stretch begins where the one before ends: the training thread is always in one of them."""
+    kinds = [one for one in (rank.steps, rank.validation, rank.between) if len(one)]
+    began, ended = np.concatenate([one.started for one in kinds]), np.concatenate([one.ended for one in kinds])
+    order = np.argsort(began, kind="stable")
+    gaps = began[order][1:] - ended[order][:-1]
+    off = np.abs(gaps) > PHASES_MISS * (ended - began)[order][:-1] + _CLOCK_SECONDS
+    if not off.any():
+        return []
+    worst = float(gaps[np.argmax(np.abs(gaps))])
+    when = f"up to {abs(worst):.3g} s {'later' if worst > 0 else 'before that'}"
+    who = f"{pluralize(int(off.sum()), 'time')} a step, a validation or an interval between steps of rank {rank.rank}"
+    return [f"{who} does not begin where the one before it ended, but {when}: spans are lost, or were edited"]
+
+
+def _check_numbers(rank: RankSteps, process: TrainingProcess | None) -> list[str]:
+    """Stretches are numbered from 0, without holes, and the process counted the steps that it ended.
 
     Args:
         rank: What is there.
-        num_said: Steps that ended, as the process says itself; fewer than there are, if it was killed.
+        process: What it says of itself; of one that was killed it says fewer steps than there are.
     """
-    found = []
+    found, num_said = [], 0 if process is None else process.steps
     for stretches in (rank.steps, rank.validation, rank.between):
         number = stretches.number
         last_said = num_said if stretches.unit is Stretch.STEP else 0
@@ -167,10 +225,22 @@ def _check_numbers(rank: RankSteps, num_said: int) -> list[str]:
                 f"{missing:,} of {expected:,} {_NAMES[stretches.unit]} of rank {rank.rank} are not in the run folder: files of "
                 "spans are lost or damaged"
             )
+    if process is not None and process.has_ended and len(rank.steps) > num_said:
+        found.append(
+            f"rank {rank.rank} has {pluralize(len(rank.steps), 'step')}, and ended {num_said:,}, as it says: spans are "
+            "those of another run, or were edited"
+        )
     return found
 
 
 def _check_ranks(ranks: Sequence[RankSteps], about: Sequence[TrainingProcess | None]) -> list[str]:
+    strangers = [
+        f"process {rank.process} is rank {rank.rank} in its spans, and rank {process.rank} of {process.world_size} as it says"
+        for rank, process in zip(ranks, about, strict=True)
+        if process is not None and process.has_ended and not rank.rank == process.rank < process.world_size
+    ]
+    if strangers:
+        return ["; ".join(strangers[:_MOST_NAMED])]
     world = max((one.world_size for one in about if one is not None), default=len(ranks))
     there = {one.rank for one in ranks if 0 <= one.rank < world}
     num_missing = world - len(there)

@@ -25,6 +25,8 @@ class MadeRun:
         self._writer = SpanWriter(path / "spans")
         self._numbers: dict[tuple[int, str], int] = {}
         self._now: dict[int, int] = {}
+        #: {number: when it began}, of steps of rank 0.
+        self._begun: dict[int, int] = {}
 
     def stretch(
         self,
@@ -55,6 +57,8 @@ class MadeRun:
         number = self._numbers.get((rank, stretch), 0)
         self._numbers[rank, stretch] = number + 1
         began = self._now.get(rank, 0)
+        if stretch is Stretch.STEP and not rank:
+            self._begun[number] = began
         at, spans = began, []
         for phase, milliseconds in phases.items():
             ended = at + int(milliseconds * _MS)
@@ -63,7 +67,8 @@ class MadeRun:
             spans.append(_span(stretch, number, phase, rank, at, ended, cpu, delay))
             at = ended
         ended = at if whole is None else began + int(whole * _MS)
-        whole_span = _span(stretch, number, WHOLE, rank, began, ended, 0, 0, kind=kind, failed=failed)
+        cpu, delay = (sum(getattr(one, name) for one in spans) for name in ("cpu", "run_delay"))
+        whole_span = _span(stretch, number, WHOLE, rank, began, ended, cpu, delay, kind=kind, failed=failed)
         spans.append(msgspec.structs.replace(whole_span, batch_size=self._samples))
         self._now[rank] = at
         self._writer.stage_finished(spans)
@@ -85,14 +90,20 @@ class MadeRun:
     def spans_of_batch(
         self, number: int, work: Mapping[LoaderWork, tuple[float, float]], *, worker: int = 0
     ) -> list[Span]:
-        """Return the spans that `batch` adds: collating begins when the items are there, and sending after it."""
-        spans, at = [], 0
+        """Return the spans that `batch` adds: collating begins when the items are there, and sending after it.
+
+        The batch is taken when its step begins.
+        """
+        passed = (LoaderWork.ITEMS, LoaderWork.COLLATE, LoaderWork.SEND)
+        taken = self._begun.get(number, 0)
+        spans, first = [], taken - sum(int(wall * _MS) for name, (wall, _) in work.items() if name in passed)
+        at = first
         for name, (wall, share) in work.items():
             own = int(wall * _MS)
-            began = at if name in (LoaderWork.COLLATE, LoaderWork.SEND) else 0
+            began = at if name in (LoaderWork.COLLATE, LoaderWork.SEND) else first
             who = {"step": number, "process": 500 + worker}
             spans.append(_span(BATCH, number, name, 0, began, began + own, int(own * share), 0, **who))
-            if name in (LoaderWork.ITEMS, LoaderWork.COLLATE, LoaderWork.SEND):
+            if name in passed:
                 at = began + own
         return [msgspec.structs.replace(one, put=at) for one in spans]
 
@@ -120,7 +131,9 @@ class MadeRun:
                 lost,
                 details,
             )
-            about = msgspec.structs.replace(about, has_ended=rank not in cut)
+            about = msgspec.structs.replace(
+                about, has_ended=rank not in cut, steps=self._numbers.get((rank, Stretch.STEP), 0)
+            )
             file = process_file(self.path, "here", 100 + rank)
             file.parent.mkdir(exist_ok=True)
             file.write_bytes(msgspec.json.encode(about))

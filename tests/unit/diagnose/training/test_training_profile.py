@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
 from headrace.base.errors import RunFolderError
+from headrace.base.records import Span
 from headrace.diagnose.training.profile import training_document
 from headrace.runs.formats.training import process_file
 from headrace.runs.formats.training_profile import TrainingDocument
 from headrace.runs.reader import read_run
+from headrace.runs.span_files import SpanWriter
 from headrace.runs.training_phases import Kind, LoaderWork, Phase, Stretch
 from tests.unit.diagnose.training.made_runs import MadeRun, names, plain_steps
 
@@ -155,6 +160,92 @@ def test_a_worker_without_a_number_is_damage(tmp_path: Path, name: str) -> None:
     run._writer.stage_finished([msgspec.structs.replace(one, thread=name) for one in spans])
     with pytest.raises(RunFolderError, match="are damaged: thread 'worker"):
         read(run)
+
+
+def _no_cpu(spans: list[Span]) -> list[Span]:
+    return [msgspec.structs.replace(one, cpu=0) for one in spans]
+
+
+def _no_cpu_in_forward(spans: list[Span]) -> list[Span]:
+    return [msgspec.structs.replace(one, cpu=0) if one.stage == Phase.FORWARD else one for one in spans]
+
+
+def _unknown_parents(spans: list[Span]) -> list[Span]:
+    return [msgspec.structs.replace(one, parent_id="12345") if one.unit == "batch" else one for one in spans]
+
+
+def _one_parent(spans: list[Span]) -> list[Span]:
+    return [msgspec.structs.replace(one, parent_id="7") if one.unit == "batch" else one for one in spans]
+
+
+def _batches_that_compute(spans: list[Span]) -> list[Span]:
+    return [msgspec.structs.replace(one, cpu=10 * (one.cpu or 0)) if one.unit == "batch" else one for one in spans]
+
+
+def _twice(spans: list[Span]) -> list[Span]:
+    return spans + [msgspec.structs.replace(one, unit_id=str(int(one.unit_id) + 20)) for one in spans]
+
+
+def _without_ten_steps(spans: list[Span]) -> list[Span]:
+    kept = [one for one in spans if not 5 <= int(one.unit_id) < 15]
+    return [
+        msgspec.structs.replace(one, unit_id=str(int(one.unit_id) - 10)) if int(one.unit_id) > 5 else one
+        for one in kept
+    ]
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (_no_cpu, "the steps of rank 0 have no CPU time at all"),
+        (_no_cpu_in_forward, "CPU time or run delay of 20 steps of rank 0 is not the sum of that of their phases"),
+        (
+            _unknown_parents,
+            "20 of 20 batches of rank 0 came at a time at which the step that used them was not in progress",
+        ),
+        (_one_parent, "18 of 20 batches of rank 0 came at a time at which the step that used them was not in progress"),
+        (_batches_that_compute, "CPU time and run delay of items of the batches of rank 0 are 500% of what it took"),
+        (_twice, "does not begin where the one before it ended"),
+        (_without_ten_steps, "does not begin where the one before it ended"),
+    ],
+)
+def test_spans_that_no_recorder_writes_make_it_untrusted(
+    edit: Callable[[list[Span]], list[Span]], said: str, tmp_path: Path
+) -> None:
+    """What holds of every recording by construction holds of none of these."""
+    run, work = MadeRun(tmp_path / "run"), dict.fromkeys(("items", "collate", "send"), (0.5, 0.5))
+    for _ in range(20):
+        run.batch(run.stretch(STEP), {LoaderWork(name): one for name, one in work.items()})
+    assert read(run).trusted
+    folder = run.path / "spans"
+    rows = pq.read_table(folder).to_pylist()
+    written = [Span(**row) for row in rows]
+    shutil.rmtree(folder)
+    folder.mkdir()
+    writer = SpanWriter(folder)
+    writer.stage_finished(edit(written))
+    writer.close()
+    assert said in " ".join(training_document(read_run(run.path)).distrust)
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"steps": 3}, "rank 0 has 20 steps, and ended 3, as it says"),
+        ({"rank": 1}, "is rank 0 in its spans, and rank 1 of 1 as it says"),
+        ({"world_size": 0}, "is rank 0 in its spans, and rank 0 of 0 as it says"),
+        ({"lost_spans": -5}, "5 spans could not be written"),
+    ],
+)
+def test_a_process_that_says_otherwise_makes_it_untrusted(about: dict[str, int], said: str, tmp_path: Path) -> None:
+    """Its file or its spans were edited, or are of another run."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(20):
+        run.stretch(STEP)
+    path = run.finish()
+    (file,) = (path / "training").iterdir()
+    file.write_text(json.dumps({**json.loads(file.read_bytes()), **about}))
+    assert said in " ".join(training_document(read_run(path)).distrust)
 
 
 def test_samples_below_none_make_it_untrusted(tmp_path: Path) -> None:
