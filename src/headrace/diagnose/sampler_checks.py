@@ -35,6 +35,8 @@ _LATE = 0.2
 _FEWEST_STATES, _FEWEST_READINGS = 30, 20
 #: By how much the shares of running may differ beside chance: in 60 runs 0.24, where threads ran in bursts.
 _RUNNING, _ERRORS = 0.3, 3.0
+#: Share of the periods that a CPU quota ends early, from which on it hides time from who samples.
+_THROTTLED = 0.05
 #: Sampled running time of all workers: not less than this share of what their clocks say (in 60 runs 0.68), and not more by
 #: this share of all threads' time (0.1).
 _LEAST_RUNNING, _MOST_RUNNING = 0.4, 0.4
@@ -65,7 +67,8 @@ def thread_states(evidence: Evidence, window: Window) -> Check:
 
     Of each stage, within its services: CPU time and run delay over service. Of all workers together: what their threads' clocks
     counted. A thread that waits for a core counts as running on both sides. Left out are stages whose calls one thread
-    carries: its samples are no shares of each call.
+    carries: its samples are no shares of each call. Who samples is stopped by a CPU quota together with the run, and sees none
+    of the time in which that waits for its next period.
     """
     states, profile = evidence.states, evidence.profiling
     if states is None or profile is None:
@@ -184,11 +187,23 @@ def _compare_stage(
     service = float((spans.ended[rows] - spans.started[rows]) @ shares)
     if service <= 0:
         return None
-    clocks = min(1.0, float((spans.cpu[rows] + spans.run_delay[rows]) @ shares) / service)
     sampled = counts.get(RUNNING, 0) / number
+    cpu, delay = (float(part[rows] @ shares) for part in (spans.cpu, spans.run_delay))
+    most = min(1.0, (cpu + delay) / service)
+    least = min(most, cpu / max(service - delay, cpu)) if _is_throttled(evidence) else most
+    clocks = min(max(sampled, least), most)
     allowed = _RUNNING + _ERRORS * math.sqrt(max(clocks * (1 - clocks), 0.01) / number)
-    says = f"{stage.name} was found running in {sampled:.0%} of {number:,} samples of its services, by its clocks {clocks:.0%}"
+    shown = f"{most:.0%}" if least == most else f"{least:.0%} to {most:.0%}"
+    says = (
+        f"{stage.name} was found running in {sampled:.0%} of {number:,} samples of its services, by its clocks {shown}"
+    )
     return abs(sampled - clocks) / allowed, says
+
+
+def _is_throttled(evidence: Evidence) -> bool:
+    """Return whether a CPU quota stopped the run in more than few of its periods."""
+    gauge = evidence.gauges.get("machine", "throttled_ratio")
+    return gauge is not None and (gauge.mean() or 0.0) >= _THROTTLED
 
 
 def _station_executor(evidence: Evidence, stage: StageFacts) -> str:

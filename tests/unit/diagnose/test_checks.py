@@ -215,6 +215,19 @@ def test_looks_that_began_late_are_no_wrong_file(builder: Any, first: float, ste
     assert ("first 60% of the run" in found.says) == (status == "warning")
 
 
+@pytest.mark.parametrize(("throttled", "status"), [(0.9, "ok"), (0.0, "failed")])
+def test_a_sampler_that_a_quota_stops_with_the_run_sees_none_of_the_wait(
+    builder: Any, throttled: float, status: str
+) -> None:
+    """By its clocks a stage computes or waits for its next period two thirds of the time; awake, it is seen so in a fifth."""
+    chain(builder, cpu=0.0005, run_delay=0.0015)
+    builder.states(AT + 0.0045, "work-0", ["running", *["network"] * 4] * 200)
+    builder.gauge("machine", "throttled_ratio", np.arange(0.0, 10.0, 0.5), throttled)
+    builder.profiling()
+    found = check(profile_document(builder.finish()), "thread_states")
+    assert found.status == status, found.says
+
+
 def test_a_sampler_may_lose_a_moment(builder: Any) -> None:
     """Two looks where 25 were due, in the last quarter second of a run: others had the core."""
     chain(builder)

@@ -28,7 +28,8 @@ _OF_LIMIT: dict[str, tuple[str, ...]] = {
     "native_threads": ("OVERSUBSCRIPTION",),
     "gil": ("GIL", "RUNTIME", "GC"),
     "cores": ("NEIGHBOUR", "QUOTA", "OVERSUBSCRIPTION", "CPU_SATURATION", "GC", "RUNTIME"),
-    "beyond": ("RATE_LIMIT", "BANDWIDTH"),
+    # Whatever gives a stage so much, however many of its workers ask: a service, a link, who reads its log, a disk, a lock.
+    "beyond": ("RATE_LIMIT", "BANDWIDTH", "LOGGING", "DISK", "DATABASE", "LOCK"),
     "receiving": ("SOURCE", "BROKER"),
     "arrivals": ("STARVED", "ARRIVAL_LIMITED"),
 }

@@ -68,6 +68,15 @@ def test_a_stage_that_was_measured_to_have_room_falls(waiting: Run) -> None:
     assert named["workers:enrich"] == 1.0
 
 
+def test_a_log_that_is_read_slowly_is_what_gives_so_much(make_run: MakeRun, made: Any, pipe: Any) -> None:
+    """It was seen that writing waits; that more workers bring nothing says no more than that, and no service is to blame."""
+    stages = [made(name="enrich", cpu=0.001, wait=0.02, state="output", workers=2), made(name="rest", cpu=0.0005)]
+    run = make_run(pipe(stages=stages, num_jobs=600))
+    assert diagnosis_document(Analysis(run)).first.verdict is VerdictClass.LOGGING
+    found = diagnose(run, *(asked(kind, 0.0) for kind in ("delay", "fewer", "gil", "cores")))
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.LOGGING, "enrich")
+
+
 def test_what_one_thread_for_each_call_gave_stands_with_its_remedy(waiting: Run) -> None:
     """It was measured, so nobody has to try it to know what it buys."""
     gained = Interval(low=1.3, mid=1.5, high=1.7)
