@@ -20,7 +20,7 @@ from headrace.base.errors import FetchFailed, FetchRejected, ItemError, SourceEr
 from headrace.base.redaction import hide_secrets_in_text
 from headrace.base.settings import check
 from headrace.base.shortage import shortage_of
-from headrace.store.objects import Bucket, Got, Listed, ObjectAddress, changed, doubt, list_again
+from headrace.store.objects import Bucket, Got, Listed, ObjectAddress, changed, doubt, list_again, wrong_length
 
 _NEEDED = ("find", "info", "cat_file")
 #: What tells two contents of one name apart, best first; each store has its own word.
@@ -114,7 +114,7 @@ class FileSystem:
         if now != etag:
             raise changed(self._shown(path))
         if len(data) != end - start:
-            raise FetchFailed(f"object.short: {self._shown(path)} gave {len(data):,} of {end - start:,} bytes")
+            raise wrong_length(self._shown(path), len(data), end - start)
         return Got(data, 0.0, ended - began)  # when the first byte came is not told
 
     def key(self, path: str) -> str:

@@ -276,7 +276,7 @@ class Bucket:
         if etag and _quote(answer.meta.get("e_tag")) not in (None, etag):  # a store that knows no If-Match
             raise changed(f"{self.store}/{path}", _SLASH_IN_FRONT)
         if len(data) != end - start:
-            raise FetchFailed(f"object.short: {self.store}/{path} gave {len(data):,} of {end - start:,} bytes")
+            raise wrong_length(f"{self.store}/{path}", len(data), end - start)
         return Got(data, first - began, ended - first)
 
     def _explain(self, error: Exception, where: str, *, is_listing: bool = False) -> ItemError:
@@ -400,6 +400,16 @@ def changed(where: str, hint: str = "") -> FetchRejected:
     return FetchRejected(
         f"object.changed: {where} was replaced after it was listed; start the run again to list it anew{hint}"
     )
+
+
+def wrong_length(where: str, given: int, wanted: int) -> FetchFailed:
+    """Return the failure of a read that gave fewer bytes than were asked for, or more."""
+    if given > wanted:
+        return FetchFailed(
+            f"object.failed: {where} gave {given:,} bytes where {wanted:,} were asked for: its server may not know ranges, as "
+            "reading from shards needs them; copy the shards to this machine or to another server"
+        )
+    return FetchFailed(f"object.short: {where} gave {given:,} of {wanted:,} bytes")
 
 
 def doubt(problem: ItemError, readable: str | None, look_up: Callable[[str], object]) -> ItemError:

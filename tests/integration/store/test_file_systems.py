@@ -321,6 +321,18 @@ def test_the_loader_reads_shards_of_a_file_system(packed: Any) -> None:
         hr.loader(Path("/packed"), 8, fs=packed)  # type: ignore[arg-type]
 
 
+def test_a_server_without_ranges_is_said(packed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives the whole shard for every sample, as plain web servers do: never a wrong sample, and no "short" answer."""
+    monkeypatch.setattr("headrace.store.object_shards.PAUSES", (0.0,))
+    whole = type(packed).cat_file
+    monkeypatch.setattr(type(packed), "cat_file", lambda fs, path, start=None, end=None: whole(fs, path))
+    with (
+        hr.loader("/packed", 8, fs=packed) as loader,
+        pytest.raises(SourceError, match=r"object\.failed: .* bytes where .* were asked for: .* ranges"),
+    ):
+        list(loader)
+
+
 @pytest.mark.parametrize("block", [1, None])
 def test_a_shard_that_is_forbidden_costs_its_own_samples(
     block: int | None, packed: Any, monkeypatch: pytest.MonkeyPatch
