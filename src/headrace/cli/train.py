@@ -120,9 +120,10 @@ def _report(folder: Path, name: str, ending: Ending, *, as_json: bool) -> int:
     from headrace.cli import EXIT_NEGATIVE
     from headrace.cli.training_text import as_text
     from headrace.diagnose.training.steps import read_steps
+    from headrace.diagnose.training.trust import describe_lost
     from headrace.runs.reader import read_run
 
-    ranks = read_steps(read_run(folder))
+    ranks = read_steps(found := read_run(folder))
     if ending.reason and ranks:
         say(f"headrace train: {name}: {ending.reason}; what was recorded until then is in {folder}")
     if as_json:
@@ -134,6 +135,8 @@ def _report(folder: Path, name: str, ending: Ending, *, as_json: bool) -> int:
             f"headrace train: {name}: {ending.reason}, and no training step is in {folder}: steps are written every two "
             "seconds and at the end of a process, and what it printed above may say how it ended"
         )
+    elif lost := [] if ranks else describe_lost(found, ranks):
+        say(f"headrace train: {name}: {'; '.join(lost)}; the run folder is {folder}")
     elif not ranks:
         say(
             f"headrace train: no training step was seen in {name}. Recorded are Pythons that import PyTorch and call an "

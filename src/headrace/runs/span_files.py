@@ -249,7 +249,7 @@ class SpanWriter(Observer):
                 logger.exception("What is written beside the spans failed. The run goes on; report this as a bug.")
 
     def _collect(self, pause_seconds: float) -> None:
-        """Turn what the hook took into record batches, and those into files of `rotate_spans`.
+        """Turn what the hook took into record batches, and those into files of about `rotate_spans`.
 
         Args:
             pause_seconds: After each slice. A thread that computes on and on lets others wait 5 ms for the GIL; `sleep(0)`
@@ -262,12 +262,11 @@ class SpanWriter(Observer):
             while len(self._slice) >= SLICE_SPANS:
                 self._convert(self._slice[:SLICE_SPANS])
                 del self._slice[:SLICE_SPANS]
-                if self._num_batched >= self._rotate_spans:
-                    self._write_file()
                 if pause_seconds:
                     time.sleep(pause_seconds)
-        if self._num_batched + len(self._slice) >= self._rotate_spans:
-            self._write_rest()
+            # Between two sequences: a file that ends within one, when the process is killed, leaves a part of a step.
+            if self._num_batched + len(self._slice) >= self._rotate_spans:
+                self._write_rest()
 
     def _convert(self, spans: list[Span]) -> None:
         try:

@@ -81,10 +81,22 @@ def test_a_batch_satisfies_its_schema(make_span: MakeSpan) -> None:
 def test_rotates_by_number_of_spans(folder: RunFolder, make_span: MakeSpan) -> None:
     """A file is closed when it has rotate_spans spans."""
     writer = SpanWriter(folder.spans, rotate_seconds=3600, rotate_spans=SLICE_SPANS)
-    writer.stage_finished([make_span(number) for number in range(2 * SLICE_SPANS + 1)])
+    for number in range(2 * SLICE_SPANS + 1):
+        writer.stage_finished([make_span(number)])
     writer.close()
     assert len(list(folder.spans.glob("*.parquet"))) == 3
     assert writer.written_spans == 2 * SLICE_SPANS + 1
+
+
+def test_spans_that_were_handed_over_together_are_in_one_file(folder: RunFolder, make_span: MakeSpan) -> None:
+    """Those of a step, say: a process that is killed leaves whole ones."""
+    writer, each = SpanWriter(folder.spans, rotate_seconds=3600, rotate_spans=SLICE_SPANS), SLICE_SPANS // 4 + 1
+    for first in range(0, 40 * each, each):
+        writer.stage_finished([make_span(number) for number in range(first, first + each)])
+    writer.close()
+    sizes = [pq.read_metadata(file).num_rows for file in folder.spans.iterdir()]
+    assert len(sizes) > 1
+    assert not [size for size in sizes if size % each]
 
 
 def test_files_are_named_for_host_process_and_number(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from headrace.base.documents import convert_document, decode_document
+from headrace.base.documents import convert_document
 from headrace.base.formatting import pluralize
 from headrace.diagnose.training.course import course_of, epochs_of
 from headrace.diagnose.training.loading import loading_profile
@@ -18,9 +17,8 @@ from headrace.diagnose.training.rate import find_rate
 from headrace.diagnose.training.selection import Selection, select
 from headrace.diagnose.training.steps import Array, RankSteps, Times, read_steps
 from headrace.diagnose.training.together import describe_together
-from headrace.diagnose.training.trust import check_training
-from headrace.runs.contained_files import own_file
-from headrace.runs.formats.training import TrainingProcess, process_file
+from headrace.diagnose.training.trust import check_training, read_process
+from headrace.runs.formats.training import TrainingProcess
 from headrace.runs.formats.training_profile import Apart, LayerTime, PhaseTime, RankProfile, Spread, TrainingDocument
 from headrace.runs.formats.training_trace import trace_record
 from headrace.runs.reader import Run
@@ -93,15 +91,6 @@ def describe_training(run: Run, ranks: list[RankSteps], forks: Sequence[RankStep
         warnings=(*apart, *checked.warnings),
         window=run.info.window,
     )
-
-
-def read_process(run: Path, host: str, process: int) -> TrainingProcess | None:
-    """Return what a process said of itself; None where it did not, or the file is damaged."""
-    file = process_file(run, host, process)
-    try:
-        return decode_document(own_file(run, file).read_bytes(), TrainingProcess)
-    except (OSError, ValueError, msgspec.DecodeError):
-        return None
 
 
 def _num_here(ranks: list[RankSteps], rank: RankSteps) -> int:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import msgspec
 import numpy as np
 
+from headrace.base.documents import decode_document
 from headrace.base.formatting import pluralize
 from headrace.diagnose.training.steps import RankSteps, Stretches
-from headrace.runs.formats.training import TrainingProcess, process_file
+from headrace.runs.contained_files import own_file
+from headrace.runs.formats.training import FOLDER, TrainingProcess, process_file
 from headrace.runs.reader import Run
 from headrace.runs.training_phases import LoaderWork, Stretch
 
@@ -18,13 +22,15 @@ from headrace.runs.training_phases import LoaderWork, Stretch
 PHASES_MISS = 0.001
 #: By how much of a phase CPU time and run delay may exceed it: they are other clocks.
 CLOCKS_MISS = 0.03
-#: Phases below this share of the training are too short for the clocks' own resolution.
+#: Phases below this share of the training are too short for the clocks' own resolution, and so is what they may be missed by: a
+#: thread that loses its core between the readings of two clocks has a delay in one phase, and the time for it in the next.
 _WORTH_CHECKING = 0.01
 #: Times are kept as seconds since the run began, in floating point.
 _CLOCK_SECONDS = 1e-5
 #: Processes that did not end their recording, named one by one.
 _MOST_NAMED = 8
 _NAMES = {Stretch.STEP: "steps", Stretch.VALIDATION: "validations", Stretch.BETWEEN: "intervals between steps"}
+_ONE = {Stretch.STEP: "step", Stretch.VALIDATION: "validation", Stretch.BETWEEN: "interval between steps"}
 
 
 def lacks_end(process: TrainingProcess | None) -> bool:
@@ -43,6 +49,19 @@ class Checked:
     distrust: tuple[str, ...]
     unchecked: tuple[str, ...]
     warnings: tuple[str, ...]
+
+
+def read_process(run: Path, host: str, process: int) -> TrainingProcess | None:
+    """Return what a process said of itself; None where it did not, or the file is damaged."""
+    return read_process_file(run, process_file(run, host, process))
+
+
+def read_process_file(run: Path, file: Path) -> TrainingProcess | None:
+    """Return the same of a file of a run folder."""
+    try:
+        return decode_document(own_file(run, file).read_bytes(), TrainingProcess)
+    except (OSError, ValueError, msgspec.DecodeError):
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +94,7 @@ def check_training(run: Run, ranks: Sequence[RankSteps], about: Sequence[Trainin
     if lost:
         distrust.append(f"{pluralize(lost, 'span')} could not be written: steps are missing or not whole")
     if not run.info.window:
-        distrust += _check_ranks(ranks, about)
+        distrust += _check_ranks(ranks, about) + describe_lost(run, ranks)
     warnings = list(run.info.warnings) if run.info.window else []
     warnings += [text for text in run.problems if "spans could not be written" not in text]
     warnings += _missing_words(run, ranks, about)
@@ -83,6 +102,24 @@ def check_training(run: Run, ranks: Sequence[RankSteps], about: Sequence[Trainin
     distrust += ends.distrust
     warnings += ends.warnings
     return Checked(distrust=tuple(distrust), unchecked=tuple(unchecked), warnings=tuple(warnings))
+
+
+def describe_lost(run: Run, ranks: Sequence[RankSteps]) -> list[str]:
+    """Name processes that trained, as they say, of which no step is there: a disk was full, or files are lost."""
+    known = {process_file(run.path, one.host, one.process) for one in ranks}
+    found = []
+    for file in sorted((run.path / FOLDER).glob("*.json")):
+        process = None if file in known else read_process_file(run.path, file)
+        if process is not None and process.steps > 0 and process.details.get("forked_from") is None:
+            lost = process.lost_spans
+            why = (
+                f"{pluralize(lost, 'span')} could not be written" if lost else "it was killed before they were written"
+            )
+            found.append(
+                f"no step of process {process.process} is in the run folder, and it made {process.steps:,} or more: {why}, or "
+                "files of spans are lost"
+            )
+    return found
 
 
 def _missing_words(run: Run, ranks: Sequence[RankSteps], about: Sequence[TrainingProcess | None]) -> list[str]:
@@ -114,13 +151,13 @@ def _check_phases(rank: RankSteps) -> list[str]:
         if num_missed := int((stretches.clocks_missed > _CLOCK_SECONDS).sum()):
             found.append(
                 f"CPU time or run delay of {_count(stretches, num_missed)} of rank {rank.rank} is not the sum of that of their "
-                "phases: the spans were edited"
+                "phases: spans were lost or edited"
             )
     return found
 
 
 def _count(stretches: Stretches, count: int) -> str:
-    return f"{count:,} {_NAMES[stretches.unit]}"
+    return f"{count:,} {(_ONE if count == 1 else _NAMES)[stretches.unit]}"
 
 
 def _check_clocks(rank: RankSteps, unchecked: list[str]) -> list[str]:
@@ -141,7 +178,7 @@ def _check_clocks(rank: RankSteps, unchecked: list[str]) -> list[str]:
         used = float(np.nansum(times.cpu) + np.nansum(times.run_delay))
         if np.isnan(times.cpu).all():
             unchecked.append(f"CPU time of {phase} in rank {rank.rank} was not measured")
-        elif used > (1 + CLOCKS_MISS) * wall:
+        elif used > (1 + CLOCKS_MISS) * wall + _WORTH_CHECKING * whole:
             found.append(
                 f"CPU time and run delay of {phase} in rank {rank.rank} are {used / wall:.0%} of the phase; expected at most "
                 f"{1 + CLOCKS_MISS:.0%}"

@@ -248,6 +248,31 @@ def test_a_process_that_says_otherwise_makes_it_untrusted(about: dict[str, int],
     assert said in " ".join(training_document(read_run(path)).distrust)
 
 
+@pytest.mark.parametrize(
+    ("lost", "said"), [(0, "it was killed before they were written"), (160, "160 spans could not be written")]
+)
+def test_steps_that_a_process_only_tells_of_are_said_to_be_lost(lost: int, said: str, tmp_path: Path) -> None:
+    """A disk was full from the start: that a training is too short is not what is wrong."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(20):
+        run.stretch(STEP)
+    path = run.finish(lost=lost)
+    for file in (path / "spans").iterdir():
+        file.unlink()
+    document = training_document(read_run(path))
+    assert document.ranks == ()
+    assert f"no step of process 100 is in the run folder, and it made 20 or more: {said}" in " ".join(document.distrust)
+
+
+def test_a_core_that_is_lost_between_two_clocks_is_no_contradiction(tmp_path: Path) -> None:
+    """A delay of 2 ms in a phase of 1 ms, once in 60 steps of 10 ms: three thousandths of the training."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(59):
+        run.stretch({Phase.FORWARD: 9.0, Phase.AFTER: 1.0})
+    run.stretch({Phase.FORWARD: 9.0, Phase.AFTER: 1.0}, delay_share=2.0)
+    assert read(run).trusted
+
+
 def test_samples_below_none_make_it_untrusted(tmp_path: Path) -> None:
     """No recorder writes them."""
     run = MadeRun(tmp_path / "run", samples=-8)
