@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from headrace.base.errors import SettingsError
@@ -11,6 +12,8 @@ from headrace.pipeline.definition import check_delivery, check_source
 from headrace.pipeline.loading import load_attribute as load_attribute
 from headrace.pipeline.loading import load_pipeline as load_pipeline
 from headrace.sources.addresses import QUEUES, SOURCES, hide_secrets, hide_secrets_in_errors, is_list_address, suffix_of
+
+logger = logging.getLogger("headrace")
 
 _JSON_LINES = "headrace.delivery.jsonl:JsonLines"
 _OBJECTS = "headrace.delivery.objects:ObjectResults"
@@ -34,6 +37,9 @@ _FILES = frozenset({
     ".csv", ".tsv", ".json", ".txt", ".xml", ".yaml", ".yml", ".html", ".xls", ".xlsx", ".db", ".sqlite", ".sqlite3", ".npy",
     ".npz", ".pkl", ".h5", ".hdf5", ".arrow", ".feather", ".tar", ".zip", ".gz", ".tgz", ".zst", ".tfrecord", ".lmdb",
 })  # fmt: skip
+
+#: Ends of names of files that hold rows as text, which nothing here reads.
+_LINES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson"})
 
 
 def choose_source(own: Source, text: str | None, *, drain: bool) -> Source:
@@ -109,6 +115,12 @@ def _find_files(text: str) -> Source:
     from headrace.sources.shards import Shards
     from headrace.store.shards import find_shards
 
+    if Path(text).suffix.lower() in _LINES and Path(text).is_file():
+        logger.warning(
+            "%s is one item, and not one for each of its lines: rows are read from Parquet, Arrow, TFRecord, LMDB, SQLite and "
+            "HDF5, addresses and paths from a .txt with one a line",
+            text,
+        )
     return Folder(text) if find_shards(text) is None else Shards(text)
 
 

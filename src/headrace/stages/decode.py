@@ -13,6 +13,7 @@ the other.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import dataclasses
 import functools
@@ -325,13 +326,15 @@ class TextStage(Stage):
     def open(self, context: StageContext) -> Callable[[Any], str]:
         """Return the text decoder."""
         refuse_options(context.options, self.name)
+        # A mark of UTF-8 in front is no part of the text; a tokeniser would make a token of it.
+        encoding = "utf-8-sig" if codecs.lookup(self.wanted.encoding).name == "utf-8" else self.wanted.encoding
 
         def decode_text(data: Any) -> str:
             if not isinstance(data, bytes | str):
                 with count_rejections(context.counts):
                     raise _reject_type("a text", data)
             try:
-                return data if isinstance(data, str) else data.decode(self.wanted.encoding)
+                return data if isinstance(data, str) else data.decode(encoding)
             except UnicodeDecodeError as error:
                 with count_rejections(context.counts):
                     raise DecodeRejected(

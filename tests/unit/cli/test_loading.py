@@ -163,3 +163,11 @@ def test_results_in_a_kind_of_file_that_is_none_are_refused(name: str, tmp_path:
 def test_other_names_are_folders(name: str, tmp_path: Path) -> None:
     """Whatever is behind a dot."""
     assert isinstance(parse_results(str(tmp_path / name)), Parquet)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.JSONL", "a.jpg"])
+def test_a_file_of_lines_is_said_to_be_one_item(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A text model would answer once for all of them, and nobody would notice."""
+    (tmp_path / name).write_bytes(b"a\r\nb\r\n")
+    assert isinstance(parse_source(str(tmp_path / name), drain=False), Folder)
+    assert ("is one item, and not one for each of its lines" in caplog.text) == (name != "a.jpg")

@@ -405,6 +405,16 @@ def test_decode_stage_takes_bytes_only(make_context: Any) -> None:
         DecodeStage("decode", ImageInput()).open(make_context())("a.jpg")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF8"])
+def test_a_mark_of_utf_8_is_no_part_of_the_text(encoding: str, make_context: Any) -> None:
+    """As editors on Windows put it in front; elsewhere in the text it is a character."""
+    decode_one = TextStage("decode", TextInput(encoding)).open(make_context())
+    assert decode_one(b"\xef\xbb\xbfcaf\xc3\xa9\r\n") == "caf\xe9\r\n"
+    assert decode_one(b"a\xef\xbb\xbf") == "a\ufeff"
+    with pytest.raises(DecodeRejected, match=r"decode\.text: the bytes are not"):
+        decode_one(b"\xef\xbb\xbf\xff")
+
+
 def test_text_stage(make_context: Any) -> None:
     """Bytes become text in the encoding asked for; text passes."""
     decode_one = TextStage("decode", TextInput("latin-1")).open(make_context())
