@@ -13,6 +13,10 @@ from headrace.store.samples import IMAGE_PARTS, split_name
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _STRANGE = re.compile(r"[\x00-\x1f\x7f\\:*?\"<>|#%&]+")
 _AGAIN = re.compile(r"#\d+$")
+#: Ends the id of what a list names twice.
+_TWICE = re.compile(r"(?<=\w)#\d+$")
+#: Ends the id of an address that has more than it shows: see `sources.urls`.
+_HIDDEN = re.compile(r"(?:\?\.\.\.)?(~[0-9a-f]{8})$")
 #: Characters of one segment: file systems take 255 bytes.
 _LONGEST_SEGMENT = 120
 #: Characters of a name; a reader of tar refuses longer ones.
@@ -116,12 +120,22 @@ def _free_key(wanted: str, keys: set[str]) -> str:
 def _split(one: str) -> tuple[str, str]:
     """Return an item's stem, safe as a name, and its part, such as `jpg`."""
     text = _SCHEME.sub("", one)
+    is_address = text != one
+    if _has_suffix(once := _TWICE.sub("", text)) or is_address:
+        text = once
+    hidden = _HIDDEN.search(text) if is_address else None
+    if hidden:  # it goes behind the stem, as nothing is a suffix that ends with it
+        text = text[: hidden.start()]
     segments = [_STRANGE.sub("_", part)[-_LONGEST_SEGMENT:] for part in text.split("/") if part not in ("", ".", "..")]
     while len(segments) > 1 and sum(map(len, segments)) + len(segments) > _LONGEST_PATH:
         del segments[0]
     path = "/".join(segments) or "_"
     folder, slash, last = path.rpartition("/")
-    stem, dot, part = last.rpartition(".")
-    if not dot or not stem or not part.isalnum():
-        stem, part = last, "bin"
-    return folder + slash + stem.lstrip(".") if stem.lstrip(".") else f"{folder}{slash}_", part.lower()
+    stem, _, part = last.rpartition(".") if _has_suffix(last) else (last, "", "bin")
+    stem = (stem.lstrip(".") or "_") + (hidden[1] if hidden else "")
+    return folder + slash + stem, part.lower()
+
+
+def _has_suffix(name: str) -> bool:
+    stem, dot, part = name.rpartition(".")
+    return bool(dot and stem and part.isalnum())

@@ -150,3 +150,17 @@ def test_processes_read_a_bucket_by_what_was_listed(s3: Any, bucket: Any, packed
         bucket.upload_file(str(packed / "shard-000000.tar"), "photos", "packed/added.tar")
         bucket.upload_file(str(packed / "shard-000000.idx.parquet"), "photos", "packed/added.idx.parquet")
         assert numbers_of(loader) == numbers_of(hr.loader(packed, 8, transform=number_of, seed=4))
+
+
+def test_an_empty_file_is_a_sample(s3: Any, bucket: Any, tmp_path: Path) -> None:
+    """A store that is asked for no bytes gives the whole shard."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for index in range(6):
+        (folder / f"{index}.txt").write_bytes(b"x" * index)
+    assert main(["-q", "pack", str(folder), "-o", str(tmp_path / "data")]) == 0
+    for file in (tmp_path / "data").iterdir():
+        bucket.upload_file(str(file), "photos", f"packed/{file.name}")
+    for settings in ({}, {"block": 2}, {"shuffle": False}):
+        loader = hr.loader("s3://photos/packed", 2, transform=lambda sample: len(sample.parts["txt"]), **settings)
+        assert sorted(all_of(loader)) == [0, 1, 2, 3, 4, 5]

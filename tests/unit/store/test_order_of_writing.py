@@ -26,7 +26,7 @@ def names(*ids: str) -> list[str]:
         (["IMG.1.jpg", "IMG.2.jpg"], ["*IMG_1.jpg", "*IMG_2.jpg"]),
         (["a.b.jpg", "a_b.jpg"], ["*a_b.jpg", "*a_b~2.jpg"]),
         (["a.JPG"], ["*a.jpg"]),
-        (["https://host/x/a.jpg~1f2e3d4c"], ["*host/x/a_jpg~1f2e3d4c.bin"]),
+        (["https://host/x/a.jpg~1f2e3d4c"], ["*host/x/a~1f2e3d4c.jpg"]),
         (["../../etc/passwd", "/abs.jpg"], ["*etc/passwd.bin", "*abs.jpg"]),
         ([".jpg"], ["*jpg.bin"]),
         (["a b\n<c>.jpg"], ["*a b_c_.jpg"]),
@@ -104,3 +104,13 @@ def test_a_name_that_readers_refuse_is_shortened() -> None:
     names = [named.name for named in name_members(ids)]
     assert len(set(names)) == 2
     assert all(len(name) < 1_100 for name in names)
+
+
+def test_what_hides_in_an_address_is_no_part_of_the_suffix() -> None:
+    """Signed addresses end with a query, and what a list names twice with a number."""
+    ids = ["https://h/a.jpg?...~0123abcd", "https://h/a.jpg?...~89abcdef#2", "https://h/b.jpg~0123abcd", "https://h/c"]
+    assert names(*ids) == ["*h/a~0123abcd.jpg", "*h/a~89abcdef.jpg", "*h/b~0123abcd.jpg", "*h/c.bin"]
+    assert names("https://h/a.jpg", "https://h/a.jpg#2") == ["*h/a.jpg", "*h/a~2.jpg"]
+    assert names("f/a.jpg", "f/a.jpg#2", "f/IMG#12", "f/x.jpg~0123abcd") == [
+        *("*f/a.jpg", "*f/a~2.jpg", "*f/IMG_12.bin", "*f/x_jpg~0123abcd.bin"),
+    ]  # fmt: skip
