@@ -154,14 +154,19 @@ def read_steps(run: Run) -> list[RankSteps]:
         first = str(error).splitlines()[0]
         raise RunFolderError(f"the spans of {run.path} are damaged: {first}; record the training again") from error
     is_batch = rows.is_in("unit", BATCH)
-    processes = rows.where(~is_batch).by_process()
+    all_batches, rows = (
+        rows.where(is_batch),
+        rows.where(~is_batch),
+    )  # a million steps are ten million rows: no third copy
+    processes = rows.by_process()
+    del rows
     found = []
     for (rank, host, process), own in processes:
         shift = run.info.clock_offsets_ns.get(host, 0) - run.info.started_monotonic_ns
         kinds = {unit: _stretches(unit, own, shift) for unit in Stretch}
         kinds[Stretch.STEP] = _on_device(kinds[Stretch.STEP], own.where(own.is_in("unit", DEVICE)))
         if len(kinds[Stretch.STEP]):
-            batches = rows.where(is_batch & (rows.numbers["rank"] == rank))
+            batches = all_batches.where(all_batches.numbers["rank"] == rank)
             found.append(
                 RankSteps(
                     rank=rank,
@@ -232,6 +237,8 @@ class _Rows:
 
     def where(self, mask: Array) -> _Rows:
         """Return some of the rows: those where a bool is true, or those at these positions, in their order."""
+        if mask.dtype == bool and mask.all():
+            return self
         groups = (self.codes, self.numbers, self.seconds)
         codes, numbers, seconds = ({name: values[mask] for name, values in group.items()} for group in groups)
         return _Rows(self.names, codes, numbers, seconds)
@@ -259,6 +266,7 @@ class _Rows:
         for column in columns:
             different, codes = np.unique({**self.numbers, **self.codes}[column], return_inverse=True)
             key = key * len(different) + codes
+        # Where there is one, as usual, it is not copied.
         return [self.where(key == value) for value in np.unique(key)]
 
 
@@ -283,6 +291,7 @@ def _stretches(unit: Stretch, rows: _Rows, shift: int) -> Stretches:
     own = rows.where(rows.is_in("unit", unit))
     is_whole = own.is_in("stage", WHOLE)
     wholes, parts = own.where(is_whole), own.where(~is_whole)
+    del own
     wholes = wholes.where(np.argsort(wholes.numbers["started"], kind="stable"))
     number = wholes.numbers["unit_id"]
     place = _places(parts.numbers["unit_id"], number)
