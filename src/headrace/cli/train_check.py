@@ -8,7 +8,7 @@ is compared with that of one batch of the same samples, and every reason for a d
 under autocast in bfloat16 and float16, and the layer that makes NaN, overflows or is far from float32 is named. Then the memory
 that each part keeps for the backward pass is counted, and the three best choices of parts to checkpoint are run.
 
-Exit status: 0 nothing is wrong; 1 something is.
+Exit status: 0 nothing is wrong; 1 something is; 130 interrupted (Ctrl-C, SIGTERM), and nothing is printed of what was found.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from headrace.cli import EXIT_DONE, EXIT_NEGATIVE
+from headrace.cli.end_signal import ended_by_sigterm
 from headrace.cli.pipeline_arguments import positive
 from headrace.cli.terminal import speaker, write_answer
 from headrace.cli.train_accept import accept, add_accept_arguments, check_file
@@ -64,14 +65,15 @@ def run_word(args: argparse.Namespace) -> int:
     from headrace.train.search.checks import CHECKS, check_training
 
     check_file(args.accept)
-    document = check_training(
-        args.recipe,
-        checks=args.only or CHECKS,
-        micro_batches=args.micro_batches,
-        micro_batch_size=args.samples,
-        with_ddp=args.ddp,
-        seed=args.seed,
-    )
+    with ended_by_sigterm():
+        document = check_training(
+            args.recipe,
+            checks=args.only or CHECKS,
+            micro_batches=args.micro_batches,
+            micro_batch_size=args.samples,
+            with_ddp=args.ddp,
+            seed=args.seed,
+        )
     write_answer(document, as_text, as_json=args.json)
     checkpointing = document.checkpointing
     if args.accept is not None and checkpointing is not None and checkpointing.proposed:

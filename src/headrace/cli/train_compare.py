@@ -9,7 +9,7 @@ processes together, from the end of their first step on, so that how long a prog
 trainings short: some seconds of steps, and two epochs if their turns matter.
 
 Exit status: 0 done, or within the budget; 1 a loss beyond the budget; 4 it cannot be told yet whether the loss is within the
-budget; 130 interrupted, with the verdict from what was measured.
+budget; 130 interrupted (Ctrl-C, SIGTERM), with the verdict from what was measured.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 
 from headrace.cli.compare import add_length_arguments, given_length, report
+from headrace.cli.end_signal import ended_by_sigterm
 from headrace.cli.output_file import check_output
 from headrace.cli.terminal import speaker
 
@@ -42,4 +43,6 @@ def run_word(args: argparse.Namespace) -> int:
     check_output(args.output, force=args.force)
     question = Question(margin=args.margin, budget=args.budget)
     amount = Amount(**given_length(args))
-    return report(args, compare_trainings(args.a, args.b, question=question, amount=amount, say=_say), per="of a step")
+    with ended_by_sigterm():
+        document = compare_trainings(args.a, args.b, question=question, amount=amount, say=_say)
+    return report(args, document, per="of a step")

@@ -6,13 +6,17 @@ import msgspec
 
 from headrace.base.errors import SettingsError
 from headrace.diagnose.replay.demands import CannotReplay
+from headrace.diagnose.training.cost import WORTH_WORK
 from headrace.diagnose.training.simulation_whatif import TrainingReplay
 from headrace.runs.formats.diagnosis import Finding
 from headrace.runs.formats.prediction import Change
+from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import Run
 
 #: A remedy that is predicted to buy less is not proposed.
 PAYS = 1.02
+#: One that buys less than this is proposed only if it surely costs nothing.
+_PAYS_WELL = 1.0 + WORTH_WORK
 
 
 def predict_remedies(run: Run, finding: Finding) -> Finding:
@@ -39,9 +43,13 @@ def predict_remedies(run: Run, finding: Finding) -> Finding:
             except (CannotReplay, SettingsError):
                 ratio = None  # what the run cannot tell is not predicted; `headrace whatif` says why
         remedies.append(msgspec.structs.replace(remedy, ratio=ratio))
-    useful = [one for one in remedies if one.ratio is None or one.ratio.mid >= PAYS]
+    useful = [one for one in remedies if one.ratio is None or _pays(one.ratio)]
     if not useful:
         useful = [
             msgspec.structs.replace(remedies[0], says=f"predicted not to pay, so rather leave it: {remedies[0].says}")
         ]
     return msgspec.structs.replace(finding, remedies=tuple(useful))
+
+
+def _pays(ratio: Estimate) -> bool:
+    return ratio.mid >= _PAYS_WELL or (ratio.mid >= PAYS and ratio.low >= 1.0)

@@ -113,6 +113,7 @@ def _run(command: list[str], limit_bytes: int | None, environment: dict[str, str
         finally:
             with contextlib.suppress(OSError):
                 process.kill()
+            process.wait()  # after a Ctrl-C, leaving `with` does not
 
 
 def _read(answer: Path, status: int, recipe: str) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -247,6 +248,20 @@ def test_a_search_that_is_killed_leaves_no_child_behind(recipe: str) -> None:
         search.kill()
     _wait_until(lambda: _has_ended(child))
     assert _has_ended(child)
+
+
+@pytest.mark.parametrize("word", ["batch", "check"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_interrupted_search_says_so_and_has_ended_its_child(word: str, number: signal.Signals, recipe: str) -> None:
+    """As of `timeout`, or of Ctrl-C, which ends no child by itself here."""
+    file = Path(recipe).with_name("child.txt")
+    command = [sys.executable, "-m", "headrace", "train", word, f"{recipe}:endless"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as search:
+        _wait_until(lambda: search.poll() is not None or (file.exists() and file.read_text().endswith("\n")))
+        search.send_signal(number)
+        _, says = search.communicate(timeout=60)
+    assert (search.returncode, "interrupted" in says) == (130, True)
+    assert not Path(f"/proc/{file.read_text().strip()}").exists()
 
 
 def _wait_until(holds: Callable[[], bool]) -> None:
