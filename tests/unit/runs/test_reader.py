@@ -167,7 +167,7 @@ def test_spans_beyond_the_free_memory_are_left_out(
     for number in range(4):
         write(folder, *[make_span(number)] * 100)
     folder.finish("finished")
-    free = psutil.virtual_memory()._replace(available=250 * 2 * 300)
+    free = psutil.virtual_memory()._replace(available=250 * 2 * 450)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
     run = read_run(folder.path)
     assert len(run.spans()) == 200
