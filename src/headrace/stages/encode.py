@@ -8,6 +8,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from headrace.base.current_job import hands
 from headrace.base.errors import ItemRejected
 from headrace.base.plan import DecodePlan, Plan
 from headrace.base.settings import refuse_options
@@ -17,6 +18,7 @@ from headrace.stages.images import fit
 from headrace.stages.inputs import ImageInput
 from headrace.stages.stage import Stage, StageContext
 from headrace.store.manifest import Encoding
+from headrace.store.samples import IMAGE_PARTS
 
 _QUALITY = {"jpeg": cv2.IMWRITE_JPEG_QUALITY, "webp": cv2.IMWRITE_WEBP_QUALITY}
 _SUFFIX = {"jpeg": ".jpg", "webp": ".webp"}
@@ -65,8 +67,12 @@ def _decode(data: bytes, header: ImageHeader, encoding: Encoding, plan: DecodePl
     return fit(decode(data, short_side=side, plan=plan), ImageInput(short_side=side, interpolation="area"))
 
 
+def _is_named_image(name: str) -> bool:
+    return name.rpartition(".")[2].lower() in IMAGE_PARTS
+
+
 class EncodeStage(Stage):
-    """Makes image files smaller; all else passes unchanged.
+    """Makes image files smaller; all else passes unchanged, but for what is named as an image and is none.
 
     Args:
         name: Of the stage.
@@ -90,6 +96,10 @@ class EncodeStage(Stage):
         refuse_options(context.options, self.name)
 
         def encode_one(data: bytes) -> bytes:
+            if image_format(data) is None and any(_is_named_image(one.id) for one in hands.items):
+                decode(
+                    data, plan=context.plan.decode
+                )  # it raises what is wrong: an empty file, a page instead of an image
             made = encode(data, self.encoding, context.plan.decode)
             context.count(f"{self.name}.kept" if made is data else f"{self.name}.made")
             return made

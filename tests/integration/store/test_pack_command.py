@@ -348,3 +348,18 @@ def test_a_table_that_is_packed_as_a_file_is_said(tmp_path: Path, capsys: pytest
     assert main(["pack", f"records://{tables}", "-o", str(tmp_path / "rows")]) == 0
     assert "holds rows" not in capsys.readouterr().err
     assert len(ShardReader(tmp_path / "rows")) == 2
+
+
+def test_what_is_named_an_image_and_is_none_is_not_packed_smaller(photos: Path, tmp_path: Path) -> None:
+    """An empty file or an error page would be called `jpg` in the shard; other files are packed as they are."""
+    for name, content in {"empty.jpg": b"", "page.png": b"<html>", "a.txt": b"text", "b": b"x"}.items():
+        (photos / name).write_bytes(content)
+    data = tmp_path / "data"
+    assert main(["-q", "pack", str(photos), "-o", str(data), "--encode", "jpeg"]) == 0
+    refused = [json.loads(line) for line in (data / "unreadable.jsonl").read_text().splitlines()]
+    assert {one["id"]: one["reason"].split(": ")[2] for one in refused} == {
+        "empty.jpg": "decode.empty", "page.png": "decode.format",
+    }  # fmt: skip
+    reader = ShardReader(data)
+    kept = {reader.key(number): reader.read(number) for number in range(len(reader))}
+    assert (kept["a"], kept["b"]) == (b"text", b"x")
