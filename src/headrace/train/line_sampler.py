@@ -24,7 +24,7 @@ from headrace.runs.training_phases import Phase
 #: otherwise always be met at the same place.
 _MEAN_SECONDS = 0.05
 #: Lines of a phase that are kept, and samples below which they say nothing.
-_MOST_LINES, _FEWEST_SAMPLES = 5, 10
+_MOST_LINES, _FEWEST_SAMPLES = 5, 5
 #: Frames that are looked through, from the innermost.
 _MOST_FRAMES = 200
 _HEADRACE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

@@ -117,6 +117,11 @@ class View:
         stretches = (self.rank.steps, self.rank.validation, self.rank.between)
         return float(sum(one.wall[self._lasts(one)].sum() for one in stretches))
 
+    @property
+    def validation_seconds(self) -> float:
+        """That validation took of it."""
+        return float(self.rank.validation.wall[self._lasts(self.rank.validation)].sum())
+
     @cached_property
     def plain(self) -> Array:
         """bool: the steps that are averaged."""

@@ -122,7 +122,7 @@ def checkpoints(view: View) -> Cost | None:
     return Cost(
         verdict=VerdictClass.CHECKPOINT,
         stage=None,
-        says=f"{made} of {each} each stop the training while they are written",
+        says=f"{made} of {each} each stop the training while they are written{view.lines(Phase.CHECKPOINT)}",
         rule=f"torch.save takes at least {WORTH_WORK:.0%} of the training's time",
         share=seconds / view.seconds if view.seconds else 0.0,
         evidence=(fact("each", f"{made} in {pluralize(profile.steps, 'step')}", profile.checkpoints),),

@@ -202,11 +202,8 @@ def _healthy(view: View, doubtful: Sequence[Cost]) -> Finding:
 
 def _much_validation(view: View) -> float | None:
     """Return the share of the time that validation takes; None: not much."""
-    seconds, whole = (
-        sum(one.seconds for one in view.profile.apart if one.what == "validation"),
-        view.profile.total_seconds,
-    )
-    return seconds / whole if seconds and seconds >= _MUCH_VALIDATION * whole else None
+    share = view.validation_seconds / view.seconds if view.seconds else 0.0
+    return share if share >= _MUCH_VALIDATION else None
 
 
 def _too_few(analysis: TrainingAnalysis, count: int) -> Finding:

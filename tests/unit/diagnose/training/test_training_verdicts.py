@@ -204,7 +204,7 @@ def test_a_cost_that_may_be_chance_is_not_named(tmp_path: Path) -> None:
 
 
 def test_nobody_is_told_to_stop_where_validation_takes_the_time(tmp_path: Path) -> None:
-    """No step has a fault, and 74 % of the time goes to what is between them."""
+    """No step has a fault, and 75 % of the time that lasts goes to what is between them."""
     run = MadeRun(tmp_path / "run")
     for index in range(80):
         run.stretch(MODEL)
@@ -212,8 +212,29 @@ def test_nobody_is_told_to_stop_where_validation_takes_the_time(tmp_path: Path) 
             run.stretch({Phase.FORWARD: 280.0}, stretch=Stretch.VALIDATION)
     found = diagnose(run).first
     assert found.verdict == "HEALTHY"
-    assert found.says == "validation takes 74% of the time, and nothing in the steps surely costs 5% of it"
+    assert found.says == "validation takes 75% of the time, and nothing in the steps surely costs 5% of it"
     assert found.remedies[0].says == "validate less often, or on fewer samples"
+
+
+def test_what_happens_once_before_the_first_step_does_not_hide_validation(tmp_path: Path) -> None:
+    """A minute in which data is prepared is no share of a long training."""
+    run = MadeRun(tmp_path / "run")
+    run.stretch({Phase.OUTSIDE: 60_000.0}, stretch=Stretch.BETWEEN)
+    for index in range(80):
+        run.stretch(MODEL)
+        if index % 10 == 9:
+            run.stretch({Phase.FORWARD: 280.0}, stretch=Stretch.VALIDATION)
+    found = diagnose(run)
+    assert found.first.says.startswith("validation takes 75% of the time")
+    assert any("validation takes 75% of the time" in warning for warning in found.warnings)
+
+
+def test_the_line_that_saves_is_named(tmp_path: Path) -> None:
+    """As that of each other phase is."""
+    run = MadeRun(tmp_path / "run")
+    _checkpoints(run)
+    found = diagnose(run, lines={"checkpoint": [["train.py:67", 0.9]]}).first
+    assert found.says.endswith("while they are written; 90% of it in train.py:67")
 
 
 def test_a_cost_at_the_edge_of_what_is_worth_work_is_no_burst(tmp_path: Path) -> None:
