@@ -216,13 +216,16 @@ class View:
 
     def _lasts(self, stretches: Stretches) -> Array:
         """Return which stretches a long training has, too: not those of the beginning, nor profiled steps. bool."""
-        steps = self.rank.steps
-        if self.document.window:  # its first step is not that of the training
-            return np.asarray(~self.selection.failed) if stretches is steps else np.ones(len(stretches), bool)
+        steps, is_window = (
+            self.rank.steps,
+            bool(self.document.window),
+        )  # the first step of a window is not that of the training
         if stretches is steps:
             apart = self.selection  # steps in which headrace looked closer are no part of a long training either
             once = apart.warm_up | apart.failed | apart.recompiled | apart.profiled
-            return np.asarray(~once & (np.arange(len(steps)) > 0))
+            return np.asarray(~once & ((np.arange(len(steps)) > 0) | is_window))
+        if is_window:
+            return np.ones(len(stretches), bool)
         return np.asarray(stretches.started > float(steps.started[0]))
 
 
