@@ -230,10 +230,10 @@ def test_what_happens_once_before_the_first_step_does_not_hide_validation(tmp_pa
 
 
 def test_a_warm_up_within_a_trace_is_no_share_of_the_training(tmp_path: Path) -> None:
-    """Its first steps take a second, and the others wait for nine tenths of their time: nobody is told to stop there."""
+    """Its first steps take a minute each, and the others wait for nine tenths of their time: nobody is told to stop there."""
     run = MadeRun(tmp_path / "run")
     for index in range(20):
-        run.stretch(MODEL | ({Phase.FORWARD: 600.0} if index < 4 else {Phase.WAIT: 90.0}))
+        run.stretch(MODEL | ({Phase.FORWARD: 60_000.0} if index < 4 else {Phase.WAIT: 90.0}))
     folder = run.finish()
     info = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(info | {"window": "steps in 1 trace of torch.profiler"}))
