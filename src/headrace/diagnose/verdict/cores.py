@@ -314,6 +314,9 @@ def _neighbour(facts: Facts) -> Iterator[Proposal]:
         return
     busy = facts.core_utilization or 0.0
     are_siblings = (facts.document.environment.sibling_cpu_cores or 0.0) >= others / 2
+    is_kept = busy >= _ALL_CORES and (delay is None or delay >= WORTH_NAMING)
+    # Where they have a fifth of what the run has, it gains by their going at least what a fifth more cores give.
+    is_much = is_kept and others >= (_FIFTH_MORE - 1) * own
     who, me = ("other processes of this run", "this one") if are_siblings else ("other programs", "this run")
     yield Proposal(
         verdict=VerdictClass.NEIGHBOUR,
@@ -329,8 +332,8 @@ def _neighbour(facts: Facts) -> Iterator[Proposal]:
         ),
         rule=f"others use at least {_OTHERS:.0%} of the cores, all cores are at work, and threads wait for one",
         # What a quiet machine would give; of a run that does not wait for cores, nothing.
-        resources=("neighbours",) if facts.gain("neighbours") is not None else ("cores",),
-        share=others / facts.cores if busy >= _ALL_CORES and (delay is None or delay >= WORTH_NAMING) else 0.0,
+        resources=("neighbours", *(["cores"] if is_much or facts.gain("neighbours") is None else [])),
+        share=others / facts.cores if is_kept else 0.0,
         evidence=(
             at_least("other_cores", "share of the cores that others used", others / facts.cores, _OTHERS),
             at_least("run_delay", "share of its computing time that the run waited for a core", delay, WORTH_NAMING),

@@ -342,6 +342,14 @@ def test_other_programs_are_neighbours(diagnose: Diagnose, made: Any) -> None:
     assert (found.first.verdict, found.first.stage) == (VerdictClass.NEIGHBOUR, None)
 
 
+def test_neighbours_gain_no_less_than_the_fifth_more_cores_that_they_take(facts_of: Any, made: Any, pipe: Any) -> None:
+    """On one core others use 0.38 and the run 0.6: without them it has more than a fifth more."""
+    stages = [made(name=name, cpu=0.001, delay=0.00013, workers=2, releases_gil=False) for name in ("score", "blur")]
+    facts = facts_of(pipe(stages=stages, cores=1, others=0.38, gauges={("processes", "cpu_cores"): 0.6}))
+    [found] = [one for one in cores.rules(facts) if one.verdict is VerdictClass.NEIGHBOUR]
+    assert facts.gain(*found.resources) == max(facts.gain("cores"), facts.gain("neighbours"))
+
+
 def test_a_quota_stops_the_run(diagnose: Diagnose, made: Any) -> None:
     """Throttled in four of five periods: QUOTA, not the stage that computes."""
     found = diagnose(
