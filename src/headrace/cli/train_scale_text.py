@@ -124,7 +124,7 @@ def _proposals(document: ScalingDocument) -> Iterator[str]:
         return
     most = document.rungs[-1]
     if not document.proposals:
-        yield f"what would help {most.ranks} ranks: nothing that was tried in the simulation, by 3 % or more"
+        yield f"what would help {most.ranks} ranks: nothing that was tried in the simulation brings 3 % for sure"
         return
     yield f"what would help {most.ranks} ranks, predicted from their own training:"
     for one in document.proposals:

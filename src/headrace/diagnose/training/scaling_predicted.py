@@ -17,7 +17,7 @@ from headrace.runs.training_phases import Phase
 _SLOWEST, _FASTEST = 1e3, 1e13
 #: Efficiency that is good enough.
 _GOOD = 0.9
-#: A proposal that is predicted to bring less is not made.
+#: A proposal whose interval begins below this is not made: it may bring nothing, or cost time.
 _PAYS = 1.03
 #: A loss of efficiency that is worth a proposal.
 _WORTH = 0.05
@@ -106,7 +106,7 @@ def propose(replay: TrainingReplay, rung: Rung, *, num_cores: float, threads: in
     """
     found = [_try_setting(replay, says, setting) for says, setting in _settings(replay, rung)]
     found.append(_faster_link(replay) if len(found) else None)
-    useful = [one for one in found if one is not None and one.ratio is not None and one.ratio.mid >= _PAYS]
+    useful = [one for one in found if one is not None and one.ratio is not None and one.ratio.low >= _PAYS]
     useful.sort(key=lambda one: -one.ratio.mid if one.ratio else 0.0)
     if rung.losses[Part.NO_CORE] + rung.losses[Part.COMPUTING] > _WORTH and rung.ranks * threads > num_cores:
         useful.insert(0, _more_cores(rung, num_cores, threads))

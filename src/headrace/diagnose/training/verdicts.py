@@ -150,9 +150,14 @@ def _decide(analysis: TrainingAnalysis, view: View, duplicated: Cost | None) -> 
         predict_remedies(analysis.run, first.as_finding(confidence, more)),
         runner_up=shown[0] if shown else None,
         next_bottleneck=shown[1] if len(shown) > 1 else None,
-        bounds=_bounds(view) if all(one.is_bounded for one in costs) else (),
+        bounds=_bounds(view) if all(_leaves_work_as_it_is(one) for one in costs) else (),
         warnings=_notes(analysis, view),
     )
+
+
+def _leaves_work_as_it_is(cost: Cost) -> bool:
+    """Return whether the training thread's own work stays the same without a cost: otherwise it can be faster than the bounds."""
+    return cost.verdict is VerdictClass.LOADING and cost.stage != Phase.PREPARE
 
 
 def _confidence(view: View, first: Cost, others: list[Cost]) -> Confidence:

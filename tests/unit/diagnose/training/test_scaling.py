@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.diagnose.replay.demands import CannotReplay
-from headrace.diagnose.training import scaling
+from headrace.diagnose.training import scaling, scaling_predicted
 from headrace.diagnose.training.scaling import ShortTraining, describe_rungs, find_doubts, read_short_training
-from headrace.runs.formats.scaling import Part
+from headrace.runs.formats.profile import Estimate
+from headrace.runs.formats.scaling import Part, Proposal
 from headrace.runs.formats.training_ranks import Same, SameData
 from headrace.runs.reader import read_run
 from headrace.runs.training_phases import Kind, Phase
@@ -124,6 +125,23 @@ def test_rounds_that_differ_make_the_interval_wide(tmp_path: Path) -> None:
     differing = describe_rungs({1: [alone] * 3, 2: [together, slower, together]})[1].efficiency
     assert differing.high / differing.low > alike.high / alike.low
     assert differing.low < differing.mid < differing.high
+
+
+@pytest.mark.parametrize(
+    ("ratio", "is_made"),
+    [(Estimate(0.96, 1.04, 1.12), False), (Estimate(1.00, 1.20, 1.40), False), (Estimate(1.05, 1.20, 1.40), True)],
+)
+def test_what_may_bring_nothing_is_not_proposed(
+    ratio: Estimate, is_made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The low end of the interval has to pay."""
+    made = Proposal(says="exchange once for 2 batches", setting="accumulate=2", ratio=ratio)
+    monkeypatch.setattr(scaling_predicted, "_settings", lambda replay, rung: [(made.says, made.setting)])
+    monkeypatch.setattr(scaling_predicted, "_try_setting", lambda replay, says, setting: made)
+    monkeypatch.setattr(scaling_predicted, "_faster_link", lambda replay: None)
+    rung = describe_rungs({1: [_alone(tmp_path / "one")], 2: [_together(tmp_path / "two")]})[1]
+    found = scaling_predicted.propose(SimpleNamespace(), rung, num_cores=4, threads=1)  # type: ignore[arg-type]
+    assert found == [made] * is_made
 
 
 def test_ranks_that_train_alone_are_told_how(tmp_path: Path) -> None:

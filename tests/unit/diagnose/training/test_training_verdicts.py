@@ -395,6 +395,21 @@ def test_ranks_that_wait_for_one_are_said_so(tmp_path: Path) -> None:
     assert "rank 1" in found.first.says
 
 
+def test_what_is_won_without_a_straggler_is_not_bounded_by_its_own_work(tmp_path: Path) -> None:
+    """x5 at most is not said beside a limit that the run has reached; one for loading is, where only loading is named."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(40):
+        run.stretch({Phase.FORWARD: 3.0, Phase.BACKWARD: 6.0, Phase.EXCHANGE: 41.0, Phase.OPTIMIZER: 0.5}, rank=0)
+        run.stretch({Phase.FORWARD: 43.0, Phase.BACKWARD: 6.0, Phase.EXCHANGE: 1.0, Phase.OPTIMIZER: 0.5}, rank=1)
+    found = diagnose(run)
+    assert found.first.gain is not None
+    assert found.first.gain > 4
+    assert not found.bounds
+    loading = MadeRun(tmp_path / "loading")
+    _no_workers(loading)
+    assert diagnose(loading, workers=0).bounds
+
+
 def test_beside_a_neighbour_the_training_has_its_own_remedies(tmp_path: Path) -> None:
     """Other programs cannot always be stopped: what costs most in the training itself follows, with what to do."""
     run = MadeRun(tmp_path / "run")
