@@ -156,7 +156,7 @@ def _decide(analysis: TrainingAnalysis, view: View, duplicated: Cost | None) -> 
 
 
 def _leaves_work_as_it_is(cost: Cost) -> bool:
-    """Return whether the training thread's own work stays the same without a cost: otherwise it can be faster than the bounds."""
+    """Return whether the training thread has the same work of its own without a cost; else it may be faster than the bounds."""
     return cost.verdict is VerdictClass.LOADING and cost.stage != Phase.PREPARE
 
 
