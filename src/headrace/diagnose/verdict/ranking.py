@@ -1,12 +1,13 @@
 """Joins simulation and rules: which proposal is the verdict, which the runner-up, and how sure that is.
 
-How this works: a proposal's gain is that of the resource it explains, made 20 % faster in simulation, or what follows from time
-that was seen to be lost, where that is more: a simulation does not know why threads stood still. What gains more comes first;
-of what was doubled (a batch, a queue, jobs in flight), what a fifth of that gains counts. Among gains that are alike, as those
-for one resource are, a cause that was seen (counted or sampled) and takes three tenths of the time comes before one that was
-inferred, then the one that takes more of the time; any special cause (from a tenth of the time on) comes before the resource's
-own work: removed altogether it gives at least a ninth more. What would only give the run more of the cores comes last while
-somebody outside is seen to set the pace. Then, in this order:
+How this works: a proposal's gain is that of the resource it explains, made 20 % faster in simulation, or what follows from
+time that was seen to be lost, where that is more: a simulation does not know why threads stood still. What gains more comes
+first; of what was doubled (a batch, a queue, jobs in flight), and of the cores that others took while some were left over,
+what a fifth of that gains counts. Among gains that are alike, as those for one resource are, a cause that was seen (counted or
+sampled) and takes three tenths of the time comes before one that was inferred, then the one that takes more of the time; any
+special cause (from a tenth of the time on) comes before the resource's own work: removed altogether it gives at least a ninth
+more. What would only give the run more of the cores comes last while somebody outside is seen to set the pace. Then, in this
+order:
 
 1. a run whose numbers cannot be believed, or that profiling slowed, is UNTRUSTED;
 2. if nothing gains 3 %, and no two stages together do, it is ARRIVAL_LIMITED or HEALTHY, unless something costs latency; what
@@ -159,7 +160,11 @@ def _score_alike(facts: Facts, proposal: Proposal) -> float:
     """Return what a fifth more gains: a batch twice as large is not to be compared with a stage a fifth faster."""
     if proposal.is_latency:
         return 0.0
-    gains = [_per_fifth(one) for one in facts.candidates if one.name in proposal.resources]
+    gains = [
+        _per_fifth_of_neighbours(facts, one) if one.kind == "neighbours" and not proposal.share else _per_fifth(one)
+        for one in facts.candidates
+        if one.name in proposal.resources
+    ]
     gains += [proposal.measured_gain] if proposal.measured_gain is not None else []
     return max(gains, default=1.0) - 1
 
@@ -335,6 +340,17 @@ def _well(facts: Facts, ranked: Sequence[_Scored]) -> _Scored:
 def _per_fifth(candidate: Candidate) -> float:
     """Return a candidate's gain for a fifth more of it, like that of the others, where it was doubled."""
     return candidate.gain**_FIFTH_OF_DOUBLE if candidate.kind in _DOUBLED else candidate.gain
+
+
+def _per_fifth_of_neighbours(facts: Facts, candidate: Candidate) -> float:
+    """Return what a fifth more cores for this run give, of those that others would leave to it.
+
+    Where cores are left over, others may go without any gain: that is compared with what a fifth of anything else gives.
+    """
+    others, own = facts.other_cores, facts.own_cores
+    if not others or not own or others < (FASTER - 1) * own:
+        return candidate.gain
+    return float(candidate.gain ** (math.log(FASTER) / math.log(1 + others / own)))
 
 
 def _without_rule(facts: Facts, candidate: Candidate) -> Proposal:

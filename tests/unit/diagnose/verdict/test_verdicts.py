@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.diagnose.verdict import cores, flow, intake, python, ranking
 from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.proposal import Proposal
-from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
+from headrace.runs.formats.diagnosis import Candidate, DiagnosisDocument, VerdictClass
 from headrace.runs.formats.prediction import Change
 from headrace.runs.reader import Run, read_run
 
@@ -348,6 +349,25 @@ def test_neighbours_gain_no_less_than_the_fifth_more_cores_that_they_take(facts_
     facts = facts_of(pipe(stages=stages, cores=1, others=0.38, gauges={("processes", "cpu_cores"): 0.6}))
     [found] = [one for one in cores.rules(facts) if one.verdict is VerdictClass.NEIGHBOUR]
     assert facts.gain(*found.resources) == max(facts.gain("cores"), facts.gain("neighbours"))
+
+
+@pytest.mark.parametrize(("others", "is_kept"), [(0.6, False), (0.9, True)])
+def test_where_cores_are_left_over_a_fifth_of_what_neighbours_take_counts(
+    facts_of: Any, made: Any, pipe: Any, others: float, is_kept: bool
+) -> None:
+    """The run uses 0.95 of two cores; only where all are at work is their going compared with a fifth more of something."""
+    stages = [made(name=name, cpu=0.001, delay=0.0004, workers=2, releases_gil=False) for name in ("score", "blur")]
+    facts = facts_of(pipe(stages=stages, cores=2, others=others, gauges={("processes", "cpu_cores"): 0.95}))
+    facts = dataclasses.replace(
+        facts,
+        candidates=(
+            Candidate(name="neighbours", kind="neighbours", stage=None, gain=1.25, says="others go", utilization=None),
+        ),
+    )
+    [found] = [one for one in cores.rules(facts) if one.verdict is VerdictClass.NEIGHBOUR]
+    assert facts.gain(*found.resources) == 1.25
+    fifth = 1.25 ** (math.log(1.2) / math.log(1 + facts.other_cores / facts.own_cores))
+    assert ranking._score_alike(facts, found) == pytest.approx((1.25 if is_kept else fifth) - 1)
 
 
 def test_a_quota_stops_the_run(diagnose: Diagnose, made: Any) -> None:
