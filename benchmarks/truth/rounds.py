@@ -34,9 +34,9 @@ from headrace.compare.sequential import LOOK_ALPHA, quarters
 from headrace.compare.turns import Turns, take_turns
 
 AS_IT_IS = "as it is"
-#: Cures are measured until it is clear whether they gain; changes until the interval is within this of its middle, or for so
-#: many rounds: they are many, and what they gain need not be clear.
-_PRECISE, _CHANGE_PAIRS = 1.12, 3
+#: Cures are measured until it is clear whether they gain; changes, which need not gain, until their ratio is known well: for so
+#: many rounds at least, and at most.
+_CHANGE_PAIRS, _MOST_CHANGE_PAIRS = 3, 9
 #: Pairs below which nothing is given up.
 _FEWEST_TO_GIVE_UP = 6
 #: Two-sided quantiles of Student's t at `LOOK_ALPHA`, by pairs; from seven on there are intervals of ranks.
@@ -85,7 +85,7 @@ def is_clear(name: str, truth: Truth | None) -> bool:
     if truth is None:
         return False
     if name.startswith("change"):
-        return truth.high / truth.low <= _PRECISE**2 or truth.pairs >= _CHANGE_PAIRS
+        return truth.pairs >= (_CHANGE_PAIRS if truth.is_known_well else _MOST_CHANGE_PAIRS)
     return truth.is_gain is not None
 
 

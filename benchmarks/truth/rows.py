@@ -19,6 +19,8 @@ WORTH_FINDING, SURE = 1.10, 1.03
 HAS_ROOM = 1.2
 #: Cores that others use at our expense from which on they are a fault of their own.
 DISTURBING_CORES = 0.25
+#: A gain whose interval spans less than this is known so closely that a prediction's error is mostly the prediction's.
+KNOWN_WELL = 1.5
 
 
 class Named(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +95,11 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
             return True
         is_none = self.high < WORTH_FINDING or (self.ratio < SURE and self.high < HAS_ROOM)
         return False if is_none else None
+
+    @property
+    def is_known_well(self) -> bool:
+        """Whether it was measured so closely that a prediction can be held against it."""
+        return self.high <= KNOWN_WELL * self.low
 
 
 class Pilot(msgspec.Struct, frozen=True, kw_only=True):

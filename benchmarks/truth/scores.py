@@ -16,15 +16,13 @@ from typing import Any, Literal
 import msgspec
 
 from benchmarks.truth.effort import effort_in_words, summarize_effort
-from benchmarks.truth.rows import HAS_ROOM, WORTH_FINDING, Frozen, Named, Row, Truth
+from benchmarks.truth.rows import HAS_ROOM, KNOWN_WELL, WORTH_FINDING, Frozen, Named, Row, Truth
 from benchmarks.verdicts_required import UNDECIDED, Required
 from headrace.ledger.track_record import SIGN_BAND
 
 #: Classes that a starved pipeline is right to be called.
 WELL = ("HEALTHY", "ARRIVAL_LIMITED", "STARVED")
 _ALMOST = 0.97
-#: Highest over lowest end of a measured ratio's interval up to which the measurement is little of an error.
-KNOWN_WELL = 1.5
 
 Outcome = Literal["right", "second", "wrong", "undecided", "alarm", "not scored"]
 #: Why a case says nothing of the diagnosis.
@@ -184,11 +182,6 @@ def errors(pairs: Iterable[tuple[Frozen, Truth | None]]) -> dict[str, Any]:
     }
 
 
-def is_known_well(truth: Truth | None) -> bool:
-    """Return whether a ratio was measured so closely that an error is mostly the prediction's."""
-    return truth is not None and truth.high <= KNOWN_WELL * truth.low
-
-
 def share(values: Iterable[bool]) -> float | None:
     """Return the share that is true; None of none."""
     flags = list(values)
@@ -221,7 +214,12 @@ def summarize(rows: Sequence[Row]) -> dict[str, Any]:
         "not_scored_by_reason": dict(Counter(one.reason for one in scored if one.reason)),
         "effort": summarize_effort(rows),
         "whatif": errors(pair for row in clear for pair in predictions_of(row)),
-        "whatif_known_well": errors(pair for row in clear for pair in predictions_of(row) if is_known_well(pair[1])),
+        "whatif_known_well": errors(
+            (one, truth)
+            for row in clear
+            for one, truth in predictions_of(row)
+            if truth is not None and truth.is_known_well
+        ),
         "whatif_by_kind": _by_kind(clear),
         "with_experiment": _with_experiment(rows),
         "seeds": [row.seed for row in rows],

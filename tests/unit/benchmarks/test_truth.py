@@ -305,8 +305,7 @@ def test_errors_of_predictions() -> None:
 @pytest.mark.parametrize(("high", "is_known"), [(1.4, True), (1.6, False)])
 def test_errors_are_told_apart_by_how_well_the_truth_is_known(high: float, is_known: bool) -> None:
     """Where the measured interval is wide an error may be the measurement's."""
-    assert scores.is_known_well(Truth(ratio=1.2, low=1.0, high=high, pairs=3)) is is_known
-    assert not scores.is_known_well(None)
+    assert Truth(ratio=1.2, low=1.0, high=high, pairs=3).is_known_well is is_known
 
 
 def test_what_is_said_after_experiments_is_scored_apart() -> None:

@@ -180,10 +180,10 @@ def test_a_clear_gain_ends_after_three_rounds() -> None:
 
 
 def test_a_change_need_not_be_clear() -> None:
-    """It is measured until its interval is narrow, and for three rounds at most."""
-    assert is_clear("change 0", Truth(ratio=1.0, low=0.95, high=1.05, pairs=2))
-    assert not is_clear("change 0", Truth(ratio=1.0, low=0.5, high=2.0, pairs=2))
-    assert is_clear("change 0", Truth(ratio=1.0, low=0.5, high=2.0, pairs=3))
+    """It is measured until its ratio is known well, and for nine rounds at most."""
+    assert is_clear("change 0", Truth(ratio=1.0, low=0.9, high=1.1, pairs=3))
+    assert not is_clear("change 0", Truth(ratio=1.0, low=0.5, high=2.0, pairs=6))
+    assert is_clear("change 0", Truth(ratio=1.0, low=0.5, high=2.0, pairs=9))
     assert not is_clear("cure 0", Truth(ratio=1.2, low=0.5, high=2.0, pairs=6))
     assert not is_clear("cure 0", None)
 
