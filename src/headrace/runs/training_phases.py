@@ -52,7 +52,7 @@ class Phase(StrEnum):
     EPOCH_START = "epoch_start"
     """In `iter(loader)`: loader workers start."""
     CHECKPOINT = "checkpoint"
-    """In `torch.save`."""
+    """In `torch.save`, or in what a framework saves with."""
     OUTSIDE = "outside"
     """In none of these: a stretch that is no step."""
 

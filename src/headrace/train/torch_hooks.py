@@ -1,10 +1,11 @@
 """Tells a recorder of what PyTorch does: forward passes, backward passes, updates, checkpoints.
 
 How this works: only public hooks, and functions that have none, which are wrapped for as long as the hooks are attached:
-`torch.autograd.backward`, which `Tensor.backward` calls, `torch.autograd.grad`, `torch.save`, and `GradScaler.step`, which may
-leave the update out. A search with hooks of all modules finds the outermost ones; each of them then has two hooks of its own,
-so that the modules inside cost nothing. The search goes on until an update, and begins again with each epoch, and where a
-backward pass comes without a forward pass. A module without parameters (a loss, a transform) is no model.
+`torch.autograd.backward`, which `Tensor.backward` calls, `torch.autograd.grad`, `torch.save` and what frameworks have for it,
+and `GradScaler.step`, which may leave the update out. A search with hooks of all modules finds the outermost ones; each of
+them then has two hooks of its own, so that the modules inside cost nothing. The search goes on until an update, and begins
+again with each epoch, and where a backward pass comes without a forward pass. A module without parameters (a loss, a
+transform) is no model.
 Nothing is computed, moved or drawn here: results stay the same bit by bit. Models and optimizers are not kept alive: a program
 that trains many, one after the other, has memory for one.
 """
@@ -28,6 +29,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from headrace.runs.training_phases import Kind, Phase
 from headrace.train.exchange import ExchangeHooks
 from headrace.train.recorder import Recorder
+from headrace.train.saves import find_saves
 from headrace.train.trained import Trained, describe_trained
 
 logger = logging.getLogger("headrace")
@@ -81,7 +83,8 @@ class TorchHooks:
         self._wrapped: list[tuple[Any, str, Any, Any]] = []
         self._wrap(torch.autograd, "backward", self._watch_backward)
         self._wrap(torch.autograd, "grad", _around(self._around_grad))
-        self._wrap(torch, "save", _around(self._around_save))
+        for owner, function in find_saves():
+            self._wrap(owner, function, _around(self._around_save))
         self._wrap(torch.jit, "script", _around(self._without_hooks))
         self._wrap(torch.amp.GradScaler, "step", _around(self._around_scaled_step))
         # `torch.compile` warns that hooks of all modules are called twice, for it and for the module inside: ours count depth.

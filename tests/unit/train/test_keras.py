@@ -174,3 +174,19 @@ def test_a_script_needs_no_callback(tmp_path: Path) -> None:
     steps = _stretches(tmp_path / "run")
     assert Counter(step["release_reason"] for step in steps) == {"epoch_start": 8, None: 32}
     assert "forward" in _phases(tmp_path / "run")
+
+
+def test_saving_is_a_checkpoint(tmp_path: Path) -> None:
+    """Keras has a format of its own, which `torch.save` has no part in."""
+    callback, phases = train.KerasCallback(tmp_path / "run"), []
+    original = keras.layers.Dense.save_own_variables
+
+    def save(layer: Any, store: Any) -> None:
+        phases.append(callback._run.session.recorder.phase)
+        original(layer, store)
+
+    with pytest.MonkeyPatch.context() as changes:
+        changes.setattr(keras.layers.Dense, "save_own_variables", save)
+        _fit([callback, keras.callbacks.ModelCheckpoint(str(tmp_path / "saved.keras"))])
+    assert phases
+    assert set(phases) == {"checkpoint"}

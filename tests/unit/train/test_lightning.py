@@ -185,3 +185,17 @@ def test_a_folder_that_is_taken_is_refused(tmp_path: Path) -> None:
     _fit(tmp_path / "run", max_epochs=1)
     with pytest.raises(RunFolderError):
         _fit(tmp_path / "run", max_epochs=1)
+
+
+def test_saving_is_a_checkpoint(tmp_path: Path) -> None:
+    """All of it: `torch.save` writes into memory there, and Lightning into the file."""
+    callback, phases = train.LightningCallback(tmp_path / "run"), []
+
+    class Saved(_Model):  # type: ignore[misc]
+        def on_save_checkpoint(self, _: Any) -> None:
+            phases.append(callback._run.session.recorder.phase)
+
+    saving = lightning.callbacks.ModelCheckpoint(tmp_path / "saved", every_n_train_steps=2)
+    _trainer([callback, saving], enable_checkpointing=True).fit(Saved(), _loader())
+    assert phases
+    assert set(phases) == {"checkpoint"}

@@ -164,3 +164,18 @@ def test_a_training_that_raised_is_closed_by_the_next(tmp_path: Path) -> None:
     assert read_run(tmp_path / "run").info.status == "failed"
     _trainer(tmp_path, [callback], max_steps=2).train()
     assert (read_run(tmp_path / "run").info.status, len(_stretches(tmp_path))) == ("finished", 2)
+
+
+def test_saving_is_a_checkpoint(tmp_path: Path) -> None:
+    """All that `save_steps` brings about: the model goes into a file that `torch.save` has no part in."""
+    callback = train.TrainerCallback(tmp_path / "run")
+    trainer = _trainer(tmp_path, [callback], save_strategy="steps", save_steps=4)
+    original, phases = trainer.model.save_pretrained, []
+
+    def save(*args: Any, **kwargs: Any) -> None:
+        phases.append(callback._run.session.recorder.phase)
+        original(*args, **kwargs)
+
+    trainer.model.save_pretrained = save
+    trainer.train()
+    assert phases == ["checkpoint"] * 3

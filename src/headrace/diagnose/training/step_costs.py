@@ -100,7 +100,7 @@ def between_epochs(view: View) -> Cost | None:
         says=f"the loop's own code takes {format_duration(seconds / turns)} from one epoch to the next "
         f"({pluralize(turns, 'turn')}){view.lines(Phase.OUTSIDE)}",
         rule=f"the loop's own code between epochs takes at least {WORTH_WORK:.0%} of the training's time; validation, "
-        "torch.save and starting the loader are not in it",
+        "saving and starting the loader are not in it",
         share=seconds / view.seconds if view.seconds else 0.0,
         least=0.0 if turns == 1 else None,
         evidence=(fact("turns", f"{format_duration(seconds)} in {pluralize(turns, 'turn')}", seconds),),
@@ -123,11 +123,11 @@ def checkpoints(view: View) -> Cost | None:
         verdict=VerdictClass.CHECKPOINT,
         stage=None,
         says=f"{made} of {each} each stop the training while they are written{view.lines(Phase.CHECKPOINT)}",
-        rule=f"torch.save takes at least {WORTH_WORK:.0%} of the training's time",
+        rule=f"saving takes at least {WORTH_WORK:.0%} of the training's time",
         share=seconds / view.seconds if view.seconds else 0.0,
         evidence=(fact("each", f"{made} in {pluralize(profile.steps, 'step')}", profile.checkpoints),),
         remedies=(
-            Remedy(says="save less often"),
+            Remedy(says="save less often (Trainer: save_steps; Lightning: every_n_train_steps; Keras: save_freq)"),
             Remedy(says="copy the state to memory and write it in a thread: torch.distributed.checkpoint.async_save"),
         ),
     )  # fmt: skip
