@@ -123,7 +123,7 @@ def run_reporting(command: Callable[[], int]) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        return _go_on_unread()
+        return go_on_unread()
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         if isinstance(error, SystemExit) and not is_of_user(error):
             raise  # argparse has said what there is to say
@@ -131,11 +131,11 @@ def run_reporting(command: Callable[[], int]) -> int:
             say("headrace: interrupted")
             return EXIT_INTERRUPTED
         if isinstance(error, OSError) and error.errno == errno.EIO and _is_terminal_gone():
-            return _go_on_unread()
-        return _report_error(error)
+            return go_on_unread()
+        return report_error(error)
 
 
-def _go_on_unread() -> int:
+def go_on_unread() -> int:
     """End as usual: the reader (head, less) has seen enough, or is a closed terminal; Python would complain again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return EXIT_DONE
@@ -158,7 +158,7 @@ def _is_ctrl_c(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _report_error(error: BaseException) -> int:
+def report_error(error: BaseException) -> int:
     """Print an error on stderr and return its exit status."""
     if isinstance(error, Interrupted):
         return _report_failure(error, EXIT_INTERRUPTED)

@@ -15,13 +15,14 @@ Steps that differ (first of an epoch, compiled again) and validation are kept ap
 
 Ctrl-C reaches the script as usual; what was measured is kept. A second Ctrl-C ends a script that goes on. If headrace itself
 is killed, the script gets SIGTERM, and SIGKILL if it still runs after 30 seconds. What headrace says goes to stderr. The exit
-status is the script's own, or 1 if it ended well and no step was seen.
+status is the script's own, also if the profile is lost (a full disk); or 1 if it ended well and no step was seen.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,10 @@ from headrace.base.formatting import quote_arg
 from headrace.cli.terminal import is_quiet, say, write_json
 
 if TYPE_CHECKING:
-    from headrace.train.program import Ending
+    from collections.abc import Sequence
+
+    from headrace.diagnose.training.steps import RankSteps
+    from headrace.train.recording import Recording
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the program, finish its run folder and say what was recorded."""
     from headrace.base.errors import SettingsError
-    from headrace.cli import EXIT_NEGATIVE
+    from headrace.cli import go_on_unread, report_error
     from headrace.cli.train_words import is_word, run_word
     from headrace.train.profiler_schedule import parse_schedule
     from headrace.train.recording import find_program, record_program
@@ -91,10 +95,18 @@ def run(args: argparse.Namespace) -> int:
     recording = record_program(
         argv, name, output, force=args.force, stdout=2 if args.json else 1, variables=_variables(args)
     )
-    if recording.problem is not None:
-        say(f"headrace train: {name} ended with exit status {recording.ending.exit_status}; {recording.problem}")
-        return recording.ending.exit_status or EXIT_NEGATIVE
-    return _report(recording.folder, name, recording.ending, as_json=args.json)
+    try:
+        status = _report(recording, name, as_json=args.json)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        go_on_unread()
+        return recording.ending.exit_status
+    except Exception as error:
+        # Batch systems act by the status: what headrace cannot say once the script has ended is no failure of the script.
+        report_error(error)
+        say(_describe_loss(recording, name, "the lines above say why"))
+        return recording.ending.exit_status
 
 
 def new_folder(program: str) -> Path:
@@ -115,28 +127,22 @@ def _variables(args: argparse.Namespace) -> dict[str, str]:
     return {name: value for name, value in asked.items() if value is not None}
 
 
-def _report(folder: Path, name: str, ending: Ending, *, as_json: bool) -> int:
+def _report(recording: Recording, name: str, *, as_json: bool) -> int:
     """Say what was recorded; return the exit status."""
     from headrace.cli import EXIT_NEGATIVE
     from headrace.cli.training_text import as_text
-    from headrace.diagnose.training.steps import read_steps
-    from headrace.diagnose.training.trust import describe_lost
-    from headrace.runs.reader import read_run
 
-    ranks = read_steps(found := read_run(folder))
-    if ending.reason and ranks:
+    folder, ending = recording.folder, recording.ending
+    ranks, problem = _read(recording)
+    if problem:
+        say(_describe_loss(recording, name, problem))
+    elif ending.reason and ranks:
         say(f"headrace train: {name}: {ending.reason}; what was recorded until then is in {folder}")
-    if as_json:
-        write_json(_document(folder, ending, ranks))
-    elif ranks and not is_quiet():
-        say(f"\n{as_text(folder)}\nrun folder: {folder}\nwhat limits it: headrace diagnose {quote_arg(folder)}")
-    if not ranks and ending.reason:
+    elif ending.reason:
         say(
             f"headrace train: {name}: {ending.reason}, and no training step is in {folder}: steps are written every two "
             "seconds and at the end of a process, and what it printed above may say how it ended"
         )
-    elif lost := [] if ranks else describe_lost(found, ranks):
-        say(f"headrace train: {name}: {'; '.join(lost)}; the run folder is {folder}")
     elif not ranks:
         say(
             f"headrace train: no training step was seen in {name}. Recorded are Pythons that import PyTorch and call an "
@@ -144,13 +150,41 @@ def _report(folder: Path, name: str, ending: Ending, *, as_json: bool) -> int:
             f"machine. If spans could not be written, it is said above. Does {name} train with these arguments? The empty "
             f"run folder is {folder}"
         )
-    return ending.exit_status or (0 if ranks else EXIT_NEGATIVE)
+    if as_json:
+        write_json(_document(recording, ranks, problem))
+    elif ranks and not is_quiet():
+        say(f"\n{as_text(folder)}\nrun folder: {folder}\nwhat limits it: headrace diagnose {quote_arg(folder)}")
+    return ending.exit_status or (0 if ranks or problem else EXIT_NEGATIVE)
 
 
-def _document(folder: Path, ending: Ending, ranks: list[Any]) -> dict[str, Any]:
+def _read(recording: Recording) -> tuple[list[RankSteps], str]:
+    """Return what is in the run folder, and what keeps it from being all that was recorded; empty: nothing does."""
+    from headrace.base.errors import HeadraceError
+    from headrace.diagnose.training.steps import read_steps
+    from headrace.diagnose.training.trust import describe_lost
+    from headrace.runs.reader import read_run
+
+    problem = "" if recording.problem is None else str(recording.problem)
+    try:
+        ranks = read_steps(found := read_run(recording.folder))
+    except (HeadraceError, OSError) as error:
+        return [], problem or str(error)
+    return ranks, problem or ("" if ranks or recording.ending.reason else "; ".join(describe_lost(found, ranks)))
+
+
+def _describe_loss(recording: Recording, name: str, problem: str) -> str:
+    return (
+        f"headrace train: THE PROFILE IS LOST, OR NOT WHOLE: {problem}. {name} itself ended with exit status "
+        f"{recording.ending.exit_status}, which is the one of this command. The run folder is {recording.folder}"
+    )
+
+
+def _document(recording: Recording, ranks: Sequence[RankSteps], problem: str) -> dict[str, Any]:
+    ending = recording.ending
     return {
         "schema": "headrace.train/1",
-        "run": str(folder),
+        "run": str(recording.folder),
+        "problem": problem or None,
         "status": ending.status,
         "exit_status": ending.exit_status,
         "signal": ending.signal or None,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from headrace.base.documents import encode_document
 from headrace.cli import main
+from headrace.runs.formats.training import TrainingProcess
 from headrace.runs.reader import read_run
 
 
@@ -128,3 +132,64 @@ def test_signals_are_blocked_for_nobody(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import signal, sys\nsys.exit(40 + len(signal.pthread_sigmask(signal.SIG_BLOCK, [])))\n")
     assert main(["train", "-o", str(tmp_path / "run"), sys.executable, str(script)]) == 40
+
+
+@pytest.mark.parametrize("exit_status", [0, 3])
+@pytest.mark.parametrize("disaster", ["shutil.rmtree(run)", "shutil.rmtree(run); open(run, 'w').close()"])
+def test_a_lost_run_folder_is_no_failure_of_the_script(
+    disaster: str, exit_status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exit status stays the script's, whatever became of the profile; that is said on stderr and in the document."""
+    run, script = tmp_path / "run", tmp_path / "script.py"
+    script.write_text(f"import shutil, sys\nrun = {str(run)!r}\n{disaster}\nsys.exit({exit_status})\n")
+    assert main(["train", "--json", "-o", str(run), str(script)]) == exit_status
+    said = capsys.readouterr()
+    assert "THE PROFILE IS LOST" in said.err
+    assert f"script.py itself ended with exit status {exit_status}" in said.err
+    document = json.loads(said.out)
+    assert (document["exit_status"], document["processes"]) == (exit_status, [])
+    assert str(run) in document["problem"]
+
+
+def test_steps_that_are_lost_are_no_failure_of_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A process says that it trained, and its spans could not be written: that is another thing than not to train."""
+    run, script = tmp_path / "run", tmp_path / "script.py"
+    about = TrainingProcess(
+        host="h", process=7, rank=0, world_size=1, script="", framework="torch", torch_version="2", threads=1, device="cpu",
+        modules=(), num_parameters=1, parameter_bytes=4, optimizers=(), steps=8, lost_spans=40,
+    )  # fmt: skip
+    script.write_text(
+        f"import os\nos.mkdir({str(run / 'training')!r})\n"
+        f"open({str(run / 'training' / 'h-7.json')!r}, 'wb').write({encode_document(about)!r})\n"
+    )
+    assert main(["train", "-o", str(run), str(script)]) == 0
+    assert "no step of process 7 is in the run folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [MemoryError("no more"), ValueError("unforeseen")])
+def test_a_report_that_fails_leaves_the_scripts_status(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What headrace cannot say once the script has ended is printed; the script did what it did."""
+
+    def fail(*_: object, **__: object) -> int:
+        raise error
+
+    monkeypatch.setattr("headrace.cli.train._report", fail)
+    script = tmp_path / "script.py"
+    script.write_text("raise SystemExit(5)")
+    assert main(["train", "-o", str(tmp_path / "run"), str(script)]) == 5
+    assert str(error) in (said := capsys.readouterr().err)
+    assert "script.py itself ended with exit status 5" in said
+
+
+@pytest.mark.full
+def test_a_reader_that_leaves_hides_no_failure(tmp_path: Path) -> None:
+    """`headrace train --json script.py | true`: the script failed, whoever reads what is said of it."""
+    script = tmp_path / "script.py"
+    script.write_text("raise SystemExit(5)")
+    reader, writer = os.pipe()
+    os.close(reader)
+    argv = [sys.executable, "-m", "headrace", "train", "--json", "-o", str(tmp_path / "run"), str(script)]
+    assert subprocess.run(argv, stdout=writer, stderr=subprocess.DEVNULL, check=False).returncode == 5
+    os.close(writer)
