@@ -123,6 +123,13 @@ class View:
         return float(self.rank.validation.wall[self._lasts(self.rank.validation)].sum())
 
     @cached_property
+    def validations(self) -> tuple[int, int]:
+        """How many times it validated, and after how many of these steps went on."""
+        followed = np.searchsorted(self.rank.steps.started, self.rank.validation.started)
+        different = np.unique(followed[self._lasts(self.rank.validation)])
+        return len(different), int((different < len(self.rank.steps)).sum())
+
+    @cached_property
     def plain(self) -> Array:
         """bool: the steps that are averaged."""
         return self.selection.plain

@@ -1,4 +1,4 @@
-"""Costs within and between steps that are not loading: optimizer, the loop's own code, checkpoints, cores that are missing."""
+"""Costs within and between steps that are not loading: optimizer, own code, checkpoints, validation, cores that are missing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from headrace.runs.training_phases import Phase
 
 #: An optimizer, and a loss, may take this share of the step: it is arithmetic on the same numbers.
 USUAL_SHARE = 0.10
+#: Validation is worth a word if it takes this share of the time: nobody trains without it.
+MUCH_VALIDATION = 0.25
+#: How seldom validation is proposed.
+_VALIDATE_EVERY = (2, 4, 10)
+#: ... and so much of it that waits for data is loading's.
+_WAITS = 0.5
 #: A share of the step that waits for a core from which that is named.
 _DELAYED = 0.10
 #: Own threads that keep this share of the cores at work refuse one another a core.
@@ -129,6 +135,39 @@ def checkpoints(view: View) -> Cost | None:
         remedies=(
             Remedy(says="save less often (Trainer: save_steps; Lightning: every_n_train_steps; Keras: save_freq)"),
             Remedy(says="copy the state to memory and write it in a thread: torch.distributed.checkpoint.async_save"),
+        ),
+    )  # fmt: skip
+
+
+def validation(view: View) -> Cost | None:
+    """Return what validation between steps costs; that after the last one alone says nothing of a longer training."""
+    count, turns = view.validations
+    if not turns:
+        return None
+    share, each = view.validation_seconds / view.seconds, view.validation_seconds / count
+    waits = view.rank.validation.phases.get(Phase.WAIT)
+    waiting = 0.0 if waits is None else float(waits.wall.sum() / view.rank.validation.wall.sum())
+    gains = (
+        f"every {every}{'nd' if every == 2 else 'th'} time x{1 / (1 - share * (1 - 1 / every)):.2f}"
+        for every in _VALIDATE_EVERY
+    )
+    return Cost(
+        verdict=VerdictClass.VALIDATION,
+        stage=None,
+        says=f"{pluralize(count, 'validation')} of {format_duration(each)} each take {share:.0%} of the time",
+        rule=f"validation takes at least {MUCH_VALIDATION:.0%} of the training's time, and steps go on after it",
+        share=share,
+        least=0.0 if turns == 1 else None,
+        worth=MUCH_VALIDATION,
+        evidence=(
+            fact("each", f"{pluralize(count, 'validation')} in {pluralize(view.profile.steps, 'step')}", count),
+            fact("wait", f"of its time {waiting:.0%} wait for data", waiting),
+        ),
+        remedies=(
+            Remedy(says=f"validate less often: {', '.join(gains)} of the steps in the same time (Lightning: "
+                   "check_val_every_n_epoch; Trainer: eval_steps; Keras: validation_freq)"),
+            Remedy(says="or on fewer samples: a quarter of them brings what every 4th time does"),
+            *([Remedy(says="load for it in more processes, too: num_workers of its DataLoader")] if waiting >= _WAITS else []),
         ),
     )  # fmt: skip
 

@@ -24,7 +24,15 @@ from headrace.diagnose.training.memory_costs import memory_pressure, note_of_gro
 from headrace.diagnose.training.profile import describe_training, set_forks_apart
 from headrace.diagnose.training.rank_costs import note_of_order, same_data, waiting_for_ranks
 from headrace.diagnose.training.remedies import predict_remedies
-from headrace.diagnose.training.step_costs import between_epochs, checkpoints, missing_cores, optimizer, own_code
+from headrace.diagnose.training.step_costs import (
+    MUCH_VALIDATION,
+    between_epochs,
+    checkpoints,
+    missing_cores,
+    optimizer,
+    own_code,
+    validation,
+)
 from headrace.diagnose.training.steps import RankSteps, read_steps
 from headrace.diagnose.training.trust import lacks_end
 from headrace.diagnose.training.uneven_shards import uneven_shards
@@ -43,9 +51,6 @@ _MANY_STEPS = 50
 _ALIKE = 0.85
 #: A part of the model that takes this share of it stands out.
 _STANDS_OUT = 0.3
-#: Validation that takes this share of the time is mentioned.
-_MUCH_VALIDATION = 0.25
-_VALIDATE_LESS = "validate less often, or on fewer samples"
 
 
 class TrainingAnalysis:
@@ -115,6 +120,7 @@ def _all_costs(analysis: TrainingAnalysis, view: View) -> Sequence[Cost | None]:
         *(own_code(view, phase) for phase in (Phase.LOSS, Phase.BEFORE_UPDATE, Phase.AFTER)),
         between_epochs(view),
         checkpoints(view),
+        validation(view),
         missing_cores(view),
         memory_pressure(view),
         uneven_shards(analysis.ranks) if _have_ends(analysis) else None,
@@ -189,9 +195,6 @@ def _healthy(view: View, doubtful: Sequence[Cost]) -> Finding:
     remedies: tuple[Remedy, ...] = (
         Remedy(says="if it must be faster: a cheaper model, bfloat16 (torch.autocast), torch.compile, or a device"),
     )
-    if (validation := _much_validation(view)) is not None:
-        says = f"validation takes {validation:.0%} of the time, and nothing in the steps surely costs {WORTH_WORK:.0%} of it"
-        remedies = (Remedy(says=_VALIDATE_LESS), *remedies)
     return Finding(
         verdict=VerdictClass.HEALTHY,
         stage=None,
@@ -203,12 +206,6 @@ def _healthy(view: View, doubtful: Sequence[Cost]) -> Finding:
         evidence=tuple(lines),
         remedies=remedies,
     )
-
-
-def _much_validation(view: View) -> float | None:
-    """Return the share of the time that validation takes; None: not much."""
-    share = view.validation_seconds / view.seconds if view.seconds else 0.0
-    return share if share >= _MUCH_VALIDATION else None
 
 
 def _too_few(analysis: TrainingAnalysis, count: int) -> Finding:
@@ -311,10 +308,9 @@ def _bounds(view: View) -> tuple[Bound, ...]:
 def _notes(analysis: TrainingAnalysis, view: View) -> tuple[str, ...]:
     """Return what is worth knowing and limits nothing by itself."""
     found = [text for one in analysis.document.together.same_data if (text := note_of_order(one)) is not None]
-    if (validation := _much_validation(view)) is not None:
-        found.append(f"validation takes {validation:.0%} of the time; {_VALIDATE_LESS}")
     notes = (
         note_of_growth(view),
+        _note_of_last_validation(view),
         note_of_cold_epoch(view),
         note_of_queue(view),
         None if view.device is not None else note_of_hand_over(view),
@@ -331,6 +327,16 @@ def _notes(analysis: TrainingAnalysis, view: View) -> tuple[str, ...]:
         seconds = format_duration(sum(one.seconds for one in warm_up))
         found.append(f"{seconds} of warm-up and compiling are in no figure; they happen once in a long training")
     return tuple(found)
+
+
+def _note_of_last_validation(view: View) -> str | None:
+    """Return a sentence on validation that comes after the last step only: a longer training may have it more often."""
+    share = view.validation_seconds / view.seconds if view.seconds else 0.0
+    if share < MUCH_VALIDATION or view.validations[1]:
+        return None
+    return (
+        f"validation after the last step takes {share:.0%} of the time of this run: see how often a longer one does it"
+    )
 
 
 def _note_of_layers(view: View) -> str | None:

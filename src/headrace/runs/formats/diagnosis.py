@@ -82,6 +82,8 @@ class VerdictClass(StrEnum):
     """A training brings its batches to the device."""
     OPTIMIZER = "OPTIMIZER"
     CHECKPOINT = "CHECKPOINT"
+    VALIDATION = "VALIDATION"
+    """A training stops to validate."""
     STRAGGLER = "STRAGGLER"
     """Ranks of a training wait for one of them."""
     COMMUNICATION = "COMMUNICATION"
