@@ -235,7 +235,9 @@ def test_validation_after_the_last_step_is_no_share_of_a_longer_training(tmp_pat
     run.stretch({Phase.FORWARD: 2800.0}, stretch=Stretch.VALIDATION)
     found = diagnose(run)
     assert found.first.verdict == "HEALTHY"
-    assert any(re.search(r"validation after the last step takes \d+% of the time of this run", one) for one in found.warnings)
+    assert any(
+        re.search(r"validation after the last step takes \d+% of the time of this run", one) for one in found.warnings
+    )
 
 
 def test_what_happens_once_before_the_first_step_does_not_hide_validation(tmp_path: Path) -> None:
