@@ -44,6 +44,16 @@ class Gauge:
             return float(self.values.mean())
         return float(np.average(self.values, weights=durations))
 
+    def mean_of_rate(self) -> float | None:
+        """Return the mean over time of what each sample counted since the one before; None with fewer than two.
+
+        Exact over gaps as well: a run that was stopped for a while (Ctrl-Z, a frozen container) used nothing meanwhile.
+        """
+        durations = np.diff(self.seconds)
+        if durations.sum() <= 0:
+            return None
+        return float(np.average(self.values[1:], weights=durations))
+
 
 class Gauges:
     """All gauges of a run, by scope and name.

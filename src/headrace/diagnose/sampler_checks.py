@@ -131,7 +131,7 @@ def _cpu_clocks(evidence: Evidence) -> Iterator[str]:
         return
     if gauge.seconds[-1] - gauge.seconds[0] < _COVERED * elapsed:
         return
-    sampled = (gauge.mean() or 0.0) * elapsed
+    sampled = (gauge.mean_of_rate() or 0.0) * elapsed
     if abs(math.log(max(sampled, 1e-9) / total)) > math.log1p(_CPU_SHARE) and abs(sampled - total) > 0.3:
         yield f"the processes used {total:.3g} s of CPU time by their own clocks and {sampled:.3g} s as seen from outside"
 

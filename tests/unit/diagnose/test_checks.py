@@ -143,6 +143,19 @@ def test_processes_that_used_more_cores_than_there_are_are_not_trusted(builder: 
     assert (found.status, found.value) == ("failed", pytest.approx(4.0))
 
 
+@pytest.mark.parametrize(("used", "status"), [(0.02, "ok"), (0.2, "failed")])
+def test_a_run_that_was_stopped_used_nothing_meanwhile(builder: Any, used: float, status: str) -> None:
+    """Ctrl-Z for sixty seconds: the samples before and after it stand for no part of them."""
+    chain(builder, cpu=AT * 0 + 1e-5, run_delay=AT * 0.0)
+    ticks = np.concatenate([np.arange(0.5, 20, 0.5), np.arange(80.0, 90, 0.5)])
+    cores = np.full(len(ticks), used)
+    cores[ticks == 80.0] = 0.0
+    builder.gauge("processes", "cpu_cores", ticks, cores)
+    builder.profiling(process_cpu_seconds=0.6, thread_cpu_seconds={"workers": 0.6}, elapsed_seconds=90.0)
+    found = check(profile_document(builder.finish()), "samples")
+    assert (found.status, "as seen from outside" in found.says) == (status, status == "failed")
+
+
 @pytest.mark.parametrize(("waited", "status"), [(20.0, "ok"), (0.0, "failed")])
 def test_a_run_may_be_profiled_while_nothing_comes(builder: Any, waited: float, status: str) -> None:
     """A source that gave no more, or a brake: the profile is longer than jobs came and went, and not than the run."""
