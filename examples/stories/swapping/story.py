@@ -46,10 +46,11 @@ def tell() -> None:
     print(f"A machine has {MEMORY} for this training. Its batch of 512 makes it swap; would 256 do?")
     found = search(MEMORY)
     memory = found["memory"]
-    wanted = memory["fixed_bytes"] + memory["bytes_per_sample"] * found["present_batch_size"]
+    present = found["present_batch_size"]
+    whole, half = (memory["fixed_bytes"] + memory["bytes_per_sample"] * size for size in (present, present // 2))
     chosen = next(trial for trial in found["trials"] if trial["batch_size"] == found["batch_size"])
     largest = [trial for trial in found["trials"] if trial["outcome"] == "measured"][-1]
-    print(f"\nThe batch of {found['present_batch_size']} would need {wanted / 1e9:.1f} GB.")
+    print(f"\nThe batch of {present} would need {whole / 1e9:.1f} GB, and one of {present // 2} {half / 1e9:.1f} GB.")
     print(
         f"A batch of {chosen['batch_size']} trains {chosen['samples_per_second']:.0f} texts a second with "
         f"{chosen['peak_bytes'] / 1e6:.0f} MB; one of {largest['batch_size']}, the largest that was run, "

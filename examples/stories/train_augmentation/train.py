@@ -10,7 +10,7 @@ from PIL import Image, ImageEnhance, ImageFilter
 from torch.utils.data import DataLoader, Dataset
 
 #: What the device takes for a batch, and for the random changes of a batch where it makes them.
-DEVICE_SECONDS, CHANGES_SECONDS = 0.025, 0.002
+DEVICE_SECONDS, CHANGES_SECONDS = 0.010, 0.002
 BATCH, EPOCHS = 6, 1
 
 

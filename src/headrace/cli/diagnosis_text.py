@@ -178,7 +178,9 @@ def _candidates(candidates: Sequence[Candidate]) -> list[str]:
 def _bounds(document: DiagnosisDocument) -> list[str]:
     if document.throughput is None:
         return []
-    lines = [f"Measured {document.throughput:.4g}/s" + _simulated(document) + _tightest(document.bounds)]
+    ranks = document.details.get("ranks", 1)
+    whose = f" on each of {ranks} ranks" if ranks > 1 else ""
+    lines = [f"Measured {document.throughput:.4g}/s{whose}" + _simulated(document) + _tightest(document.bounds)]
     lines += [f"  {bound.says}" for bound in document.bounds[:_MOST_BOUNDS]]
     return lines
 

@@ -108,7 +108,8 @@ def _head(document: TrainingDocument, rank: RankProfile) -> list[str]:
             f"p95 {format_duration(step.p95)}, p99 {format_duration(step.p99)}; {pluralize(step.count, 'plain step')})"
         )
     rate = rank.samples_per_second
-    learnt = "" if rate is None else f", {format_rate(rate)[:-2]} samples/s with the turns of epochs"
+    whose = f" of rank {rank.rank}" if len(document.ranks) > 1 else ""
+    learnt = "" if rate is None else f", {format_rate(rate)[:-2]} samples/s{whose} with the turns of epochs"
     if rank.metered_steps is not None:
         lines.append(
             f"CPU time was read in {rank.metered_steps:,} of them, which stand for the others: steps are short"

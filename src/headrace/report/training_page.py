@@ -75,7 +75,7 @@ def _overview(document: TrainingDocument, first: RankProfile | None) -> Html:
         tag("h1", document.pipeline or document.run),
         tag("p", _about(document, first), class_="note"),
         trust,
-        tag("dl", *_tiles(first), class_="tiles") if first is not None else None,
+        tag("dl", *_tiles(first, len(document.ranks)), class_="tiles") if first is not None else None,
     )
 
 
@@ -92,14 +92,16 @@ def _about(document: TrainingDocument, first: RankProfile | None) -> str:
     )
 
 
-def _tiles(rank: RankProfile) -> list[Html]:
+def _tiles(rank: RankProfile, num_ranks: int) -> list[Html]:
     step, rate = rank.step, rank.samples_per_second
     shown = None if rate is None else tag("data", digits(rate), value=repr(rate))
     return [
         tile("step", seconds(step.median), f"median of {step.count:,} plain steps"),
         tile("step p95", seconds(step.p95), "of the same steps"),
         tile("step p99", seconds(step.p99), "of the same steps"),
-        tile("samples per second", shown, "with the turns of epochs"),
+        tile(
+            "samples per second", shown, f"{f'of rank {rank.rank}, ' if num_ranks > 1 else ''}with the turns of epochs"
+        ),
         tile("steps", count(rank.steps), "all of them"),
         tile("in steps", ratio(rank.steps_share), "of the whole time"),
         tile("duration", seconds(rank.total_seconds), "of the training"),
@@ -200,7 +202,8 @@ def _lines(rank: RankProfile) -> list[Html]:
     rows = [[phase, line, ratio(share)] for phase, found in rank.lines.items() for line, share in found[:5]]
     if not rows:
         return []
-    return [table(["phase", "line", "of its samples"], rows, text_columns=2, caption="Lines of your code, by phase")]
+    caption = "Lines of your code, by phase of the training thread; workers: those of the loader"
+    return [table(["phase", "line", "of its samples"], rows, text_columns=2, caption=caption)]
 
 
 def _course(rank: RankProfile) -> Section | None:

@@ -76,6 +76,8 @@ class Kind(StrEnum):
 
 #: The span of a whole stretch.
 WHOLE = "whole"
+#: Beside the phases, among the lines of the user's code: where workers of the loader were seen at work.
+WORKERS = "workers"
 
 #: The unit of what was done for one batch in a loader, in a worker process or in the training thread's `WAIT`. `unit_id` is the
 #: number of the batch among those that the process got, `parent_id` the step that used it (none: no step did, or it is not

@@ -22,11 +22,11 @@ from headrace.runs.training_phases import Phase
 
 #: Mean seconds between two looks: 50 us each, so a thousandth of a core. They vary by half: a step of a fixed length would
 #: otherwise always be met at the same place.
-_MEAN_SECONDS = 0.05
+MEAN_SECONDS = 0.05
 #: Lines of a phase that are kept, and samples below which they say nothing.
-_MOST_LINES, _FEWEST_SAMPLES = 5, 5
+MOST_LINES, FEWEST_SAMPLES = 5, 5
 #: Frames that are looked through, from the innermost.
-_MOST_FRAMES = 200
+MOST_FRAMES = 200
 _HEADRACE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INSTALLED = tuple(
     {os.path.abspath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -60,8 +60,8 @@ class LineSampler:
         found: dict[str, list[list[str | float]]] = {}
         for phase, counts in list(self._counts.items()):
             total = counts.total()
-            if total >= _FEWEST_SAMPLES:
-                found[str(phase)] = [[line, count / total] for line, count in counts.most_common(_MOST_LINES)]
+            if total >= FEWEST_SAMPLES:
+                found[str(phase)] = [[line, count / total] for line, count in counts.most_common(MOST_LINES)]
         return found
 
     def _run(self) -> None:
@@ -70,7 +70,7 @@ class LineSampler:
             self._look()
 
     def _look(self) -> None:
-        while not self._ended.wait(_MEAN_SECONDS * self._random.uniform(0.5, 1.5)):
+        while not self._ended.wait(MEAN_SECONDS * self._random.uniform(0.5, 1.5)):
             frame = sys._current_frames().get(self._thread() or 0)  # noqa: SLF001
             if frame is None:
                 continue  # the thread ended; another may train yet
@@ -99,7 +99,7 @@ def is_own(name: str) -> bool:
 
 
 def _walk(frame: FrameType | None) -> Iterator[tuple[str, int]]:
-    for _ in range(_MOST_FRAMES):
+    for _ in range(MOST_FRAMES):
         if frame is None:
             return
         yield frame.f_code.co_filename, frame.f_lineno

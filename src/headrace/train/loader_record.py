@@ -86,6 +86,8 @@ _COSTS = tuple(
 _LAYOUT = struct.Struct(f"<{1 + len(BatchRecord._fields) + 2 * len(_COSTS)}q")
 #: The first bytes of the memory: not 0 once nobody reads any more.
 _HEADER_BYTES = 64
+#: Of each worker, behind them: where it was seen at work, as text with its length before it.
+_LINES_BYTES, _LENGTH = 2048, struct.Struct("<I")
 
 
 class SharedRecords:
@@ -101,18 +103,19 @@ class SharedRecords:
 
     def __init__(self, num_workers: int, num_ahead: int) -> None:
         self._num_slots = num_ahead + 2  # one being loaded, one being read
-        self._size = _HEADER_BYTES + num_workers * self._num_slots * _LAYOUT.size
+        self._num_workers = num_workers
+        self._size = _HEADER_BYTES + num_workers * (_LINES_BYTES + self._num_slots * _LAYOUT.size)
         self._file = os.memfd_create("headrace-loader")
         self._identity = identify(self._file)
         os.ftruncate(self._file, self._size)
         self._path = f"/proc/{os.getpid()}/fd/{self._file}"
         self._memory = mmap.mmap(self._file, self._size)
 
-    def __getstate__(self) -> tuple[int, int, str]:
-        return self._num_slots, self._size, self._path
+    def __getstate__(self) -> tuple[int, int, int, str]:
+        return self._num_workers, self._num_slots, self._size, self._path
 
-    def __setstate__(self, state: tuple[int, int, str]) -> None:
-        self._num_slots, self._size, self._path = state
+    def __setstate__(self, state: tuple[int, int, int, str]) -> None:
+        self._num_workers, self._num_slots, self._size, self._path = state
         self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         self._identity = identify(self._file)
         self._memory = mmap.mmap(self._file, self._size)
@@ -151,8 +154,29 @@ class SharedRecords:
         fields: list[Any] = [Cost(next(rest), next(rest), next(rest)) if at in _COSTS else next(rest) for at in places]
         return BatchRecord(*fields)
 
+    def write_lines(self, worker: int, text: str) -> None:
+        """Leave where a worker was seen at work, in place of what it left before; only that worker calls this."""
+        content = text.encode(errors="replace")[: _LINES_BYTES - _LENGTH.size]
+        place = _HEADER_BYTES + worker * _LINES_BYTES
+        _LENGTH.pack_into(self._memory, place, 0)  # whoever reads now finds nothing, and not half of it
+        self._memory[place + _LENGTH.size : place + _LENGTH.size + len(content)] = content
+        _LENGTH.pack_into(self._memory, place, len(content))
+
+    def read_lines(self) -> list[str]:
+        """Return what each worker left."""
+        found = []
+        for worker in range(self._num_workers):
+            place = _HEADER_BYTES + worker * _LINES_BYTES
+            (length,) = _LENGTH.unpack_from(self._memory, place)
+            begin = place + _LENGTH.size
+            found.append(
+                self._memory[begin : begin + min(length, _LINES_BYTES - _LENGTH.size)].decode(errors="replace")
+            )
+        return found
+
     def _place(self, worker: int, number: int) -> int:
-        return _HEADER_BYTES + (worker * self._num_slots + number % self._num_slots) * _LAYOUT.size
+        slots = _HEADER_BYTES + self._num_workers * _LINES_BYTES
+        return slots + (worker * self._num_slots + number % self._num_slots) * _LAYOUT.size
 
 
 def _mark(epoch: int, number: int) -> int:

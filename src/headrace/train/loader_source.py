@@ -29,6 +29,7 @@ from headrace.train.loader_clock import BatchClock, WatchedFetcher
 from headrace.train.loader_record import BatchRecord, SharedRecords
 from headrace.train.loader_worker import WorkerStart
 from headrace.train.slow_items import SlowItems
+from headrace.train.worker_lines import WorkerLines
 
 #: Two threads must not replace the attributes of one loader at once.
 _lock = threading.RLock()
@@ -80,13 +81,15 @@ class WorkerSource:
     Args:
         iterator: PyTorch's.
         records: Where its workers leave what batches cost.
+        lines: Adds up where workers were seen at work.
     """
 
     is_wanted = True
 
-    def __init__(self, iterator: Any, records: SharedRecords) -> None:
+    def __init__(self, iterator: Any, records: SharedRecords, lines: WorkerLines) -> None:
         self._iterator = weakref.ref(iterator)
-        self._records = records
+        self._records, self._lines = records, lines
+        self._is_released = False
         self._epoch = 0
         self._counts: dict[int, int] = defaultdict(int)
         self._came: deque[tuple[int, int]] = deque()
@@ -110,9 +113,20 @@ class WorkerSource:
         worker, number = self._came.popleft()
         return self._records.read(worker, self._epoch, number), worker
 
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # of a source that could not be made
+            self._leave()
+
+    def _leave(self) -> None:
+        """Take what the workers have left, once, and let them write no more."""
+        if not self._is_released:
+            self._is_released = True
+            self._lines.add(self._records)
+            self._records.end()
+
     def release(self) -> None:
         """Remove the attribute from the iterator; workers that go on write no more."""
-        self._records.end()
+        self._leave()
         iterator = self._iterator()
         if iterator is not None and getattr(iterator._process_data, "source", None) is self:
             del iterator._process_data
@@ -171,10 +185,12 @@ class LoaderSources:
     Attributes:
         why_not: {what: why} of loaders that are not watched.
         slow: What took longest.
+        lines: Where workers were seen at work.
     """
 
     def __init__(self) -> None:
         self.slow = SlowItems()
+        self.lines = WorkerLines()
         self.why_not: dict[str, str] = {}
         self._num_lost = 0
         self._sources: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -257,7 +273,7 @@ class LoaderSources:
                 return self._cannot(
                     loader, "does not say which worker a batch came from; that of PyTorch 2.6 and later does"
                 )
-            source = WorkerSource(iterator, records)
+            source = WorkerSource(iterator, records, self.lines)
         elif isinstance(iterator, _SingleProcessDataLoaderIter):
             source = ThreadSource(iterator)
         else:

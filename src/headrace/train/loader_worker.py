@@ -20,6 +20,7 @@ from torch.utils.data._utils import worker as torch_worker
 
 from headrace.train.loader_clock import BatchClock, WatchedFetcher
 from headrace.train.loader_record import BatchRecord, SharedRecords
+from headrace.train.worker_lines import sample_lines
 
 
 class WorkerStart:
@@ -54,6 +55,8 @@ def _watch_fetchers(worker: int, records: SharedRecords) -> None:
         if sys._getframe(1).f_code is not torch_worker._worker_loop.__code__:
             return fetcher
         epoch += 1  # persistent workers ask for a new one at each epoch
+        if epoch == 0:
+            sample_lines(worker, records)
         current = epoch
 
         def keep(record: BatchRecord) -> None:

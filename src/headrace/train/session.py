@@ -29,6 +29,7 @@ from headrace.runs.file_names import SPANS_FOLDER
 from headrace.runs.formats.training import LoaderInfo, TrainingProcess, process_file
 from headrace.runs.run_folder import replace_file
 from headrace.runs.span_files import SpanWriter
+from headrace.runs.training_phases import WORKERS
 from headrace.train.current import armed_session, read_asked
 from headrace.train.device_clock import DeviceClock
 from headrace.train.fingerprints import LoaderPrints, PrintedLoader
@@ -202,6 +203,12 @@ class Session:
         own = self.recorder.own.describe()
         return own | {"helper_seconds": self._helper_seconds} if own else own
 
+    def _describe_lines(self) -> dict[str, list[list[str | float]]]:
+        """Return the lines of the training thread by phase, and those of loader workers, where there were samples enough."""
+        found = {} if self._lines is None else self._lines.describe()
+        workers = self._sources.lines.describe()
+        return found | ({WORKERS: workers} if workers else {})
+
     def _why_no_device(self) -> dict[str, str]:
         why = "" if self.recorder.clock is None else self.recorder.clock.not_measured
         return {"time on the device": why} if why else {}
@@ -257,7 +264,7 @@ class Session:
                 "slow_items": self._sources.slow.describe(),
                 "kept_lines": self._kept.describe(),
                 "layers": [] if self._layers is None else self._layers.describe(),
-                "lines": {} if self._lines is None else self._lines.describe(),
+                "lines": self._describe_lines(),
                 "torch_profiler": None if self._profiler is None else self._profiler.describe(),
                 "gradients": trained.gradients,
                 "memory": None if self._memory is None else describe_memory(self._memory, trained.owned),

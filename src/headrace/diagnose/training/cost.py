@@ -16,7 +16,7 @@ from headrace.diagnose.training.steps import Array, RankSteps, Stretches
 from headrace.runs.formats.diagnosis import Confidence, EvidenceLine, Finding, Remedy, VerdictClass
 from headrace.runs.formats.training_profile import PhaseTime, RankProfile, TrainingDocument
 from headrace.runs.formats.training_trace import DeviceTime
-from headrace.runs.training_phases import Phase
+from headrace.runs.training_phases import WORKERS, Phase
 
 #: What costs less of the training's time than this is not worth work.
 WORTH_WORK = 0.05
@@ -38,6 +38,8 @@ class Cost:
     rule: str
     share: float
     """Of the training's time, 0 to 1, that would be saved without it: at most, for something else may limit then."""
+    most: float | None = None
+    """The share that would be saved with all that goes with it, such as the first batches of epochs; None: the same."""
     least: float | None = None
     """The share that it has at least, in 19 of 20 such runs; None: the same."""
     worth: float = WORTH_WORK
@@ -60,7 +62,8 @@ class Cost:
     @property
     def gain(self) -> float | None:
         """Throughput without it over that of the run, at most; None: not known."""
-        return 1.0 / (1.0 - min(self.share, 0.99)) if self.share and self.is_bounded else None
+        share = max(self.share, self.most or 0.0)
+        return 1.0 / (1.0 - min(share, 0.99)) if self.share and self.is_bounded else None
 
     def as_finding(self, confidence: Confidence, more: str = "") -> Finding:
         """Return it as a finding.
@@ -210,6 +213,12 @@ class View:
         """Return the user's line that was seen most in a phase, in words; empty where nothing was sampled."""
         found = self.profile.lines.get(phase, ())
         return f"; {found[0][1]:.0%} of it in {found[0][0]}" if found else ""
+
+    @property
+    def worker_lines(self) -> str:
+        """The user's line in which workers of the loader were seen most, in words; empty where nothing was sampled."""
+        found = self.profile.lines.get(WORKERS, ())
+        return f"; {found[0][1]:.0%} of what they do in {found[0][0]}" if found else ""
 
     def parts(self, phase: Phase) -> str:
         """Return how a phase splits: `CPU 3.1 ms, run delay 0, blocked 1.2 ms`."""

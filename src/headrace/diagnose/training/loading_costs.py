@@ -44,11 +44,12 @@ def waiting(view: View) -> Cost | None:
         stage=_work(loading) if loading is not None and not is_handed_over else None,
         cause=cause,
         says=f"{format_duration(wait.seconds)} of a step of {format_duration(view.step_seconds)} ({wait.share:.0%}) wait for "
-        f"data{why}{view.lines(Phase.WAIT)}",
+        f"data{why}{view.worker_lines if _num_workers(view) else view.lines(Phase.WAIT)}",
         rule=f"waiting for batches takes at least {WORTH_WORK:.0%} of the training's time, beyond chance and recording "
         f"({RED_FLAG:.0%} where batches are ready and are handed over); workers, where there are some, are too few or their "
         f"work is too dear if they are busy {BUSY:.0%} of it",
         share=view.share_of(max(wait.seconds - own, 0.0)),
+        most=_share_of_all_waits(view),
         least=view.least_share(Phase.WAIT, own),
         worth=RED_FLAG if is_handed_over else WORTH_WORK,
         evidence=(
@@ -79,7 +80,12 @@ def _cause(view: View, loading: LoadingProfile | None) -> tuple[str, str]:
         return "", f", though {busy}"
     if _has_room(view, loading):
         return "too few workers", f": {busy}"
-    return "work", f": {busy}, and no core is free for more of them"
+    return "work", f": {busy}, and {_why_no_room(view, loading)}"
+
+
+def _share_of_all_waits(view: View) -> float:
+    """Return the share of the time that faster loading would save at most: first batches of epochs come sooner, too."""
+    return view.lasting_seconds(Phase.WAIT) / view.seconds if view.seconds else 0.0
 
 
 def _own_seconds(view: View) -> float:
@@ -115,10 +121,35 @@ def _num_workers(view: View) -> int | None:
 
 
 def _has_room(view: View, loading: LoadingProfile) -> bool:
-    """Return whether more workers would find cores: those that compute, beside the training thread."""
-    computing = sum(one.cpu_seconds or 0.0 for one in loading.work) / loading.seconds if loading.seconds else 1.0
-    cores = view.document.num_cores or 1
-    return loading.workers * computing + 1 < cores
+    """Return whether one more worker would find a core for what it computes, by what was in use while this was recorded."""
+    cores, used = view.document.num_cores or 1, _cores_in_use(view)
+    if used is None:  # the training thread is taken to want one
+        return loading.workers * _computing(loading) + 1 < cores
+    return cores - used >= _computing(loading)
+
+
+def _why_no_room(view: View, loading: LoadingProfile) -> str:
+    """Return in words that `_has_room` is not the case, with what was measured."""
+    cores, used = view.document.num_cores or 1, _cores_in_use(view)
+    computes = f"compute {_computing(loading):.0%} of it"
+    if used is None:
+        return f"{computes}; how much of the {cores} cores is in use was not measured"
+    return f"{computes}; of {cores} cores {used:.1f} are in use, so one more would have no core"
+
+
+def _computing(loading: LoadingProfile) -> float:
+    """Return the share of its time that a worker computes."""
+    return sum(one.cpu_seconds or 0.0 for one in loading.work) / loading.seconds if loading.seconds else 1.0
+
+
+def _cores_in_use(view: View) -> float | None:
+    """Return how many cores all programs used; None where that is not known of the cores that this training may use."""
+    try:
+        use = view.profile.about.details["cores"]  # type: ignore[union-attr]
+        used = float(use["all_seconds"] / use["wall_seconds"])
+    except (AttributeError, KeyError, TypeError, ZeroDivisionError):  # not measured, or a file of another program
+        return None
+    return used if used <= (view.document.num_cores or 1) + 0.1 else None  # more: of a machine of which this is a part
 
 
 def _is_bunched(view: View) -> bool:
@@ -159,8 +190,8 @@ def _remedies(view: View, cause: str, loading: LoadingProfile | None) -> tuple[R
     wanted = _wanted_workers(view, loading)
     more = Remedy(
         says=f"load in more processes: DataLoader(..., num_workers={wanted}, persistent_workers=True)",
-        settings=(f"loader.workers={wanted}",),
-        command=f"headrace whatif {quote_arg(view.folder)} --set loader.workers={wanted}"
+        settings=(f"loader.workers={wanted}", "loader.persistent=true"),
+        command=f"headrace whatif {quote_arg(view.folder)} --set loader.workers={wanted} --set loader.persistent=true"
         if loading is not None
         else "",
     )

@@ -384,5 +384,5 @@ def _document(
         distrust=document.distrust,
         unchecked=document.unchecked,
         warnings=(*warnings, *document.warnings),
-        details={"unit": "step"},
+        details={"unit": "step", "ranks": len(document.ranks)},
     )

@@ -163,7 +163,7 @@ class RankProfile(msgspec.Struct, frozen=True, kw_only=True):
     loading: LoadingProfile | None
     """None: not recorded."""
     lines: dict[str, tuple[tuple[str, float], ...]]
-    """{phase: (`FILE:LINE`, share of the samples in this phase)}; empty: not sampled."""
+    """{phase, or `workers` for those of the loader: (`FILE:LINE`, share of the samples there)}; empty: not sampled."""
     epochs: tuple[EpochTime, ...]
     """At most 1,000, the first ones."""
     course: tuple[CoursePoint, ...]

@@ -416,6 +416,7 @@ def test_ranks_that_wait_for_one_are_said_so(tmp_path: Path) -> None:
     found = diagnose(run)
     assert found.first.title == "STRAGGLER in forward"
     assert "rank 1" in found.first.says
+    assert re.search(r"Measured [0-9.]+/s on each of 2 ranks", as_text(found))
 
 
 def test_what_is_won_without_a_straggler_is_not_bounded_by_its_own_work(tmp_path: Path) -> None:
@@ -452,9 +453,44 @@ def test_more_workers_say_what_they_would_buy(tmp_path: Path) -> None:
         run.stretch(MODEL | {Phase.WAIT: 10.4}, asleep=[Phase.WAIT])
     _batches(run, {LoaderWork.ITEMS: (19.5, 0.01), LoaderWork.COLLATE: (0.5, 1.0)})
     remedy = diagnose(run, workers=1).first.remedies[0]
-    assert remedy.settings == ("loader.workers=3",)
+    assert remedy.settings == ("loader.workers=3", "loader.persistent=true")
     assert remedy.ratio is not None
     assert remedy.ratio.low <= 20.0 / 9.6 <= remedy.ratio.high
+
+
+def test_first_batches_of_epochs_are_part_of_what_faster_loading_brings(tmp_path: Path) -> None:
+    """They come sooner, too: what is won at most is no less than the limit by hand."""
+    run = MadeRun(tmp_path / "run")
+    for index in range(80):
+        is_first = index % 8 == 0
+        run.stretch(MODEL | {Phase.WAIT: 60.0 if is_first else 10.0}, kind=Kind.EPOCH_START if is_first else Kind.PLAIN)
+    _batches(run, {LoaderWork.ITEMS: (19.5, 0.01), LoaderWork.COLLATE: (0.5, 1.0)})
+    first = diagnose(run, workers=1).first
+    assert first.title == "LOADING (too few workers) in read"
+    assert first.gain == pytest.approx(1 / (1 - 1240 / 1998), rel=0.02)
+
+
+@pytest.mark.parametrize(("used", "cause"), [(1.9, "work"), (1.2, "too few workers"), (7.0, "work")])
+def test_whether_a_core_is_free_is_what_was_measured(tmp_path: Path, used: float, cause: str) -> None:
+    """A worker that computes half of its time would find half a core, or not; 7 of 2 cores are those of another machine."""
+    run = MadeRun(tmp_path / "run")
+    _steps(run, wait=10.0)
+    _batches(run, {LoaderWork.ITEMS: (36.0, 0.5), LoaderWork.COLLATE: (2.0, 1.0)})
+    cores = {"wall_seconds": 10.0, "all_seconds": 10.0 * used, "own_seconds": 10.0}
+    found = diagnose(run, workers=2, cores=cores).first
+    assert found.cause == cause
+    assert ("of 2 cores 1.9 are in use" in found.says) == (used == 1.9)
+    assert ("was not measured" in found.says) == (used == 7.0)
+
+
+def test_the_line_in_which_workers_load_is_named(tmp_path: Path) -> None:
+    """Not that in which the training thread waits for them, which is the loop itself."""
+    run = MadeRun(tmp_path / "run")
+    _decode(run)
+    lines = {"wait": [["train.py:78", 1.0]], "workers": [["train.py:44", 0.93], ["train.py:51", 0.07]]}
+    says = diagnose(run, lines=lines).first.says
+    assert "93% of what they do in train.py:44" in says
+    assert "train.py:78" not in says
 
 
 def test_workers_that_sleep_long_are_no_reason_for_a_hundred_processes(tmp_path: Path) -> None:
@@ -463,7 +499,7 @@ def test_workers_that_sleep_long_are_no_reason_for_a_hundred_processes(tmp_path:
     for _ in range(80):
         run.stretch(MODEL | {Phase.WAIT: 990.0}, asleep=[Phase.WAIT])
     _batches(run, {LoaderWork.ITEMS: (999.5, 0.001), LoaderWork.COLLATE: (0.5, 1.0)})
-    assert diagnose(run, workers=1).first.remedies[0].settings == ("loader.workers=8",)
+    assert diagnose(run, workers=1).first.remedies[0].settings[0] == "loader.workers=8"
 
 
 def test_no_bound_is_said_where_none_is_known(tmp_path: Path) -> None:
