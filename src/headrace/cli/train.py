@@ -21,6 +21,7 @@ status is the script's own, also if the profile is lost (a full disk); or 1 if i
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -92,6 +93,10 @@ def run(args: argparse.Namespace) -> int:
         if args.layers:
             raise SettingsError("--layers and --torch-profiler would slow the same steps: name one of them")
     output = Path(args.output) if args.output else new_folder(name)
+    if outer := os.environ.get("HEADRACE_TRAIN"):
+        say(
+            f"headrace train: another `headrace train` runs this one; steps of {name} go into {output}, and not into {outer}"
+        )
     recording = record_program(
         argv, name, output, force=args.force, stdout=2 if args.json else 1, variables=_variables(args)
     )
@@ -147,7 +152,8 @@ def _report(recording: Recording, name: str, *, as_json: bool) -> int:
         say(
             f"headrace train: no training step was seen in {name}. Recorded are Pythons that import PyTorch and call an "
             "optimizer (torch.optim) or backward(); not those started with -I, -E or -S, by another user, or on another "
-            f"machine. If spans could not be written, it is said above. Does {name} train with these arguments? The empty "
+            "machine; what a `headrace train` within it started is in that one's folder. "
+            f"If spans could not be written, it is said above. Does {name} train with these arguments? The empty "
             f"run folder is {folder}"
         )
     if as_json:

@@ -34,6 +34,8 @@ _TAKEN = (
 )
 #: `si_code` of a signal that the kernel made: of a terminal, which sends it to the whole foreground group.
 _SI_KERNEL = 0x80
+#: How variables begin by which a program is asked to record.
+_ASKING = ("HEADRACE_TRAIN", "HEADRACE_TORCH_PROFILER")
 #: Seconds between two looks at the program, should its SIGCHLD be lost.
 _LOOK_SECONDS = 1.0
 #: Seconds that a program has to end by itself after a second Ctrl-C.
@@ -133,14 +135,17 @@ def _beginning(parent: int, mask: Any) -> Callable[[], None]:
 def armed_environment(folder: Path, script: str) -> dict[str, str]:
     """Return the variables of this process, and what makes the Pythons of a program record into a run folder.
 
+    What another `headrace train`, which runs this one, asks of its program by variables is asked of that alone.
+
     Args:
         folder: The run folder.
         script: What runs, for `training/HOST-PID.json`.
     """
     armed = Path(__file__).resolve().parent / "armed"
     path = os.environ.get("PYTHONPATH")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_ASKING)}
     return {
-        **os.environ,
+        **inherited,
         "PYTHONPATH": f"{armed}{os.pathsep}{path}" if path else str(armed),
         "HEADRACE_TRAIN": str(folder.absolute()),
         "HEADRACE_TRAIN_SCRIPT": script,

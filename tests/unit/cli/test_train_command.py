@@ -193,3 +193,21 @@ def test_a_reader_that_leaves_hides_no_failure(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "headrace", "train", "--json", "-o", str(tmp_path / "run"), str(script)]
     assert subprocess.run(argv, stdout=writer, stderr=subprocess.DEVNULL, check=False).returncode == 5
     os.close(writer)
+
+
+def test_a_nested_command_records_what_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says where its steps go, and what the outer one asked of its program (traces) is not asked of its own."""
+    monkeypatch.setenv("HEADRACE_TRAIN", str(tmp_path / "outer"))
+    monkeypatch.setenv("HEADRACE_TORCH_PROFILER", "wait=1,active=1")
+    monkeypatch.setenv("HEADRACE_TRAIN_LAYERS", "1")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os\n"
+        "asked = sorted(name for name in os.environ if name.startswith('HEADRACE_T'))\n"
+        f"open({str(tmp_path / 'said')!r}, 'w').write(repr(asked))\n"
+    )
+    main(["train", "-o", str(tmp_path / "run"), str(script)])
+    assert (tmp_path / "said").read_text() == repr(["HEADRACE_TRAIN", "HEADRACE_TRAIN_SCRIPT"])
+    assert f"go into {tmp_path / 'run'}, and not into {tmp_path / 'outer'}" in capsys.readouterr().err
