@@ -52,6 +52,4 @@ def _row(one: Perturbation) -> tuple[str, ...]:
 
 
 def _interval(found: Interval | None, sign: str = "") -> str:
-    if found is None:
-        return "-"
-    return f"{sign}{found.mid:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    return "-" if found is None else f"{sign}{found}"

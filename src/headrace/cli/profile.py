@@ -127,10 +127,19 @@ def _new_folder(pipeline: str) -> Path:
 
 def _check_source(args: argparse.Namespace, pipeline: Pipeline) -> None:
     """Say before the run, not after it, that something cannot be done."""
+    from headrace.base.errors import SettingsError
     from headrace.profiler.stage_bench.inputs import refuse_queue
+    from headrace.sources.finite import FiniteSource
 
+    source = pipeline.source
     if args.layers or args.isolate:
-        refuse_queue(pipeline.source)
+        refuse_queue(source)
+    again = next((name for name in ("layers", "isolate", "experiment") if getattr(args, name)), None)
+    if again and isinstance(source, FiniteSource) and source.serves_one_run:
+        raise SettingsError(
+            f"--{again} runs the items of the source again after the profile, and the iterator that this pipeline gives to "
+            f"headrace.items can be read once; give a list, or an object with __iter__ that begins anew, or leave --{again} out"
+        )
 
 
 def _look_further(args: argparse.Namespace, pipeline: Pipeline, plan: Plan, folder: Path) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from headrace.runs.formats.experiment import ExperimentDocument, Interval, Perturbation, StationState
+from headrace.runs.formats.experiment import ExperimentDocument, Perturbation, StationState
 
 Limit = Literal["native_threads", "workers", "gil", "cores", "beyond", "receiving", "arrivals"]
 
@@ -54,7 +54,7 @@ def conclude(document: ExperimentDocument) -> Conclusion | None:
         and native.ratio.low > 1
         and (native.ratio.mid >= _WORTH)
     ):
-        says = f"{native.says}: the throughput is x{show(native.ratio)}. Its threads are in one another's way"
+        says = f"{native.says}: the throughput is x{native.ratio}. Its threads are in one another's way"
         shows = "the threads of BLAS are in one another's way"
         return Conclusion(limit="native_threads", station=None, stages=(), says=says, shows=shows)
     limiting = [(answer, state) for state in document.stations if (answer := _limit_of(state, made)) is not None]
@@ -95,11 +95,6 @@ def is_limit(one: Perturbation | None) -> bool | None:
     return one.sensitivity.mid > _THRESHOLD
 
 
-def show(found: Interval) -> str:
-    """Return a figure with its interval."""
-    return f"{found.mid:.2f} [{found.low:.2f}, {found.high:.2f}]"
-
-
 def _limit_of(state: StationState, made: Mapping[str, Perturbation]) -> Perturbation | None:
     """Return the perturbation that shows the workers of a station to be the limit; None if none does."""
     for kind in ("delay", "fewer"):
@@ -116,7 +111,7 @@ def _workers(one: Perturbation, state: StationState, made: Mapping[str, Perturba
     says = f"{_says(one)}: {shows}"
     more = made.get(f"more:{state.name}")
     if more is not None and more.ratio is not None:
-        says += f"; {more.says}: x{show(more.ratio)} of the throughput"
+        says += f"; {more.says}: x{more.ratio} of the throughput"
     return Conclusion(limit="workers", station=state.name, stages=state.stages, says=says, shows=shows, more=more)
 
 
@@ -162,7 +157,7 @@ def _says(one: Perturbation) -> str:
         cost = "costs little or nothing"
     else:
         cost = "costs throughput"
-    return f"{one.says}: that {cost} (sensitivity {show(one.sensitivity)})"
+    return f"{one.says}: that {cost} (sensitivity {one.sensitivity})"
 
 
 def _mid(one: Perturbation) -> float:

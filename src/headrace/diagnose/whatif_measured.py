@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.diagnose.experimented import is_limit, show
+from headrace.diagnose.experimented import is_limit
 from headrace.runs.formats.experiment import ExperimentDocument, Interval, Perturbation, StationState
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import Estimate
@@ -75,7 +75,7 @@ def _without_effect(made: dict[str, Perturbation], state: StationState) -> tuple
     narrowest = min(ratios, key=lambda ratio: ratio.high - ratio.low)
     # As far above as below: what was measured is how little a scarcer stage costs.
     apart = max(narrowest.high, 1 / narrowest.low)
-    says = f"an experiment made {state.name} scarcer, and the throughput was x{show(narrowest)}: it is not the limit"
+    says = f"an experiment made {state.name} scarcer, and the throughput was x{narrowest}: it is not the limit"
     return Estimate(low=1 / apart, mid=1.0, high=apart), says
 
 

@@ -41,6 +41,7 @@ def profile_again(recorded: Recorded, *more: str, longer: bool = False) -> str:
         longer: Without the `--limit` that made the run too short to say anything.
     """
     options = _without(recorded.options, "--shard", *(["--limit"] if longer else []))
+    options = _without_settings(options, {text.partition("=")[0] for text in more})
     begin, end = (("serve",), ("--profile",)) if recorded.served else (("profile",), ())
     return shlex.join(["headrace", *begin, pipeline_address(recorded.pipeline), *options, *end, *more])
 
@@ -62,6 +63,17 @@ def _without(options: Sequence[str], *names: str) -> list[str]:
         while name in left:
             at = left.index(name)
             del left[at : at + 2]
+    return left
+
+
+def _without_settings(options: Sequence[str], keys: set[str]) -> list[str]:
+    """Return options without `--set KEY=VALUE` of these keys."""
+    left: list[str] = []
+    for option in options:
+        if left and left[-1] == "--set" and option.partition("=")[0] in keys:
+            left.pop()
+        else:
+            left.append(option)
     return left
 
 

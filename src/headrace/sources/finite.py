@@ -118,6 +118,11 @@ class FiniteSource(Source):
         return None
 
     @property
+    def serves_one_run(self) -> bool:
+        """Whether its items can be read once only."""
+        return False
+
+    @property
     def max_receives(self) -> int:
         """Tries of one job, unless a Plan sets them."""
         return self._max_receives

@@ -34,6 +34,11 @@ class Items(FiniteSource):
         """Whether the first of a list's values is a path; see `protocols.GivesFiles`."""
         return isinstance(self._values, Sequence) and isinstance(next(iter(self._values), None), Path)
 
+    @property
+    def serves_one_run(self) -> bool:
+        """Whether the values are an iterator, which can be read once."""
+        return iter(self._values) is self._values
+
     def entries(self) -> Iterator[Entry]:
         """Return the values in order; an iterator only once."""
         if self._is_used_up:
@@ -41,7 +46,7 @@ class Items(FiniteSource):
                 "the iterator given to headrace.items has been read by an earlier run; give a list, or a new one"
             )
         values = iter(self._values)
-        self._is_used_up = values is self._values
+        self._is_used_up = self.serves_one_run
         return (Entry(str(number), self._payload(value)) for number, value in enumerate(values))
 
     def _payload(self, value: Any) -> Any:

@@ -24,6 +24,7 @@ def work(value):
     return len(str(value))
 
 pipeline = hr.Pipeline(hr.folder("items", patterns=["*.txt"]), stages=[hr.stage("work", work)], delivery=hr.collect())
+once = hr.Pipeline(hr.items(iter("abc")), stages=[hr.stage("work", work)], delivery=hr.collect())
 queued = hr.Pipeline(hr.queue("sqlite:///jobs.db", drain=True), stages=[hr.stage("work", work)], delivery=hr.collect())
 """
 
@@ -82,6 +83,16 @@ def test_without_a_name_the_run_has_one_of_its_own(folder: Path, capsys: pytest.
 def test_the_name_has_only_plain_letters(pipeline: str, name: str) -> None:
     """Whatever the pipeline is called, its folder is called something that every shell takes."""
     assert re.fullmatch(rf"{name}-\d{{8}}-\d{{6}}", _new_folder(pipeline).name)
+
+
+@pytest.mark.parametrize("option", ["--isolate", "--layers", "--experiment"])
+def test_what_can_be_read_once_is_refused_before_the_run(
+    folder: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """These run the items again: said before the profile, not after it."""
+    assert main(["profile", "profiled_jobs.py:once", "-o", "run", option]) == 2
+    assert f"{option} runs the items of the source again" in capsys.readouterr().err
+    assert not (folder / "run").exists()
 
 
 @pytest.mark.parametrize("option", ["--isolate", "--layers"])

@@ -114,3 +114,8 @@ def test_more_workers_at_the_limit_are_quoted() -> None:
 def test_the_conclusion_is_a_sentence(made: list[Perturbation], sentence: str) -> None:
     """It says what was shown, or what was ruled out, without figures."""
     assert in_words(experiment(*made)) == sentence
+
+
+def test_a_figure_has_no_minus_before_zero() -> None:
+    """A sensitivity of -0.001 is none."""
+    assert str(Interval(low=-0.004, mid=-0.001, high=0.012)) == "0.00 [0.00, 0.01]"

@@ -53,6 +53,17 @@ def test_gains_are_drawn_in_percent(documents: ModuleType, read_page: Callable[[
     assert len(chart["option"]["yAxis"]["data"]) == 10
 
 
+def test_gains_of_nothing_are_told_and_not_drawn(documents: ModuleType, read_page: Callable[[str], Any]) -> None:
+    """The noise of the arithmetic is no bar."""
+    found = documents.diagnosis_document()
+    none = tuple(msgspec.structs.replace(one, gain=1 - 1e-14) for one in found.candidates)
+    page = read_page(
+        render_report(documents.full_document(), diagnosed=msgspec.structs.replace(found, candidates=none))
+    )
+    assert "chart-gains" not in [one["id"] for one in json.loads(page.scripts[0])]
+    assert "By simulation nothing inside the pipeline gives more throughput." in page.text
+
+
 def test_what_cannot_be_predicted_is_a_dash(documents: ModuleType, read_page: Callable[[str], Any]) -> None:
     """A remedy without a ratio shows dashes and no number."""
     found = documents.diagnosis_document()

@@ -41,6 +41,14 @@ def test_a_run_keeps_what_chose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert shlex.split(again) == ["headrace", "profile", "again_jobs.py:pipeline", *options, "--isolate"]
 
 
+def test_a_setting_that_is_given_anew_is_not_given_twice() -> None:
+    """What is tried with three workers is not asked for with eight first."""
+    options = ["--set", "ask.workers=8", "--set", "look.workers=2"]
+    recorded = argparse.Namespace(pipeline="jobs.py:p", options=options, served=False)
+    again = profile_again(recorded, "--set", "ask.workers=3")
+    assert again == "headrace profile jobs.py:p --set look.workers=2 --set ask.workers=3"
+
+
 def test_a_command_that_was_suggested_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The arguments are those that `headrace profile` takes, and give the same settings."""
     recorded = _recorded(tmp_path, monkeypatch, "--set", "size.workers=3", "--source", "items", "--limit", "5")

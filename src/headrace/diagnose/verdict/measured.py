@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.diagnose.experimented import Conclusion, conclude, is_limit, show
+from headrace.diagnose.experimented import Conclusion, conclude, is_limit
 from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.intake import has_backlog
 from headrace.diagnose.verdict.proposal import Advice, Proposal
@@ -90,7 +90,7 @@ def decide(ranking: Ranking, facts: Facts) -> Ranking:
     kept = tuple(one for one in (_measured(remedy, found, document) for remedy in offered) if one is not None)
     first = msgspec.structs.replace(
         first,
-        says=found.says if is_answered or first.says == found.says else f"{found.says}. {first.says}",
+        says=found.says if is_answered or first.says == found.says else f"{found.says}; {first.says}",
         rule=_RULE,
         confidence="high",
         evidence=(*evidence, *first.evidence),
@@ -148,12 +148,10 @@ def list_evidence(document: ExperimentDocument, found: Conclusion | None) -> tup
     lines = []
     for one in document.perturbations:
         if one.sensitivity is not None:
-            says = f"{one.name}: {one.says}: sensitivity {show(one.sensitivity)}" + (
-                "" if one.decided else ", not decided"
-            )
+            says = f"{one.name}: {one.says}: sensitivity {one.sensitivity}" + ("" if one.decided else ", not decided")
             lines.append(_line(one, says, one.sensitivity.mid, 0.5, None if found is None else one.kind in limit))
         elif one.ratio is not None:
-            says = f"{one.name}: {one.says}: throughput x{show(one.ratio)}"
+            says = f"{one.name}: {one.says}: throughput x{one.ratio}"
             lines.append(_line(one, says, one.ratio.mid, 1.0, None if found is None else one.kind in limit))
     return tuple(lines)
 

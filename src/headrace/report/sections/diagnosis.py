@@ -13,6 +13,9 @@ from headrace.runs.formats.profile import ProfileDocument
 
 #: Candidates that are drawn; all are in the table.
 _MOST_BARS = 10
+#: A chart of gains below this would show the noise of the arithmetic.
+_LEAST_BAR = 0.001
+_NOTHING_GAINS = "By simulation nothing inside the pipeline gives more throughput."
 _FINE = frozenset({VerdictClass.HEALTHY, VerdictClass.ARRIVAL_LIMITED})
 _OPEN = frozenset({VerdictClass.INCONCLUSIVE, VerdictClass.UNTRUSTED, VerdictClass.STARVED})
 _WEIGHTS = {True: ("✓ for", "ok"), False: ("✗ against", "failed")}
@@ -37,7 +40,7 @@ def diagnosis(found: DiagnosisDocument | str | None, document: ProfileDocument |
         parts=[
             _verdict(found),
             *_warnings(found, document),
-            *([chart.element()] if chart else []),
+            *([chart.element()] if chart else [note(_NOTHING_GAINS)] if found.candidates else []),
             *_remedies(found.first),
             *_evidence(found.first),
             *_others(found),
@@ -74,9 +77,9 @@ def _warnings(found: DiagnosisDocument, document: ProfileDocument | None) -> lis
 
 
 def _gains(candidates: tuple[Candidate, ...]) -> Chart | None:
-    if not candidates:
-        return None
     shown = candidates[:_MOST_BARS]
+    if not any(abs(one.gain - 1) >= _LEAST_BAR for one in shown):
+        return None
     return horizontal_bars(
         "gains",
         "What each would give, changed as the table says",

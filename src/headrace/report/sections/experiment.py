@@ -118,6 +118,4 @@ def _table(told: ExperimentDocument) -> Html:
 
 
 def _words(found: Interval | None, sign: str = "") -> str:
-    if found is None:
-        return DASH
-    return f"{sign}{found.mid:.2f} [{found.low:.2f}, {found.high:.2f}]"
+    return DASH if found is None else f"{sign}{found}"

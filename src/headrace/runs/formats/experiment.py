@@ -23,6 +23,9 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     mid: float
     high: float
 
+    def __str__(self) -> str:
+        return f"{self.mid:z.2f} [{self.low:z.2f}, {self.high:z.2f}]"
+
 
 class StationState(msgspec.Struct, frozen=True, kw_only=True):
     """One station without a perturbation."""
