@@ -250,13 +250,13 @@ def epoch_starts(view: View) -> Cost | None:
     usual = float(np.median(wait.wall[view.plain])) if view.plain.any() else 0.0
     waits = float(np.maximum(wait.wall[starts] - usual, 0.0).sum())
     begins = view.lasting_seconds(Phase.EPOCH_START)
-    each = (waits + begins) / int(starts.sum())
+    each, keeps = (waits + begins) / int(starts.sum()), _keeps_workers(view)
     return Cost(
         verdict=VerdictClass.LOADING,
         stage=None,
         cause="epoch start",
-        says=f"each of {pluralize(int(starts.sum()), 'further epoch')} begins with {format_duration(each)} of waiting: workers "
-        "start again, and none has loaded ahead",
+        says=f"each of {pluralize(int(starts.sum()), 'further epoch')} begins with {format_duration(each)} of waiting: "
+        f"{'' if keeps else 'workers start again, and '}none has loaded ahead",
         rule=f"starting the loader again, and the first batch of each epoch but the first, take at least {WORTH_WORK:.0%} "
         "of the training's time more than other batches",
         share=(waits + begins) / view.seconds if view.seconds else 0.0,
@@ -270,12 +270,25 @@ def epoch_starts(view: View) -> Cost | None:
         ),
         remedies=(
             Remedy(
+                says="make epochs longer (several passes over the data in one), or load a first batch faster: smaller batches"
+            ),
+        )
+        if keeps
+        else (
+            Remedy(
                 says="keep the workers: DataLoader(..., persistent_workers=True)",
                 settings=("loader.persistent=true",),
             ),
             Remedy(says="make epochs longer, or start workers faster: fewer imports, a smaller data set object"),
         ),
     )
+
+
+def _keeps_workers(view: View) -> bool:
+    """Return whether no worker starts again with an epoch: they are kept, or there are none."""
+    loaders = () if view.profile.about is None else view.profile.about.loaders
+    used = [one for one in loaders if one.num_learnt != 0]  # not those of validation
+    return bool(used) and all(one.persistent_workers or not one.workers for one in used)
 
 
 def preparing(view: View) -> Cost | None:

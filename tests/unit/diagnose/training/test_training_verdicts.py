@@ -566,6 +566,20 @@ def test_a_checkpoint_in_each_step_is_what_costs(tmp_path: Path) -> None:
     assert found.first.gain == pytest.approx((9.7 + 0.9 * 5.0) / 9.7, rel=0.02)
 
 
+def test_workers_that_are_kept_are_not_to_be_kept(tmp_path: Path) -> None:
+    """They wait for the first batch of an epoch all the same: nothing was loaded ahead."""
+    run = MadeRun(tmp_path / "run")
+    _epoch_restart(run)
+    (file,) = (run.finish() / "training").iterdir()
+    about = json.loads(file.read_bytes())
+    about["loaders"][0]["persistent_workers"] = True
+    file.write_text(json.dumps(about))
+    first = diagnose_training(TrainingAnalysis(read_run(run.path))).first
+    assert first.title == "LOADING (epoch start)"
+    assert "start again" not in first.says
+    assert not any("persistent_workers" in one.says for one in first.remedies)
+
+
 def test_profiled_steps_are_no_part_of_a_share(tmp_path: Path) -> None:
     """Without the wait that is half of each step, steps come twice as fast, however many of them were looked at closely."""
     run = MadeRun(tmp_path / "run")
