@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from headrace.base.units import format_duration
 from headrace.runs.formats.training_profile import RankProfile
+from headrace.runs.training_phases import Stretch
 
 #: Recording that takes a larger share of the training than this is said.
 WORTH_SAYING = 0.02
@@ -40,5 +41,12 @@ def read_recording(profile: RankProfile) -> Recording:
         thread, helper, wait = (float(found[f"{name}_seconds"]) for name in ("thread", "helper", "wait"))
     except (KeyError, TypeError, ValueError):
         return Recording()
-    count = max(profile.steps, 1)
-    return Recording(step_seconds=thread / count, helper_seconds=helper / count, wait_seconds=wait)
+    each = _share_of_steps(profile) / max(profile.steps, 1)
+    return Recording(step_seconds=thread * each, helper_seconds=helper * each, wait_seconds=wait)
+
+
+def _share_of_steps(profile: RankProfile) -> float:
+    """Return the share of what was recorded that are steps: batches of a validation are recorded, too."""
+    steps = profile.total_seconds * profile.steps_share
+    validation = sum(one.seconds for one in profile.apart if one.what == Stretch.VALIDATION)
+    return steps / (steps + validation) if steps else 1.0

@@ -169,6 +169,7 @@ def _leaves_work_as_it_is(cost: Cost) -> bool:
 def _confidence(view: View, first: Cost, others: list[Cost]) -> Confidence:
     doubts = (view.num_plain < _MANY_STEPS) + bool(view.document.unchecked)
     doubts += bool(others) and others[0].share >= _ALIKE * first.share > 0
+    doubts += 0 if first.is_sure else 2
     return "high" if not doubts else "medium" if doubts == 1 else "low"
 
 
