@@ -39,6 +39,10 @@ class LoaderModel:
     """For a worker to hand a batch over."""
     receive: Need = NOTHING
     """For the training thread to take a batch that is there."""
+    first_batch: Need = NOTHING
+    """What a worker needs besides for the first batch that it loads."""
+    first_step: Need = NOTHING
+    """What the training thread needs besides in the first step after workers were started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +265,8 @@ class _Simulation:
 
     def _train(self) -> Process:
         for number, epoch in enumerate(self._model.epochs):
-            yield from self._begin_epoch(epoch, is_first=number == 0)
+            starts = bool(self._loader.workers) and (number == 0 or not self._loader.persistent)
+            yield from self._begin_epoch(epoch, starts=starts)
             position = 0
             for step in epoch:
                 waited = 0.0
@@ -272,6 +277,8 @@ class _Simulation:
                     position += 1
                     yield from microbatch.compute
                     yield from self._backward(microbatch)
+                    if starts and position == 1:
+                        yield self._loader.first_step
                 yield from step.update
                 self.ends.append(self._machine.now)
                 self.waits.append(waited)
@@ -293,8 +300,8 @@ class _Simulation:
             yield None
         self.exchange_seconds += self._machine.now - began
 
-    def _begin_epoch(self, epoch: tuple[StepModel, ...], *, is_first: bool) -> Process:
-        loader, starts = self._loader, is_first or not self._loader.persistent
+    def _begin_epoch(self, epoch: tuple[StepModel, ...], *, starts: bool) -> Process:
+        loader = self._loader
         if not loader.workers:
             return
         if starts:
@@ -343,6 +350,7 @@ class _Simulation:
 
     def _work(self, worker: int, queues: list[deque[int]]) -> Process:
         yield self._loader.warm_up
+        besides = self._loader.first_batch
         while queues is self._queues:  # else the epoch is over, and others took its place
             if not queues[worker]:
                 self._sleeping.add(worker)
@@ -350,6 +358,8 @@ class _Simulation:
                 continue
             number, began = queues[worker].popleft(), self._machine.now
             yield from self._loads[number]
+            yield besides
+            besides = NOTHING
             yield self._loader.send
             self.worker_seconds += self._machine.now - began
             self._arrived[number] = worker

@@ -20,6 +20,7 @@ from headrace.diagnose.training.recorded_exchange import (
     measure_exchange,
 )
 from headrace.diagnose.training.simulation import LoaderModel
+from headrace.diagnose.training.simulation_fresh import take_out_fresh_costs
 from headrace.diagnose.training.simulation_machine import Need
 from headrace.diagnose.training.simulation_needs import (
     PER_BATCH,
@@ -51,7 +52,7 @@ class RecordedTraining:
     """What is known of one training process."""
 
     phases: dict[Phase, Needs]
-    """Of each step."""
+    """Of each step; here and in `loading` without what new workers cost, which is in `loader`."""
     microbatches: Array
     """int64: of each step, >= 1."""
     samples: Array
@@ -194,18 +195,25 @@ def recorded_training(rank: RankSteps, process: TrainingProcess | None, hardware
     walls = step_walls(rank)
     samples = rank.steps.samples[stands]
     rate, noise = measure_rate(rank)
+    phases = {
+        phase: needs_of(times)[stands] for phase, times in rank.steps.phases.items() if phase in (*PER_BATCH, *PER_STEP)
+    }
+    starts = epoch_starts(rank.steps)
+    loader = _loader(rank, info, hardware.num_cores) if is_known else LoaderModel(workers=0)
+    if loader.workers:
+        fresh = take_out_fresh_costs(
+            loading, phases, counts, starts[: 1 if loader.persistent else None], loader.workers
+        )
+        loading, phases = fresh.loading, fresh.phases
+        loader = dataclasses.replace(loader, first_batch=Need(0.0, fresh.batch), first_step=Need(0.0, fresh.step))
     return RecordedTraining(
-        phases={
-            phase: needs_of(times)[stands]
-            for phase, times in rank.steps.phases.items()
-            if phase in (*PER_BATCH, *PER_STEP)
-        },
+        phases=phases,
         microbatches=counts,
         samples=samples,
         loading=loading,
         is_loading_known=is_known,
-        epoch_starts=epoch_starts(rank.steps),
-        loader=_loader(rank, info, hardware.num_cores) if is_known else LoaderModel(workers=0),
+        epoch_starts=starts,
+        loader=loader,
         threads=max(1, process.threads) if process is not None else 1,
         cores=min(float(hardware.num_cores), hardware.cpu_quota or math.inf),
         rate=rate,
