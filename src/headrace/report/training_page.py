@@ -76,6 +76,11 @@ def _overview(document: TrainingDocument, first: RankProfile | None) -> Html:
         tag("p", _about(document, first), class_="note"),
         trust,
         tag("dl", *_tiles(first, len(document.ranks)), class_="tiles") if first is not None else None,
+        note(
+            f"Of {len(document.ranks)} ranks; where none is named, figures are those of rank {document.ranks[0].rank}."
+        )
+        if len(document.ranks) > 1
+        else None,
     )
 
 
@@ -202,8 +207,12 @@ def _lines(rank: RankProfile) -> list[Html]:
     rows = [[phase, line, ratio(share)] for phase, found in rank.lines.items() for line, share in found[:5]]
     if not rows:
         return []
-    caption = "Lines of your code, by phase of the training thread; workers: those of the loader"
-    return [table(["phase", "line", "of its samples"], rows, text_columns=2, caption=caption)]
+    caption = "Lines of your code, by phase of the training thread"
+    return [
+        tag("h3", "Lines of your code"),
+        note("Where the training thread was seen in each phase; workers: where those of the loader were."),
+        table(["phase", "line", "of its samples"], rows, text_columns=2, caption=caption),
+    ]
 
 
 def _course(rank: RankProfile) -> Section | None:

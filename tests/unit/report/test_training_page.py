@@ -38,6 +38,19 @@ def test_it_has_every_part_in_order(tmp_path: Path, read_page: Callable[[str], A
     assert "0 bytes" not in page.text
 
 
+def test_whose_figures_they_are_is_said_of_several_ranks(tmp_path: Path, read_page: Callable[[str], Any]) -> None:
+    """Tables of one rank stand beside those of all, and the diagnosis may be of another."""
+    run = MadeRun(tmp_path / "run")
+    for rank in range(2):
+        for _ in range(40):
+            run.stretch(STEP, rank=rank)
+    analysis = TrainingAnalysis(read_run(run.finish()))
+    text = read_page(render_training(analysis.document, diagnose_training(analysis))).text
+    assert "where none is named, figures are those of rank 0" in text
+    alone = _analysis(tmp_path / "alone")
+    assert "where none is named" not in read_page(render_training(alone.document, diagnose_training(alone))).text
+
+
 def test_phases_of_a_step_have_colours_of_their_own() -> None:
     """What is not part of a plain step shares one."""
     colours = [colour for colour in _PHASES.values() if colour != "var(--muted)"]

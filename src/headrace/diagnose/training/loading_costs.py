@@ -80,7 +80,7 @@ def _cause(view: View, loading: LoadingProfile | None) -> tuple[str, str]:
         return "", f", though {busy}"
     if _has_room(view, loading):
         return "too few workers", f": {busy}"
-    return "work", f": {busy}, and {_why_no_room(view, loading)}"
+    return "work", f": {busy}; {_why_no_room(view, loading)}"
 
 
 def _share_of_all_waits(view: View) -> float:
@@ -131,10 +131,10 @@ def _has_room(view: View, loading: LoadingProfile) -> bool:
 def _why_no_room(view: View, loading: LoadingProfile) -> str:
     """Return in words that `_has_room` is not the case, with what was measured."""
     cores, used = view.document.num_cores or 1, _cores_in_use(view)
-    computes = f"compute {_computing(loading):.0%} of it"
+    computes = f"computing is {_computing(loading):.0%} of it"
     if used is None:
-        return f"{computes}; how much of the {cores} cores is in use was not measured"
-    return f"{computes}; of {cores} cores {used:.1f} are in use, so one more would have no core"
+        return f"{computes}, and how much of the {cores} cores is in use was not measured"
+    return f"{computes}, and of {cores} cores {used:.1f} are in use: less is left than one more would compute on"
 
 
 def _computing(loading: LoadingProfile) -> float:

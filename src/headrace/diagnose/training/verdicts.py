@@ -309,6 +309,8 @@ def _bounds(view: View) -> tuple[Bound, ...]:
 def _notes(analysis: TrainingAnalysis, view: View) -> tuple[str, ...]:
     """Return what is worth knowing and limits nothing by itself."""
     found = [text for one in analysis.document.together.same_data if (text := note_of_order(one)) is not None]
+    if len(analysis.document.ranks) > 1:
+        found.append(f"costs within steps are those of rank {view.rank.rank}, which has most work of its own")
     notes = (
         note_of_growth(view),
         _note_of_last_validation(view),
@@ -349,8 +351,9 @@ def _note_of_layers(view: View) -> str | None:
         return None
     first = layers[costs.index(most)]
     backward = first.backward_seconds
+    whose = f" on rank {view.rank.rank}" if len(view.document.ranks) > 1 else ""
     return (
-        f"of what the parts of the model take {compared}, {most / total:.0%} is {first.name} ({first.module}), one of "
+        f"of what the parts of the model take {compared}{whose}, {most / total:.0%} is {first.name} ({first.module}), one of "
         f"{len(layers)}: {format_duration(first.forward_seconds)} forward"
         + ("" if backward is None else f", {format_duration(backward)} backward")
     )

@@ -422,6 +422,7 @@ def test_ranks_that_wait_for_one_are_said_so(tmp_path: Path) -> None:
     assert found.first.title == "STRAGGLER in forward"
     assert "rank 1" in found.first.says
     assert re.search(r"Measured [0-9.]+/s on each of 2 ranks", as_text(found))
+    assert "costs within steps are those of rank 1, which has most work of its own" in found.warnings
 
 
 def test_what_is_won_without_a_straggler_is_not_bounded_by_its_own_work(tmp_path: Path) -> None:
