@@ -22,8 +22,20 @@ from headrace.runs.formats.training import TrainingProcess
 from headrace.runs.formats.training_profile import Apart, LayerTime, PhaseTime, RankProfile, Spread, TrainingDocument
 from headrace.runs.formats.training_trace import trace_record
 from headrace.runs.reader import Run
-from headrace.runs.run_folder import headrace_version
+from headrace.runs.run_folder import RunInfo, headrace_version
 from headrace.runs.training_phases import Phase
+
+#: Programs that start a script on each rank, as `headrace train` was given them.
+_LAUNCHERS = frozenset(
+    {
+        "torchrun",
+        "torch.distributed.run",
+        "torch.distributed.launch",
+        "accelerate",
+        "accelerate.commands.launch",
+        "deepspeed",
+    }
+)
 
 __all__ = ["describe_training", "mean_of", "read_process", "set_forks_apart", "training_document"]
 
@@ -75,7 +87,7 @@ def describe_training(run: Run, ranks: list[RankSteps], forks: Sequence[RankStep
     return TrainingDocument(
         run=run.path.resolve().name,
         headrace_version=headrace_version(),
-        pipeline=run.info.pipeline,
+        pipeline=_name_script(run.info),
         status=run.info.status,
         num_cores=run.info.hardware.num_cores,
         ranks=tuple(
@@ -223,6 +235,12 @@ def _epoch_start_seconds(rank: RankSteps, selection: Selection) -> float:
         return starts
     usual = float(np.median(wait.wall[selection.plain])) if selection.plain.any() else 0.0
     return starts + float(np.maximum(wait.wall[selection.epoch_start] - usual, 0.0).sum())
+
+
+def _name_script(info: RunInfo) -> str:
+    """Return what trained; of a launcher the script that it started, and its own name."""
+    started = next((word for word in info.options if word.endswith(".py")), None)
+    return info.pipeline if started is None or info.pipeline not in _LAUNCHERS else f"{started} ({info.pipeline})"
 
 
 def _lines(about: TrainingProcess | None) -> dict[str, tuple[tuple[str, float], ...]]:

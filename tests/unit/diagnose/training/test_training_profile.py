@@ -48,6 +48,25 @@ def test_phases_add_up_to_the_step(tmp_path: Path) -> None:
     assert (rank.step.count, rank.step.median, rank.step.p99) == (20, pytest.approx(0.010), pytest.approx(0.010))
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "options", "name"),
+    [
+        ("train.py", ["train.py", "--config", "other.py"], "train.py"),
+        ("torchrun", ["--standalone", "--nproc-per-node", "2", "two.py", "--lr", "1"], "two.py (torchrun)"),
+        ("mypackage.train", ["-m", "mypackage.train", "--config", "other.py"], "mypackage.train"),
+        ("torchrun", ["--standalone", "-m", "mypackage.train"], "torchrun"),
+    ],
+)
+def test_a_launcher_is_not_what_trained(pipeline: str, options: list[str], name: str, tmp_path: Path) -> None:
+    """The script that it starts is named first."""
+    run = MadeRun(tmp_path / "run")
+    plain_steps(run, STEP, 4)
+    folder = run.finish()
+    info = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(info | {"pipeline": pipeline, "options": options}))
+    assert training_document(read_run(folder)).pipeline == name
+
+
 def test_what_is_apart_is_not_averaged(tmp_path: Path) -> None:
     """Warm-up, first steps of epochs, compiled, uneven, failed, checkpoints, validation: each counted, none in the mean."""
     run = MadeRun(tmp_path / "run")
