@@ -10,6 +10,9 @@ import numpy as np
 
 from headrace.diagnose.span_columns import Array
 
+#: A gap between two samples is one from so many seconds, and so many usual distances on.
+_LEAST_GAP_SECONDS, _MANY_SAMPLES = 2.0, 4.0
+
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
@@ -53,6 +56,19 @@ class Gauge:
         if durations.sum() <= 0:
             return None
         return float(np.average(self.values[1:], weights=durations))
+
+    def seconds_without(self) -> float:
+        """Return for how long a rate stood still together with who samples it: gaps in which less was counted than usual.
+
+        That is so where a run is stopped with its sampler (Ctrl-Z, a frozen container). A sampler that alone gets no core
+        leaves gaps, too, and counts after them what went on.
+        """
+        durations = np.diff(self.seconds)
+        if not len(durations):
+            return 0.0
+        usual = float(np.median(durations))
+        still = (durations > max(_LEAST_GAP_SECONDS, _MANY_SAMPLES * usual)) & (self.values[1:] * durations <= usual)
+        return float((durations[still] - usual).sum())
 
 
 class Gauges:

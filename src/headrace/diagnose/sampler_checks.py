@@ -49,8 +49,15 @@ def samples(evidence: Evidence) -> Check:
     if evidence.info.summary is None or evidence.info.window:
         return not_measured("samples", "the folder does not hold a whole run")
     found = [*_counts(evidence), *_cores(evidence), *_cpu_clocks(evidence), *_looks(evidence)]
+    still = _seconds_still(evidence)
+    if not found and still:
+        says = (
+            f"the run and who samples it stood still for {still:.3g} s (stopped with Ctrl-Z, or frozen with its container): "
+            "rates and waits hold that time; profile again"
+        )
+        return check("samples", "warning", still, 0, says)
     if not found:
-        late = _seconds_before_looks(evidence) / max(evidence.elapsed_seconds, 1e-9)
+        late = _share_before_looks(evidence)
         if late >= _LATE:
             says = (
                 f"threads were not looked at in the first {late:.0%} of the run: what they waited for then is not known"
@@ -147,7 +154,8 @@ def _looks(evidence: Evidence) -> Iterator[str]:
         return
     inside = (states.times >= 0) & (states.times <= evidence.elapsed_seconds * 1e9)
     looks = len(np.unique(states.times[inside]))
-    taken = profile.state_samples_per_second * (evidence.elapsed_seconds - _seconds_before_looks(evidence))
+    looked_at = evidence.elapsed_seconds - _seconds_before_looks(evidence) - _seconds_still(evidence)
+    taken = profile.state_samples_per_second * looked_at
     kept = _KEPT_FROM_LOOKING * profile.state_samples_per_second
     if taken > _FEWEST_LOOKS and looks < min(_LEAST_LOOKS * taken, taken - kept):
         yield f"threads were looked at about {taken:,.0f} times, and {looks:,} of these looks lie within the run"
@@ -167,6 +175,10 @@ def _seconds_before_looks(evidence: Evidence) -> float:
         return 0.0
     inside = states.times[(states.times >= 0) & (states.times <= evidence.elapsed_seconds * 1e9)]
     return float(inside.min()) / 1e9 if len(inside) else 0.0
+
+
+def _share_before_looks(evidence: Evidence) -> float:
+    return _seconds_before_looks(evidence) / max(evidence.elapsed_seconds, 1e-9)
 
 
 def _compare_stage(
@@ -221,24 +233,33 @@ def _compare_all(evidence: Evidence, states: StateSamples) -> list[tuple[float, 
     else:
         sampled = float((states.state[inside] == states.state_names.index(RUNNING)).sum()) / looks
     cpu = roles.get("workers", 0.0) + roles.get("worker processes", 0.0)
-    if looks < _FEWEST_LOOKS or cpu < _LEAST_CPU_SECONDS or not evidence.elapsed_seconds:
+    seconds = evidence.elapsed_seconds - _seconds_still(evidence)
+    # What the clocks counted is of the whole run: looks at its last part alone are not to be compared with that.
+    is_part = _share_before_looks(evidence) >= _LATE
+    if looks < _FEWEST_LOOKS or cpu < _LEAST_CPU_SECONDS or seconds <= 0 or is_part:
         return []
     threads = inside.sum() / looks
-    cores = cpu / evidence.elapsed_seconds
+    cores = cpu / seconds
     says = f"{sampled:.2f} of {threads:.3g} workers were found running on average, by their clocks at least {cores:.2f}"
     too_few = (cores - sampled) / ((1 - _LEAST_RUNNING) * cores)
-    waiting = _run_delay_cores(evidence)
+    waiting = _run_delay_cores(evidence, seconds)
     if waiting is None:
         return [(too_few, says)]
     return [(too_few, says), ((sampled - cores - waiting) / (_MOST_RUNNING * threads), says)]
 
 
-def _run_delay_cores(evidence: Evidence) -> float | None:
-    """Return how many threads waited for a core on average, by the spans that noted it; None if none did."""
+def _run_delay_cores(evidence: Evidence, seconds: float) -> float | None:
+    """Return how many threads waited for a core on average in so long, by the spans that noted it; None if none did."""
     spans = evidence.spans
     rows = np.flatnonzero(np.isfinite(spans.run_delay))
     if not len(rows):
         return None
     shares = spans.weight / spans.batch_size
     noted = float(shares[rows].sum() / shares.sum())
-    return float(spans.run_delay[rows] @ shares[rows]) / 1e9 / noted / evidence.elapsed_seconds
+    return float(spans.run_delay[rows] @ shares[rows]) / 1e9 / noted / seconds
+
+
+def _seconds_still(evidence: Evidence) -> float:
+    """Return for how long the run and its sampler were stopped."""
+    gauge = evidence.gauges.get("processes", "cpu_cores")
+    return 0.0 if gauge is None else gauge.seconds_without()

@@ -143,17 +143,18 @@ def test_processes_that_used_more_cores_than_there_are_are_not_trusted(builder: 
     assert (found.status, found.value) == ("failed", pytest.approx(4.0))
 
 
-@pytest.mark.parametrize(("used", "status"), [(0.02, "ok"), (0.2, "failed")])
+@pytest.mark.parametrize(("used", "status"), [(0.02, "warning"), (0.2, "failed")])
 def test_a_run_that_was_stopped_used_nothing_meanwhile(builder: Any, used: float, status: str) -> None:
     """Ctrl-Z for sixty seconds: the samples before and after it stand for no part of them."""
     chain(builder, cpu=AT * 0 + 1e-5, run_delay=AT * 0.0)
     ticks = np.concatenate([np.arange(0.5, 20, 0.5), np.arange(80.0, 90, 0.5)])
     cores = np.full(len(ticks), used)
-    cores[ticks == 80.0] = 0.0
+    cores[ticks == 80.0] = 0.0001
     builder.gauge("processes", "cpu_cores", ticks, cores)
     builder.profiling(process_cpu_seconds=0.6, thread_cpu_seconds={"workers": 0.6}, elapsed_seconds=90.0)
     found = check(profile_document(builder.finish()), "samples")
     assert (found.status, "as seen from outside" in found.says) == (status, status == "failed")
+    assert ("stood still for 60 s" in found.says) is (status == "warning")
 
 
 @pytest.mark.parametrize(("waited", "status"), [(20.0, "ok"), (0.0, "failed")])
@@ -226,6 +227,18 @@ def test_looks_that_began_late_are_no_wrong_file(builder: Any, first: float, ste
     found = check(profile_document(builder.finish()), "samples")
     assert found.status == status, found.says
     assert ("first 60% of the run" in found.says) == (status == "warning")
+
+
+@pytest.mark.parametrize(("first", "status"), [(6.2, "not_measured"), (0.0, "failed")])
+def test_looks_at_the_end_of_a_run_are_not_held_against_clocks_of_all_of_it(
+    builder: Any, first: float, status: str
+) -> None:
+    """Its worker computes whenever it is looked at; only where that was all the time do clocks of 0.6 s contradict it."""
+    chain(builder, cpu=AT * 0 + 0.0002, run_delay=AT * 0.0)
+    builder.states(np.arange(first, 10.0, 0.05), "receiver-0", "running")
+    builder.profiling(process_cpu_seconds=0.6, thread_cpu_seconds={"workers": 0.6})
+    found = check(profile_document(builder.finish()), "thread_states")
+    assert found.status == status, found.says
 
 
 @pytest.mark.parametrize(("throttled", "status"), [(0.9, "ok"), (0.0, "failed")])
