@@ -88,7 +88,7 @@ def as_text(result: dict[str, Any]) -> str:
         "# A training that waits for its tokeniser",
         "",
         f"Ids of {result['texts']} texts: the same from both tokenisers for {result['same_ids']}.",
-        f"Named first: {result['named']} of {result['runs']} runs. The device is a sleep of 40 ms a batch.",
+        f"Named first: {result['named']} of {result['runs']} runs. The device is a sleep of 15 ms a batch.",
         f"With the fast tokeniser a sample takes {result['less']:.1%} less{within}, in pairs of runs in turn: a median of",
         f"{seconds['fast'] * 1e3:.2f} ms after {seconds['python'] * 1e3:.2f} ms.",
         "",

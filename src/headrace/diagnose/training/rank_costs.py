@@ -30,11 +30,16 @@ def waiting_for_ranks(judged: RanksJudged, batches: int = 1) -> Cost | None:
             stage=phase,
             cause="changes",
             says=f"ranks wait {judged.wait_share:.0%} of the step for one another, each time for another one"
-            + (f", late in {phase}" if phase else ""),
+            + (f", late in {phase}" if phase else "")
+            + (": mostly because that one had no core" if judged.moves_with_cores else ""),
             rule=f"ranks wait for one another, and no rank is the last in {LAST_SHARE:.0%} of the steps",
             share=judged.wait_share,
             evidence=_facts(judged),
-            remedies=(Remedy(says="even out the batches: samples of equal cost, or loading further ahead"),),
+            remedies=(
+                Remedy(says="stop other programs; fewer threads or loader workers in each rank, or a machine for each")
+                if judged.moves_with_cores
+                else Remedy(says="even out the batches: samples of equal cost, or loading further ahead"),
+            ),
         )
     if judged.finding is Finding.COMMUNICATION:
         return Cost(

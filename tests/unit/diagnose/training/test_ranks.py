@@ -293,6 +293,10 @@ def test_ranks_that_are_refused_a_core_by_turns_lack_cores() -> None:
     """The last one changes, and it is not the batches."""
     judged = _judge(_train(refused=0.05))
     assert (judged.finding, judged.moves_with_cores) == (Finding.MOVING, True)
+    cost = waiting_for_ranks(judged)
+    assert cost is not None
+    assert cost.says.endswith("mostly because that one had no core")
+    assert "batches" not in cost.remedies[0].says
 
 
 def test_late_after_the_update_shows_in_the_next_exchange() -> None:
