@@ -12,8 +12,8 @@ from headrace.runs.training_phases import Phase
 USUAL_SHARE = 0.10
 #: Validation is worth a word if it takes this share of the time: nobody trains without it.
 MUCH_VALIDATION = 0.25
-#: How seldom validation is proposed.
-_VALIDATE_EVERY = (2, 4, 10)
+#: How seldom validating and saving are proposed.
+_SELDOM = (2, 4, 10)
 #: ... and so much of it that waits for data is loading's.
 _WAITS = 0.5
 #: A share of the step that waits for a core from which that is named.
@@ -122,7 +122,7 @@ def checkpoints(view: View) -> Cost | None:
     profile = view.profile
     if not profile.checkpoints:
         return None
-    seconds = view.lasting_seconds(Phase.CHECKPOINT)
+    share = view.lasting_seconds(Phase.CHECKPOINT) / view.seconds if view.seconds else 0.0
     each = format_duration(profile.checkpoint_seconds / profile.checkpoints)
     made = pluralize(profile.checkpoints, "checkpoint")
     return Cost(
@@ -130,10 +130,11 @@ def checkpoints(view: View) -> Cost | None:
         stage=None,
         says=f"{made} of {each} each stop the training while they are written{view.lines(Phase.CHECKPOINT)}",
         rule=f"saving takes at least {WORTH_WORK:.0%} of the training's time",
-        share=seconds / view.seconds if view.seconds else 0.0,
+        share=share,
         evidence=(fact("each", f"{made} in {pluralize(profile.steps, 'step')}", profile.checkpoints),),
         remedies=(
-            Remedy(says="save less often (Trainer: save_steps; Lightning: every_n_train_steps; Keras: save_freq)"),
+            Remedy(says=f"save less often: {_gains_of_seldom(share)} (Trainer: save_steps; Lightning: every_n_train_steps; "
+                   "Keras: save_freq)"),
             Remedy(says="copy the state to memory and write it in a thread: torch.distributed.checkpoint.async_save"),
         ),
     )  # fmt: skip
@@ -147,10 +148,6 @@ def validation(view: View) -> Cost | None:
     share, each = view.validation_seconds / view.seconds, view.validation_seconds / count
     waits = view.rank.validation.phases.get(Phase.WAIT)
     waiting = 0.0 if waits is None else float(waits.wall.sum() / view.rank.validation.wall.sum())
-    gains = (
-        f"every {every}{'nd' if every == 2 else 'th'} time x{1 / (1 - share * (1 - 1 / every)):.2f}"
-        for every in _VALIDATE_EVERY
-    )
     return Cost(
         verdict=VerdictClass.VALIDATION,
         stage=None,
@@ -164,12 +161,21 @@ def validation(view: View) -> Cost | None:
             fact("wait", f"of its time {waiting:.0%} wait for data", waiting),
         ),
         remedies=(
-            Remedy(says=f"validate less often: {', '.join(gains)} of the steps in the same time (Lightning: "
+            Remedy(says=f"validate less often: {_gains_of_seldom(share)} (Lightning: "
                    "check_val_every_n_epoch; Trainer: eval_steps; Keras: validation_freq)"),
             Remedy(says="or on fewer samples: a quarter of them brings what every 4th time does"),
             *([Remedy(says="load for it in more processes, too: num_workers of its DataLoader")] if waiting >= _WAITS else []),
         ),
     )  # fmt: skip
+
+
+def _gains_of_seldom(share: float) -> str:
+    """Return in words what doing something less often buys that takes a share of the time."""
+    gains = (
+        f"every {every}{'nd' if every == 2 else 'th'} time x{1 / (1 - share * (1 - 1 / every)):.2f}"
+        for every in _SELDOM
+    )
+    return f"{', '.join(gains)} of the steps in the same time"
 
 
 def missing_cores(view: View) -> Cost | None:

@@ -275,6 +275,9 @@ def test_the_line_that_saves_is_named(tmp_path: Path) -> None:
     _checkpoints(run)
     found = diagnose(run, lines={"checkpoint": [["train.py:67", 0.9]]}).first
     assert found.says.endswith("while they are written; 90% of it in train.py:67")
+    assert found.gain is not None
+    half = 1 / (1 - (1 - 1 / found.gain) / 2)
+    assert found.remedies[0].says.startswith(f"save less often: every 2nd time x{half:.2f}, every 4th time")
 
 
 def test_a_cost_at_the_edge_of_what_is_worth_work_is_no_burst(tmp_path: Path) -> None:
