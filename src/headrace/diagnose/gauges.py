@@ -48,14 +48,12 @@ class Gauge:
         return float(np.average(self.values, weights=durations))
 
     def mean_of_rate(self) -> float | None:
-        """Return the mean over time of what each sample counted since the one before; None with fewer than two.
+        """Return the mean over time of what each sample counted since the one before, or since the run began; None of none.
 
         Exact over gaps as well: a run that was stopped for a while (Ctrl-Z, a frozen container) used nothing meanwhile.
         """
-        durations = np.diff(self.seconds)
-        if durations.sum() <= 0:
-            return None
-        return float(np.average(self.values[1:], weights=durations))
+        durations = np.diff(self.seconds, prepend=0.0)
+        return float(np.average(self.values, weights=durations)) if durations.sum() > 0 else None
 
     def seconds_without(self) -> float:
         """Return for how long a rate stood still together with who samples it: gaps in which less was counted than usual.

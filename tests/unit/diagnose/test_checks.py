@@ -143,6 +143,15 @@ def test_processes_that_used_more_cores_than_there_are_are_not_trusted(builder: 
     assert (found.status, found.value) == ("failed", pytest.approx(4.0))
 
 
+def test_what_a_run_used_before_its_first_sample_counts(builder: Any) -> None:
+    """Four seconds, of which the first half second computes most."""
+    chain(builder, cpu=AT * 0 + 1e-5, run_delay=AT * 0.0)
+    ticks = np.arange(0.5, 4.5, 0.5)
+    builder.gauge("processes", "cpu_cores", ticks, np.array([1.6, *[0.06] * 7]))
+    builder.profiling(process_cpu_seconds=1.0, thread_cpu_seconds={"workers": 1.0}, elapsed_seconds=4.0)
+    assert check(profile_document(builder.finish()), "samples").status == "ok"
+
+
 @pytest.mark.parametrize(("used", "status"), [(0.02, "warning"), (0.2, "failed")])
 def test_a_run_that_was_stopped_used_nothing_meanwhile(builder: Any, used: float, status: str) -> None:
     """Ctrl-Z for sixty seconds: the samples before and after it stand for no part of them."""
