@@ -5,6 +5,7 @@ Arms of one run answered side by side, so what the machine did at a time is in b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,10 @@ class PlanOfRun(Run):
     def spans(self) -> Any:
         """Return the spans of this Plan; see `Run.spans`."""
         return self._own_spans
+
+    def span_tables(self) -> Iterator[Any]:
+        """Yield them as one table."""
+        yield self.spans()
 
     @property
     def problems(self) -> list[str]:

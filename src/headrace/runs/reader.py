@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ class Run:
     def __init__(self, path: Path, info: RunInfo) -> None:
         self.path = path
         self.info = info
+        self._span_problems: list[str] | None = None
 
     def spans(self) -> Any:
         """Return a `pyarrow.Table` of `span_files.SPAN_SCHEMA`, in the order of the files' names.
@@ -45,7 +48,11 @@ class Run:
         Times are those of each span's own host; `info.clock_offsets_ns` brings them onto one clock. Rows of files that
         cannot be read are missing; `problems` names those files.
         """
-        return self._spans_and_problems[0]
+        return self._spans
+
+    def span_tables(self) -> Iterator[Any]:
+        """Yield the spans of one file after the other, as `spans` has them, and keep none: where all take too much memory."""
+        return self._read_span_files(_NARROW_ROW_BYTES)
 
     def errors(self) -> list[ErrorLine]:
         """Return the deliveries of jobs that did not succeed and have a line in `errors.jsonl`, in order."""
@@ -73,7 +80,7 @@ class Run:
             found.append(STILL_RUNNING)
         if self.info.lost_spans:
             found.append(f"{self.info.lost_spans:,} spans could not be written during the run")
-        found += self._spans_and_problems[1] + self._errors_and_problems[1]
+        found += self._problems_of_spans() + self._errors_and_problems[1]
         return found + self._resources_and_problems[1] + self._states_and_problems[1]
 
     @cached_property
@@ -85,19 +92,36 @@ class Run:
         return read_states(self.path)
 
     @cached_property
-    def _spans_and_problems(self) -> tuple[Any, list[str]]:
-        tables, problems = [SPAN_SCHEMA.empty_table()], []
+    def _spans(self) -> Any:
+        return pa.concat_tables([SPAN_SCHEMA.empty_table(), *self._read_span_files(_ROW_BYTES)]).unify_dictionaries()
+
+    def _problems_of_spans(self) -> list[str]:
+        if self._span_problems is None and self.info.unit == "step":
+            deque(self.span_tables(), maxlen=0)
+        elif self._span_problems is None:
+            self.spans()
+        return self._span_problems or []
+
+    def _read_span_files(self, row_bytes: int) -> Iterator[Any]:
+        """Yield the table of each file; note which cannot be read.
+
+        Args:
+            row_bytes: Memory that a span takes at whoever reads.
+        """
+        problems = []
         folder = self.path / SPANS_FOLDER
         if not folder.is_dir():
             problems.append(f"there is no folder {SPANS_FOLDER}: nothing was measured, or it was removed")
-        room = _rows_that_fit()
+        room = _rows_that_fit(row_bytes)
         for file in sorted(folder.glob("[!.]*.parquet")):
             try:
-                tables.append(_read_span_file(own_file(self.path, file), room))
-                room -= len(tables[-1])
+                table = _read_span_file(own_file(self.path, file), room)
             except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors are subclasses of these
                 problems.append(f"{SPANS_FOLDER}/{file.name} cannot be read and is left out: {_first_line(error)}")
-        return pa.concat_tables(tables).unify_dictionaries(), problems
+                continue
+            room -= len(table)
+            yield table
+        self._span_problems = problems
 
     @cached_property
     def _errors_and_problems(self) -> tuple[list[ErrorLine], list[str]]:
@@ -160,9 +184,8 @@ def read_info(path: Path) -> RunInfo:
     return _decode_info(file, content)
 
 
-#: Memory that a span takes while a run is read; what is worked out from a training then takes as much once more, 770 bytes in
-#: all (2.96 million spans of 300,000 steps).
-_ROW_BYTES = 450
+#: Memory that a span takes while a run is read, and while it is read file by file and narrowed, with what is worked out of it.
+_ROW_BYTES, _NARROW_ROW_BYTES = 450, 200
 #: Nanoseconds of 146 years.
 _LARGEST = 1 << 62
 
@@ -198,11 +221,11 @@ def _check_numbers(value: Any) -> None:
         raise msgspec.ValidationError(f"{value:.3g} is larger than any count or time")
 
 
-def _rows_that_fit() -> int:
-    """Return how many spans half of the free memory takes."""
+def _rows_that_fit(row_bytes: int) -> int:
+    """Return how many spans of so many bytes half of the free memory takes."""
     import psutil
 
-    return int(psutil.virtual_memory().available / 2 / _ROW_BYTES)
+    return int(psutil.virtual_memory().available / 2 / row_bytes)
 
 
 def _read_span_file(file: Path, room: int) -> Any:

@@ -7,7 +7,7 @@ its Unix time were read at the same moment, so members of two hosts are as far a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,10 @@ class WholeRun(Run):
         """Return the spans of all members, on the whole run's clock; else as `Run.spans`."""
         tables = [SPAN_SCHEMA.empty_table(), *(_move(member, self.shift_ns(member)) for member in self.members)]
         return pa.concat_tables(tables).unify_dictionaries()
+
+    def span_tables(self) -> Iterator[Any]:
+        """Yield them as one table."""
+        yield self.spans()
 
     def errors(self) -> list[ErrorLine]:
         """Return those of all members."""

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.base.errors import RunFolderError
+from headrace.diagnose.training.span_rows import Array, Rows, SpanRows, read_rows
 from headrace.runs.reader import Run
-from headrace.runs.training_phases import BATCH, DEVICE, WHOLE, Kind, LoaderWork, Phase, Stretch
+from headrace.runs.training_phases import DEVICE, Kind, LoaderWork, Phase, Stretch
+
+__all__ = ["Array", "BatchPassage", "LoadedBatches", "RankSteps", "Stretches", "Times", "read_steps"]
 
 #: Share of the steps whose times by the device are known, from which on these stand for the others; below it, for none.
 _LEAST_KNOWN = 0.2
@@ -24,8 +26,6 @@ _LEAST_KNOWN = 0.2
 _NEIGHBOURS = 8
 #: How the threads are named that are workers of a loader, and digits of their numbers.
 _WORKER, _MOST_DIGITS = "worker ", 6
-#: NumPy arrays; their types and meanings stand beside the fields.
-Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,171 +148,118 @@ def read_steps(run: Run) -> list[RankSteps]:
         RunFolderError: If the spans hold what no recorder writes.
     """
     try:
-        rows = _Rows.of(run.spans())
-        workers = _number_workers(rows.names["thread"])
+        rows = read_rows(run)
+        workers = _number_workers(rows.batches.names["thread"])
     except (pa.ArrowException, OverflowError, ValueError) as error:
         first = str(error).splitlines()[0]
         raise RunFolderError(f"the spans of {run.path} are damaged: {first}; record the training again") from error
-    is_batch = rows.is_in("unit", BATCH)
-    all_batches, rows = (
-        rows.where(is_batch),
-        rows.where(~is_batch),
-    )  # a million steps are ten million rows: no third copy
-    processes = rows.by_process()
-    del rows
+    processes = _processes(rows)
     found = []
-    for (rank, host, process), own in processes:
-        shift = run.info.clock_offsets_ns.get(host, 0) - run.info.started_monotonic_ns
-        kinds = {unit: _stretches(unit, own, shift) for unit in Stretch}
-        kinds[Stretch.STEP] = _on_device(kinds[Stretch.STEP], own.where(own.is_in("unit", DEVICE)))
+    for one in processes:
+        shift = run.info.clock_offsets_ns.get(one.host, 0) - run.info.started_monotonic_ns
+        own, parts = _rows_of(rows.stretches, one), _rows_of(rows.parts, one)
+        kinds = {unit: _stretches(unit, own, parts, shift) for unit in Stretch}
+        kinds[Stretch.STEP] = _on_device(kinds[Stretch.STEP], own, parts)
         if len(kinds[Stretch.STEP]):
-            batches = all_batches.where(all_batches.numbers["rank"] == rank)
+            batches = _batches_of(rows.batches, one, own, processes)
             found.append(
                 RankSteps(
-                    rank=rank,
-                    host=host,
-                    process=process,
+                    rank=one.rank,
+                    host=one.host,
+                    process=one.process,
                     steps=kinds[Stretch.STEP],
                     validation=kinds[Stretch.VALIDATION],
                     between=kinds[Stretch.BETWEEN],
-                    batches=_batches(_of_process(batches, rank, own, processes), shift, workers),
+                    batches=_batches(batches, shift, workers),
                 )
             )
     return found
 
 
-def _of_process(batches: _Rows, rank: int, own: _Rows, processes: Sequence[tuple[Any, _Rows]]) -> _Rows:
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class _Process:
+    """Whose rows go together."""
+
+    rank: int
+    host: str
+    process: int
+    ranks: frozenset[int] = field(compare=False)
+    """Ranks in these rows."""
+
+
+def _processes(rows: SpanRows) -> list[_Process]:
+    """Return the processes, in order of rank, host and number."""
+    found: dict[tuple[str, int], tuple[set[int], set[int]]] = {}
+    for one in (rows.stretches, rows.parts):
+        columns = (one.codes["host"], one.numbers["process"], one.numbers["rank"], one.is_in("unit", Stretch.STEP))
+        for code, process, rank, is_step in _distinct(columns):
+            ranks, trained = found.setdefault((one.names["host"][code], process), (set(), set()))
+            ranks.add(rank)
+            trained |= {rank} if is_step else set()
+    processes = []
+    for (host, process), (ranks, trained) in found.items():
+        if len(trained) == 1:
+            # A rank that a program gives itself late: what came before its steps has that of whoever has none, 0.
+            processes.append(_Process(rank=min(trained), host=host, process=process, ranks=frozenset(ranks)))
+        else:
+            processes += [_Process(rank=one, host=host, process=process, ranks=frozenset({one})) for one in ranks]
+    return sorted(processes)
+
+
+def _distinct(columns: Sequence[Array]) -> set[tuple[int, ...]]:
+    """Return the different rows of columns; of rows that follow one another and are alike, as usual, only one is looked at."""
+    is_new = np.ones(len(columns[0]), bool)
+    is_new[1:] = np.logical_or.reduce([one[1:] != one[:-1] for one in columns])
+    return set(zip(*(one[is_new].tolist() for one in columns), strict=True))
+
+
+def _rows_of(rows: Rows, one: _Process) -> Rows:
+    is_own = rows.is_in("host", one.host) & (rows.numbers["process"] == one.process)
+    return rows.where(is_own & np.isin(rows.numbers["rank"], list(one.ranks)))
+
+
+def _batches_of(batches: Rows, one: _Process, own: Rows, processes: Sequence[_Process]) -> Rows:
     """Return the batches of a rank that came to one process: their rows name the process that loaded them.
 
     Args:
-        batches: All of the rank.
-        rank: Its number.
-        own: Rows of the process.
-        processes: All of them, each with its rows.
+        batches: All that there are.
+        one: The process.
+        own: Its stretches.
+        processes: All of them.
     """
-    if sum(who[0] == rank for who, _ in processes) > 1:  # it was started again
+    is_own = batches.numbers["rank"] == one.rank
+    if sum(other.rank == one.rank for other in processes) > 1:  # it was started again
         taken = batches.numbers["put"]
-        batches = batches.where((taken >= own.numbers["started"].min()) & (taken <= own.numbers["ended"].max()))
-    if any(who[0] != rank and (rows.numbers["rank"] == rank).any() for who, rows in processes):
-        batches = batches.where(batches.numbers["parent_id"] >= 0)
-    return batches
+        is_own &= (taken >= own.numbers["started"].min()) & (taken <= own.numbers["ended"].max())
+    if any(other.rank != one.rank and one.rank in other.ranks for other in processes):
+        is_own &= batches.numbers["parent_id"] >= 0
+    return batches.where(is_own)
 
 
-_NAMES = ("unit", "stage", "host", "outcome", "release_reason", "thread")
-_NUMBERS = ("rank", "process", "arrived", "started", "ended", "put", "batch_id", "batch_size", "bytes_out")
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Spans as NumPy columns: a million of them take a second, and as Python objects a minute."""
-
-    names: dict[str, tuple[str, ...]]
-    """{column: its texts; what is null is an empty text}."""
-    codes: dict[str, Array]
-    """{column: int32, position in `names`}."""
-    numbers: dict[str, Array]
-    """{column: int64; null is 0, and -1 in `unit_id` and `parent_id`}."""
-    seconds: dict[str, Array]
-    """{`cpu`, `run_delay`: float64; NaN where not measured}."""
-
-    @classmethod
-    def of(cls, table: Any) -> _Rows:
-        """Return the columns of a table of spans."""
-        names, codes = {}, {}
-        for column in _NAMES:
-            names[column], codes[column] = _encode(table[column])
-        numbers = {name: _integers(table[name], 0) for name in _NUMBERS}
-        numbers |= {name: _integers(table[name], -1) for name in ("unit_id", "parent_id")}
-        seconds = {
-            name: table[name].cast(pa.float64()).to_numpy(zero_copy_only=False) / 1e9 for name in ("cpu", "run_delay")
-        }
-        return cls(names, codes, numbers, seconds)
-
-    def __len__(self) -> int:
-        return len(self.numbers["started"])
-
-    def is_in(self, column: str, name: str) -> Array:
-        """Return where a column has this text: bool."""
-        return np.asarray(self.codes[column] == (self.names[column].index(name) if name in self.names[column] else -1))
-
-    def where(self, mask: Array) -> _Rows:
-        """Return some of the rows: those where a bool is true, or those at these positions, in their order."""
-        if mask.dtype == bool and mask.all():
-            return self
-        groups = (self.codes, self.numbers, self.seconds)
-        codes, numbers, seconds = ({name: values[mask] for name, values in group.items()} for group in groups)
-        return _Rows(self.names, codes, numbers, seconds)
-
-    def text(self, column: str) -> list[str]:
-        """Return a column as texts."""
-        return [self.names[column][code] for code in self.codes[column].tolist()]
-
-    def by_process(self) -> list[tuple[tuple[int, str, int], _Rows]]:
-        """Return the rows of each (rank, host, process), in this order."""
-        found = []
-        for rows in self.split("host", "process"):
-            # A rank that a program gives itself late: what came before its steps has that of whoever has none, 0.
-            trained = np.unique(rows.numbers["rank"][rows.is_in("unit", Stretch.STEP)])
-            for one in [rows] if len(trained) == 1 else rows.split("rank"):
-                rank = trained[0] if len(trained) == 1 else one.numbers["rank"][0]
-                found.append(
-                    ((int(rank), one.names["host"][one.codes["host"][0]], int(one.numbers["process"][0])), one)
-                )
-        return sorted(found, key=lambda one: one[0])
-
-    def split(self, *columns: str) -> list[_Rows]:
-        """Return the rows of each different combination of values."""
-        key = np.zeros(len(self), np.int64)
-        for column in columns:
-            different, codes = np.unique({**self.numbers, **self.codes}[column], return_inverse=True)
-            key = key * len(different) + codes
-        # Where there is one, as usual, it is not copied.
-        return [self.where(key == value) for value in np.unique(key)]
-
-
-def _encode(column: Any) -> tuple[tuple[str, ...], Array]:
-    """Return a column's different texts, and the position of each row's text among them; null is an empty text."""
-    encoded = pc.dictionary_encode(column) if not pa.types.is_dictionary(column.type) else column.unify_dictionaries()
-    names: list[str] = encoded.chunk(0).dictionary.to_pylist() if encoded.num_chunks else []
-    if "" not in names:
-        names.append("")
-    missing = names.index("")
-    codes = [pc.fill_null(chunk.indices, missing).to_numpy(zero_copy_only=False) for chunk in encoded.chunks]
-    return tuple(names), np.concatenate(codes).astype(np.int32) if codes else np.zeros(0, np.int32)
-
-
-def _integers(column: Any, missing: int) -> Array:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    return np.asarray(pc.fill_null(column.cast(pa.int64()), missing).to_numpy())
-
-
-def _stretches(unit: Stretch, rows: _Rows, shift: int) -> Stretches:
-    own = rows.where(rows.is_in("unit", unit))
-    is_whole = own.is_in("stage", WHOLE)
-    wholes, parts = own.where(is_whole), own.where(~is_whole)
-    del own
+def _stretches(unit: Stretch, stretches: Rows, phases: Rows, shift: int) -> Stretches:
+    wholes = stretches.where(stretches.is_in("unit", unit))
     wholes = wholes.where(np.argsort(wholes.numbers["started"], kind="stable"))
-    number = wholes.numbers["unit_id"]
+    number = wholes.numbers["unit_id"].astype(np.int64)
+    parts = phases.where(phases.is_in("unit", unit))
     place = _places(parts.numbers["unit_id"], number)
     parts, place = parts.where(place >= 0), place[place >= 0]
-    phases = _times(parts, Phase, place, len(number))
+    times = _times(parts, Phase, place, len(number))
     return Stretches(
         unit=unit,
         number=number,
-        started=(wholes.numbers["started"] + shift) / 1e9,
-        wall=(wholes.numbers["ended"] - wholes.numbers["started"]) / 1e9,
-        samples=wholes.numbers["batch_size"],
+        started=(wholes.numbers["started"].astype(np.int64) + shift) / 1e9,
+        wall=wholes.numbers["wall"] / 1e9,
+        samples=wholes.numbers["batch_size"].astype(np.int64),
         kinds=tuple(map(_kind, wholes.text("release_reason"))),
         is_failed=~wholes.is_in("outcome", "ok"),
         microbatches=_count_microbatches(parts, place, len(number)),
-        phases=_stand_in(phases),
-        num_metered=_count_metered(phases),
-        clocks_missed=_clocks_missed(wholes, phases),
+        phases=_stand_in(times),
+        num_metered=_count_metered(times),
+        clocks_missed=_clocks_missed(wholes, times),
     )
 
 
-def _clocks_missed(wholes: _Rows, phases: Mapping[Phase, Times]) -> Array:
+def _clocks_missed(wholes: Rows, phases: Mapping[Phase, Times]) -> Array:
     """Return seconds by which the phases' CPU time and run delay miss the stretch's: the marks between them are the same."""
     missed = np.zeros(len(wholes))
     for name, values in wholes.seconds.items():
@@ -321,12 +268,12 @@ def _clocks_missed(wholes: _Rows, phases: Mapping[Phase, Times]) -> Array:
     return missed
 
 
-def _on_device(steps: Stretches, rows: _Rows) -> Stretches:
+def _on_device(steps: Stretches, stretches: Rows, phases: Rows) -> Stretches:
     """Return the steps by the device's clock where that was read; in traces it was for the exchange alone."""
-    wholes = rows.where(rows.is_in("stage", WHOLE))
+    wholes = stretches.where(stretches.is_in("unit", DEVICE))
     if not len(wholes):
         return steps
-    parts = rows.where(~rows.is_in("stage", WHOLE))
+    parts = phases.where(phases.is_in("unit", DEVICE))
     place = _places(parts.numbers["unit_id"], steps.number)
     times = _times(parts.where(place >= 0), Phase, place[place >= 0], len(steps))
     is_known = np.isin(steps.number, wholes.numbers["unit_id"])
@@ -424,9 +371,9 @@ def _places(wanted: Array, numbers: Array) -> Array:
     return np.asarray(np.where(numbers[at] == wanted, at, -1), np.int64)
 
 
-def _count_microbatches(parts: _Rows, place: Array, count: int) -> Array:
+def _count_microbatches(parts: Rows, place: Array, count: int) -> Array:
     is_forward = parts.is_in("stage", Phase.FORWARD)
-    pairs = np.unique(np.stack([place[is_forward], parts.numbers["batch_id"][is_forward]]), axis=1)
+    pairs = np.unique(np.stack([place[is_forward], parts.numbers["batch_id"][is_forward]], dtype=np.int64), axis=1)
     return np.bincount(pairs[0], minlength=count).astype(np.int64)
 
 
@@ -446,44 +393,44 @@ def _number_workers(threads: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def _batches(rows: _Rows, shift: int, workers: Mapping[str, int]) -> LoadedBatches:
+def _batches(rows: Rows, shift: int, workers: Mapping[str, int]) -> LoadedBatches:
     number, first = np.unique(rows.numbers["unit_id"], return_index=True)
     place = np.searchsorted(number, rows.numbers["unit_id"])
     return LoadedBatches(
-        step=rows.numbers["parent_id"][first],
-        process=rows.numbers["process"][first],
+        step=rows.numbers["parent_id"][first].astype(np.int64),
+        process=rows.numbers["process"][first].astype(np.int64),
         work=_times(rows, LoaderWork, place, len(number)),
         passage=_passage(rows, number, shift, workers),
     )
 
 
-def _passage(rows: _Rows, number: Array, shift: int, workers: Mapping[str, int]) -> BatchPassage | None:
+def _passage(rows: Rows, number: Array, shift: int, workers: Mapping[str, int]) -> BatchPassage | None:
     items = _in_order(rows.where(rows.is_in("stage", LoaderWork.ITEMS)), number)
     sent = _in_order(rows.where(rows.is_in("stage", LoaderWork.SEND)), number)
     if items is None or sent is None:
         return None
     return BatchPassage(
         worker=np.array([workers.get(name, -1) for name in items.text("thread")], np.int64),
-        number=items.numbers["batch_id"],
-        begun=(items.numbers["started"] + shift) / 1e9,
-        ready=(sent.numbers["started"] + shift) / 1e9,
-        asked=(items.numbers["arrived"] + shift) / 1e9,
-        taken=(items.numbers["put"] + shift) / 1e9,
-        num_items=items.numbers["batch_size"],
-        num_bytes=sent.numbers["bytes_out"],
+        number=items.numbers["batch_id"].astype(np.int64),
+        begun=(items.numbers["started"].astype(np.int64) + shift) / 1e9,
+        ready=(sent.numbers["started"].astype(np.int64) + shift) / 1e9,
+        asked=(items.numbers["arrived"].astype(np.int64) + shift) / 1e9,
+        taken=(items.numbers["put"].astype(np.int64) + shift) / 1e9,
+        num_items=items.numbers["batch_size"].astype(np.int64),
+        num_bytes=sent.numbers["bytes_out"].astype(np.int64),
         is_failed=~items.is_in("outcome", "ok"),
     )
 
 
-def _in_order(rows: _Rows, number: Array) -> _Rows | None:
+def _in_order(rows: Rows, number: Array) -> Rows | None:
     """Return the rows in the order of the batches' numbers; None if one has none, or several."""
     own = rows.numbers["unit_id"]
     return rows.where(np.argsort(own)) if len(own) == len(number) and np.array_equal(np.sort(own), number) else None
 
 
-def _times(rows: _Rows, names: type[Any], places: Array, count: int) -> dict[Any, Times]:
+def _times(rows: Rows, names: type[Any], places: Array, count: int) -> dict[Any, Times]:
     """Return {name: what the rows of that stage took, summed for each place}."""
-    wall = (rows.numbers["ended"] - rows.numbers["started"]) / 1e9
+    wall = rows.numbers["wall"] / 1e9
     found: dict[Any, Times] = {}
     for code in np.unique(rows.codes["stage"]).tolist():
         if rows.names["stage"][code] not in set(names.__members__.values()):

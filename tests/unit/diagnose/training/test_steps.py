@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.diagnose.training.steps import read_steps
+from headrace.diagnose.training.verdicts import TrainingAnalysis
 from headrace.runs.reader import read_run
 from headrace.runs.run_folder import RunFolder
 from headrace.runs.span_files import SpanWriter
@@ -98,3 +99,35 @@ def _forget(path: Path, is_unread: Callable[[int], bool]) -> None:
             column = pa.array(values, table.schema.field(name).type)
             table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), column)
         pq.write_table(table, file)
+
+
+def test_no_table_of_spans_is_kept(tmp_path: Path) -> None:
+    """A million steps are ten million spans: what is worked out of them is kept, and they are not."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(40):
+        run.stretch({Phase.FORWARD: 1.0, Phase.BACKWARD: 2.0})
+    found = read_run(run.finish())
+    before = pa.total_allocated_bytes()
+    analysis = TrainingAnalysis(found)
+    assert not found.problems
+    assert len(analysis.ranks[0].steps) == 40
+    assert pa.total_allocated_bytes() - before < 1_000, "a table of these 120 spans has 20,000 bytes"
+
+
+def test_a_step_may_lie_in_several_files(tmp_path: Path) -> None:
+    """Its phases are found in whichever file they are."""
+    _record(tmp_path / "run")
+    whole = read_steps(read_run(tmp_path / "run"))
+    (file,) = (tmp_path / "run" / "spans").iterdir()
+    table = pq.read_table(file)
+    for row in range(len(table)):
+        pq.write_table(table.slice(row, 1), file.with_name(f"host-1-{len(table) - row:06d}.parquet"))
+    file.unlink()
+    (before,), (after,) = whole, read_steps(read_run(tmp_path / "run"))
+    for kind in ("steps", "validation", "between"):
+        old, new = getattr(before, kind), getattr(after, kind)
+        assert (new.kinds, new.number.tolist()) == (old.kinds, old.number.tolist())
+        assert {phase: times.wall.tolist() for phase, times in new.phases.items()} == {
+            phase: times.wall.tolist() for phase, times in old.phases.items()
+        }
+        assert new.microbatches.tolist() == old.microbatches.tolist()
