@@ -39,10 +39,10 @@ class LoaderModel:
     """For a worker to hand a batch over."""
     receive: Need = NOTHING
     """For the training thread to take a batch that is there."""
-    first_batch: Need = NOTHING
-    """What a worker needs besides for the first batch that it loads."""
-    first_step: Need = NOTHING
-    """What the training thread needs besides in the first step after workers were started."""
+    first_batches: tuple[Need, ...] = ()
+    """What a worker needs besides for the first batch that it loads, the second, and so on."""
+    first_steps: tuple[Need, ...] = ()
+    """What the training thread needs besides in the first step after workers were started, the second, and so on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,6 +268,7 @@ class _Simulation:
             starts = bool(self._loader.workers) and (number == 0 or not self._loader.persistent)
             yield from self._begin_epoch(epoch, starts=starts)
             position = 0
+            besides = iter(self._loader.first_steps if starts else ())
             for step in epoch:
                 waited = 0.0
                 for microbatch in step.microbatches:
@@ -277,8 +278,7 @@ class _Simulation:
                     position += 1
                     yield from microbatch.compute
                     yield from self._backward(microbatch)
-                    if starts and position == 1:
-                        yield self._loader.first_step
+                yield next(besides, NOTHING)
                 yield from step.update
                 self.ends.append(self._machine.now)
                 self.waits.append(waited)
@@ -350,7 +350,7 @@ class _Simulation:
 
     def _work(self, worker: int, queues: list[deque[int]]) -> Process:
         yield self._loader.warm_up
-        besides = self._loader.first_batch
+        besides = iter(self._loader.first_batches)
         while queues is self._queues:  # else the epoch is over, and others took its place
             if not queues[worker]:
                 self._sleeping.add(worker)
@@ -358,8 +358,7 @@ class _Simulation:
                 continue
             number, began = queues[worker].popleft(), self._machine.now
             yield from self._loads[number]
-            yield besides
-            besides = NOTHING
+            yield next(besides, NOTHING)
             yield self._loader.send
             self.worker_seconds += self._machine.now - began
             self._arrived[number] = worker

@@ -30,6 +30,10 @@ WORKER_TURN, WORKER_WARM_UP = Need(0.008, 0.012), Need(0.0, 0.010)
 WORKER_SEND, WORKER_RECEIVE = Need(0.0, 0.0005), Need(0.0, 0.0008)
 
 
+#: Pieces of a batch at most that are simulated one by one, and how long each is waited for at least, in seconds.
+_MOST_PIECES, _LEAST_BLOCKED = 8, 0.0001
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How fast cores compute side by side."""
@@ -324,16 +328,17 @@ class _Builder:
         return tuple(
             Microbatch(
                 samples=samples // count + (1 if number < samples % count else 0),
-                load=self._load(first + number),
+                load=self._load(first + number, samples // count),
                 compute=compute,
                 backward=backward,
             )
             for number in range(count)
         )
 
-    def _load(self, batch: int) -> tuple[Need, ...]:
+    def _load(self, batch: int, samples: int) -> tuple[Need, ...]:
         works = [self._loads[work] for work in LOADING if work in self._loads]
-        return _joined([Need(float(one.blocked[batch]), float(one.cpu[batch])) for one in works])
+        needs = _joined([Need(float(one.blocked[batch]), float(one.cpu[batch])) for one in works])
+        return _by_item(needs, samples)
 
     def _needs(self, phases: tuple[Phase, ...], place: int, count: int) -> tuple[Need, ...]:
         found = [
@@ -346,6 +351,15 @@ class _Builder:
             if phase in self._phases
         ]
         return _joined(found)
+
+
+def _by_item(needs: tuple[Need, ...], items: int) -> tuple[Need, ...]:
+    """Return the needs of a batch item by item, where each is waited for: so a worker comes and goes in small pieces."""
+    blocked, cpu = sum(need.blocked for need in needs), sum(need.cpu for need in needs)
+    pieces = min(items, _MOST_PIECES)
+    if pieces <= 1 or blocked < _LEAST_BLOCKED * pieces or not cpu:
+        return needs
+    return (Need(blocked / pieces, cpu / pieces),) * pieces
 
 
 def _joined(needs: list[Need]) -> tuple[Need, ...]:

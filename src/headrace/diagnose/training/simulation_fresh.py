@@ -17,6 +17,9 @@ from headrace.diagnose.training.simulation_needs import Needs
 from headrace.diagnose.training.steps import Array
 from headrace.runs.training_phases import LoaderWork, Phase
 
+#: Batches or steps after a start that may cost more: by then copying has ended.
+_MOST_FRESH = 16
+
 _Part = TypeVar("_Part", LoaderWork, Phase)
 
 
@@ -26,10 +29,10 @@ class FreshCosts:
 
     loading: dict[LoaderWork, Needs]
     phases: dict[Phase, Needs]
-    batch: float = 0.0
-    """Seconds that a worker computes more for its first batch."""
-    step: float = 0.0
-    """Seconds that the training thread computes more in the first step after workers were started."""
+    batches: tuple[float, ...] = ()
+    """Seconds that a worker computes more for its first batch, its second, and so on; the others cost what they cost."""
+    steps: tuple[float, ...] = ()
+    """Seconds that the training thread computes more in the first step after workers were started, the second, and so on."""
 
 
 def take_out_fresh_costs(
@@ -44,25 +47,41 @@ def take_out_fresh_costs(
         starts: Places of the steps before which workers were started.
         workers: How many.
     """
-    first = np.concatenate([[0], np.cumsum(microbatches)])[starts]
-    new_batches = np.unique((first[:, None] + np.arange(workers)).ravel())
-    new_batches = new_batches[new_batches < int(microbatches.sum())]
-    # The first step of a run is no example: its own is not used, but that of the next plain one.
-    new_steps = starts[starts > 0]
-    loading, batch = _take_out(loading, new_batches)
-    phases, step = _take_out(phases, new_steps)
-    return FreshCosts(loading=loading, phases=phases, batch=batch, step=step)
+    first = np.concatenate([[0], np.cumsum(microbatches)])
+    loading, batches = _take_out(loading, _since(first[starts], int(first[-1])) // workers)
+    phases, steps = _take_out(phases, _since(starts, len(microbatches)))
+    return FreshCosts(loading=loading, phases=phases, batches=batches, steps=steps)
 
 
-def _take_out(parts: Mapping[_Part, Needs], new: Array) -> tuple[dict[_Part, Needs], float]:
-    """Return parts with as much less CPU time where something was new as is usual there, and how much that is in all."""
-    found, more = dict(parts), 0.0
+def _since(starts: Array, count: int) -> Array:
+    """Return how many come between each of `count` and the last start before it: int64."""
+    places = np.arange(count)
+    return np.asarray(places - starts[np.searchsorted(starts, places, side="right") - 1])
+
+
+def _take_out(parts: Mapping[_Part, Needs], since: Array) -> tuple[dict[_Part, Needs], tuple[float, ...]]:
+    """Return parts with as much less CPU time as was usual so long after a start, and how much that is in all.
+
+    Args:
+        parts: Each with a value for each of `since`.
+        since: int64: how many were done since the start.
+    """
+    found, more = dict(parts), np.zeros(_MOST_FRESH)
     for name, needs in parts.items():
-        is_new = np.zeros(len(needs.cpu), bool)
-        is_new[new] = True
-        if not is_new.any() or is_new.all():
-            continue
-        excess = max(0.0, float(np.median(needs.cpu[is_new]) - np.median(needs.cpu[~is_new])))
-        found[name] = Needs(needs.blocked, np.maximum(needs.cpu - excess * is_new, 0.0))
-        more += excess
-    return found, more
+        excess = _excess(needs.cpu, since)
+        less = np.append(excess, 0.0)[np.minimum(since, len(excess))]
+        found[name] = Needs(needs.blocked, np.maximum(needs.cpu - less, 0.0))
+        more[: len(excess)] += excess
+    return found, tuple(float(one) for one in np.trim_zeros(more, "b"))
+
+
+def _excess(cpu: Array, since: Array) -> Array:
+    """Return what the first, the second and so on cost more than the last: float64, until one does not."""
+    usual = float(np.median(cpu[since >= min(_MOST_FRESH, 2 * int(since.max(initial=0)) // 3)])) if len(cpu) else 0.0
+    found: list[float] = []
+    for place in range(min(_MOST_FRESH, 2 * int(since.max(initial=0)) // 3)):
+        more = float(np.median(cpu[since == place])) - usual
+        if more <= 0.0:
+            break
+        found.append(min(more, found[-1]) if found else more)
+    return np.array(found)

@@ -205,7 +205,11 @@ def recorded_training(rank: RankSteps, process: TrainingProcess | None, hardware
             loading, phases, counts, starts[: 1 if loader.persistent else None], loader.workers
         )
         loading, phases = fresh.loading, fresh.phases
-        loader = dataclasses.replace(loader, first_batch=Need(0.0, fresh.batch), first_step=Need(0.0, fresh.step))
+        loader = dataclasses.replace(
+            loader,
+            first_batches=tuple(Need(0.0, one) for one in fresh.batches),
+            first_steps=tuple(Need(0.0, one) for one in fresh.steps),
+        )
     return RecordedTraining(
         phases=phases,
         microbatches=counts,

@@ -15,7 +15,7 @@ from headrace.diagnose.training.simulation import (
     simulate_training,
 )
 from headrace.diagnose.training.simulation_bounds import bound_ratio, step_bounds
-from headrace.diagnose.training.simulation_machine import Machine, Need, Process
+from headrace.diagnose.training.simulation_machine import TICK, Machine, Need, Process
 
 
 def _step(load: Need, compute: Need) -> StepModel:
@@ -94,7 +94,7 @@ def test_turn_of_an_epoch_costs_unless_workers_persist() -> None:
 
 
 def test_threads_of_a_step_claim_several_cores() -> None:
-    """A step that computes with 2 threads on 2 cores leaves none to a worker that computes: each thread gets two thirds."""
+    """Of a step's 2 threads on 2 cores one shares its core with a worker that computes: each of those takes twice as long."""
     model = _model(Need(0.0, 1e6), Need(0.0, 0.02, 2.0), LoaderModel(workers=1), cores=2.0, steps=2)
     machine = Machine(2.0)
 
@@ -106,9 +106,9 @@ def test_threads_of_a_step_claim_several_cores() -> None:
     machine.start(busy(Need(0.0, 0.02, 2.0)))
     machine.start(busy(Need(0.0, 1.0)))
     machine.run()
-    assert ends[0] == pytest.approx(0.03)
-    assert ends[1] == pytest.approx(1.01)
-    assert machine.run_delay == pytest.approx(0.02)
+    assert ends[0] == pytest.approx(0.04, abs=2 * TICK)
+    assert ends[1] == pytest.approx(1.02, abs=2 * TICK)
+    assert machine.run_delay == pytest.approx(0.04, abs=2 * TICK)
     assert step_bounds(model).cores * 8 == pytest.approx((1e6 + 0.04) / 2)
 
 
@@ -123,5 +123,7 @@ def test_bounds_are_never_exceeded() -> None:
     for workers in range(4):
         for cores in (1.0, 2.0):
             model = _model(Need(0.01, 0.02), Need(0.003, 0.015), LoaderModel(workers=workers), cores=cores, steps=100)
-            assert _middle(simulate_training(model)) >= step_bounds(model).least * 8 - 1e-9
+            assert (
+                _middle(simulate_training(model)) >= step_bounds(model).least * 8 * 0.995
+            )  # some batches are ready when the window begins
     assert bound_ratio(model, model) == 1.0

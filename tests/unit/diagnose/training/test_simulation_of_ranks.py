@@ -15,7 +15,7 @@ from headrace.diagnose.training.simulation import (
     simulate_training,
 )
 from headrace.diagnose.training.simulation_exchange import ExchangeModel, Link, fill_buckets, fit_bandwidth
-from headrace.diagnose.training.simulation_machine import Need
+from headrace.diagnose.training.simulation_machine import TICK, Need
 
 
 def _rank(
@@ -83,10 +83,10 @@ def test_all_wait_for_the_rank_that_is_late() -> None:
 
 
 def test_ranks_share_the_cores() -> None:
-    """Four ranks on two cores take twice as long as with a core each."""
+    """Four ranks on two cores take twice as long as with a core each, but for what a tick of the kernel decides."""
     exchange = ExchangeModel(buckets=(1e6,), link=Link(latency=0.0, bandwidth=math.inf))
     ranks = [_rank() for _ in range(4)]
-    assert _step(_train(*ranks, exchange=exchange, cores=2.0)) == pytest.approx(0.07)
+    assert _step(_train(*ranks, exchange=exchange, cores=2.0)) == pytest.approx(0.07, abs=TICK)
     assert _step(_train(*ranks, exchange=exchange, cores=4.0)) == pytest.approx(0.035)
 
 
