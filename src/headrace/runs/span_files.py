@@ -12,6 +12,7 @@ A disk that is full, or any other failure to write, costs spans and never the ru
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import logging
 import os
@@ -33,6 +34,8 @@ import pyarrow.parquet as pq
 from headrace.base.formatting import encodable
 from headrace.base.observer import Observer
 from headrace.base.records import Span
+from headrace.runs.contained_files import own_file
+from headrace.runs.file_names import SPANS_FOLDER
 
 logger = logging.getLogger("headrace")
 
@@ -188,7 +191,8 @@ class SpanWriter(Observer):
         self._batches: list[Any] = []
         self._num_batched = 0
         self._stem = f"{socket.gethostname()}-{os.getpid()}"
-        self._number = _first_free_number(folder, self._stem)
+        self._first = self._number = _first_free_number(folder, self._stem)
+        self._hash = _new_hash()
         self._complained: set[str] = set()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -204,6 +208,10 @@ class SpanWriter(Observer):
             return
         self._num_taken += len(spans)
         self._finished.append(spans)
+
+    def describe_files(self) -> dict[str, Any]:
+        """Return which files were written and a hash of them: for `are_files_as_written`, once this is closed."""
+        return {"first": self._first, "count": self._number - self._first, "hash": self._hash.hexdigest()}
 
     @property
     def waiting(self) -> int:
@@ -302,11 +310,13 @@ class SpanWriter(Observer):
             # No fsync: a SIGKILL does not need it, and it would wait for the disk that the pipeline may be using.
             table = pa.Table.from_batches(batches, SPAN_SCHEMA).unify_dictionaries().combine_chunks()
             pq.write_table(table, temporary, **_PARQUET)
+            content = temporary.read_bytes()
             os.replace(temporary, self._folder / name)
         except Exception as error:  # Whatever it is, a run must not end because it cannot be watched.
             self._lose(count, "disk", f"spans cannot be written to {self._folder}: {error}")
             _remove(temporary)
         else:
+            self._hash.update(content)
             self.written_spans += count
             self._number += 1
 
@@ -321,6 +331,34 @@ class SpanWriter(Observer):
                 if cause == "value"
                 else "; free space on the disk, or take a faster one, to keep the rest",
             )
+
+
+def are_files_as_written(run: Path, host: str, process: int, files: object) -> bool | None:
+    """Return whether the files of a process in a run folder are those that it wrote; None if they cannot be checked.
+
+    Args:
+        run: The run folder.
+        host: Of the process.
+        process: Its number.
+        files: As `SpanWriter.describe_files` said; anything else, such as None, cannot be checked.
+    """
+    found = _new_hash()
+    try:
+        first, count, said = (files[name] for name in ("first", "count", "hash"))  # type: ignore[index]
+        for number in range(first, first + count):
+            name = f"{host}-{process}-{number:06d}.parquet"
+            with own_file(run, run / SPANS_FOLDER / name).open("rb") as file:
+                while content := file.read(1 << 20):
+                    found.update(content)
+    except FileNotFoundError:
+        return False
+    except (OSError, TypeError, KeyError, ValueError, OverflowError):
+        return None
+    return bool(found.hexdigest() == said)
+
+
+def _new_hash() -> Any:
+    return hashlib.blake2b(digest_size=16)
 
 
 def _encodable_span(span: Span) -> Span:

@@ -271,6 +271,7 @@ class Session:
                 "forked_from": self._forked_from,
                 "recording": self._describe_recording(),
                 "cores": self._use,
+                "span_files": self._writer.describe_files(),
             },
         )
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -16,6 +20,7 @@ pytestmark = pytest.mark.full  # importing torch takes a second
 from headrace import train  # noqa: E402
 from headrace.base.documents import decode_document  # noqa: E402
 from headrace.base.errors import RunFolderError  # noqa: E402
+from headrace.diagnose.training.verdicts import TrainingAnalysis  # noqa: E402
 from headrace.runs.formats.training import FOLDER, TrainingProcess  # noqa: E402
 from headrace.runs.reader import read_run  # noqa: E402
 from headrace.train.exchange import ExchangeHooks  # noqa: E402
@@ -69,6 +74,39 @@ def test_a_run_folder_tells_of_steps_epochs_and_checkpoints(tmp_path: Path) -> N
     process = decode_document(file.read_bytes(), TrainingProcess)
     assert (process.modules, process.optimizers, process.num_parameters) == (("Sequential",), ("SGD",), 195)
     assert (process.steps, process.loaders[0].batch_size, process.loaders[0].num_items) == (10, 10, 50)
+
+
+def _swap_names(table: pa.Table) -> pa.Table:
+    names = ["forward", "backward"]
+    stages = [names[1 - names.index(one)] if one in names else one for one in table["stage"].to_pylist()]
+    at = table.schema.get_field_index("stage")
+    return table.set_column(at, table.schema.field(at), pa.array(stages).cast(table.schema.field(at).type))
+
+
+def _scale_clocks(table: pa.Table) -> pa.Table:
+    begun = pc.min(table["started"]).as_py()
+    for name in ("arrived", "dequeued", "started", "ended", "put"):
+        scaled = pa.array([begun + (one - begun) // 2 for one in table[name].to_pylist()])
+        table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), scaled)
+    for name in ("cpu", "run_delay"):
+        scaled = pa.array([None if one is None else one // 2 for one in table[name].to_pylist()], pa.int64())
+        table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), scaled)
+    return table
+
+
+@pytest.mark.parametrize("edit", [_swap_names, _scale_clocks, pa.Table.combine_chunks])
+def test_files_that_are_not_as_they_were_written_are_not_trusted(
+    edit: Callable[[pa.Table], Any], tmp_path: Path
+) -> None:
+    """What was recorded is trusted; if all clocks are scaled alike, or phases swap names, sums are right and files are not."""
+    model, loader = _parts()
+    with train.profile(loader, output=tmp_path / "run") as same:
+        _fit(model, same, tmp_path / "model.pt")
+    assert not TrainingAnalysis(read_run(tmp_path / "run")).document.distrust
+    for file in (tmp_path / "run" / "spans").iterdir():
+        pq.write_table(edit(pq.read_table(file)), file)
+    (distrust,) = TrainingAnalysis(read_run(tmp_path / "run")).document.distrust
+    assert "are not those that it wrote: edited, damaged or lost" in distrust
 
 
 @pytest.mark.parametrize("is_enabled", [True, False])

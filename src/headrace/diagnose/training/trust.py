@@ -16,6 +16,7 @@ from headrace.diagnose.training.steps import RankSteps, Stretches
 from headrace.runs.contained_files import own_file
 from headrace.runs.formats.training import FOLDER, TrainingProcess, process_file
 from headrace.runs.reader import Run
+from headrace.runs.span_files import are_files_as_written
 from headrace.runs.training_phases import LoaderWork, Stretch
 
 #: By how much of a step its phases may miss it.
@@ -89,7 +90,7 @@ def check_training(run: Run, ranks: Sequence[RankSteps], about: Sequence[Trainin
                 f"{pluralize(negative, 'step')} of rank {rank.rank} have fewer than 0 samples: the spans were edited"
             )
         if not run.info.window:  # of some time only, the steps that others marked are numbered as these did
-            distrust += _check_numbers(rank, process) + _check_course(rank)
+            distrust += _check_numbers(rank, process) + _check_course(rank) + _check_files(run, process)
     lost = abs(run.info.lost_spans) + sum(abs(one.lost_spans) for one in about if one is not None)
     if lost:
         distrust.append(f"{pluralize(lost, 'span')} could not be written: steps are missing or not whole")
@@ -268,6 +269,17 @@ def _check_numbers(rank: RankSteps, process: TrainingProcess | None) -> list[str
             "those of another run, or were edited"
         )
     return found
+
+
+def _check_files(run: Run, process: TrainingProcess | None) -> list[str]:
+    """Files are as they were written: where all clocks are scaled alike, or phases change names, every sum is still right."""
+    if process is None or not process.has_ended:
+        return []
+    said = process.details.get("span_files")
+    if are_files_as_written(run.path, process.host, process.process, said) is not False:
+        return []
+    who = f"the files of spans of process {process.process}"
+    return [f"{who} are not those that it wrote: edited, damaged or lost; record the training again"]
 
 
 def _check_ranks(ranks: Sequence[RankSteps], about: Sequence[TrainingProcess | None]) -> list[str]:
