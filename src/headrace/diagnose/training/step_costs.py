@@ -20,8 +20,10 @@ _WAITS = 0.5
 _DELAYED = 0.10
 #: Own threads that keep this share of the cores at work refuse one another a core.
 _OWN = 0.9
-#: Other programs are to blame if they used cores for this share of the time in which one was missing.
+#: Other programs are to blame if they used cores for this share of the time in which one was missing ...
 _BLAMED = 0.5
+#: ... and for this share of what this training used beside its training thread.
+_BESIDE = 0.2
 _SYNC_LESS = (
     Remedy(says="print, log and call .item() every 100 steps: if step % 100 == 0"),
     Remedy(says="keep sums as tensors (total += loss.detach()) and read them once per epoch"),
@@ -187,28 +189,32 @@ def missing_cores(view: View) -> Cost | None:
     delay = sum(known)
     own, cores = _own_cores(view), view.document.num_cores
     share = view.share_of(delay) if delay >= _DELAYED * view.step_seconds else 0.0
-    others = _other_cores(view)
+    used = _used_cores(view)
+    others = None if used is None else used[1]
     says = f"the training thread waits for a core {format_duration(delay)} of a step of {format_duration(view.step_seconds)}"
     evidence = (
         fact("run_delay", f"share of the step: {delay / view.step_seconds:.0%} (from {_DELAYED:.0%})",
              delay / view.step_seconds, _DELAYED),
-        fact("own", f"this training's own threads want {own:.1f} of {cores} cores", own),
+        fact("own", f"this training's own threads {_own_words(own, used)} of {cores} cores", own),
         *([] if others is None else [fact("others", f"other programs use {others:.2f} cores", others)]),
     )  # fmt: skip
-    # Who is to blame has to have used the cores for as long as they were missing, or for most of that.
-    is_own = others is not None and others < _BLAMED * delay / view.step_seconds
+    # Who is to blame has to have used the cores for as long as they were missing, or for most of that; and not far less of them
+    # than workers, other threads and other ranks of this training.
+    is_own = used is not None and used[1] < max(
+        _BLAMED * delay / view.step_seconds, _BESIDE * _beside_training(view, used[0])
+    )
     workers = view.profile.loading.workers if view.profile.loading is not None else 0
     who = "its own loader workers and threads" if workers else "the model's own threads"
     if (cores and own >= _OWN * cores) or is_own:
-        used = "what other programs use is not recorded" if others is None else f"other programs use {others:.2f}"
+        beside = "what other programs use is not recorded" if others is None else f"other programs use {others:.2f}"
         return Cost(
             verdict=VerdictClass.OVERSUBSCRIPTION,
             stage=None,
             cause="training",
-            says=f"{says}: {who} want {own:.1f} of {cores} cores; {used}",
+            says=f"{says}: {who} {_own_words(own, used)} of {cores} cores; {beside}",
             rule=f"the training thread waits for a core at least {_DELAYED:.0%} of the step, and the training's own "
             f"threads want at least {_OWN:.0%} of the cores, or other programs used them for less than {_BLAMED:.0%} of that "
-            "time",
+            f"time, or less than {_BESIDE:.0%} of what this training used beside its training thread",
             share=share,
             is_bounded=False,  # threads that refuse one another a core also spin, and evict one another's caches
             evidence=evidence,
@@ -241,14 +247,26 @@ def missing_cores(view: View) -> Cost | None:
     )
 
 
-def _other_cores(view: View) -> float | None:
-    """Return how many cores other programs used meanwhile, those of other ranks left out; None where that is not known."""
+def _own_words(wanted: float, used: tuple[float, float] | None) -> str:
+    """Return how many cores this training wants by its threads, and where that was measured used."""
+    return f"want {wanted:.1f}" + ("" if used is None else f" and use {used[0]:.1f}")
+
+
+def _beside_training(view: View, own: float) -> float:
+    """Return how many of the cores that this training used its training thread did not."""
+    computing = sum(one.cpu_seconds or 0.0 for one in view.profile.phases)
+    return max(own - computing / view.step_seconds, 0.0)
+
+
+def _used_cores(view: View) -> tuple[float, float] | None:
+    """Return how many cores this training used, all of its ranks here, and how many others did; None where it is not known."""
     host = view.profile.host
     about = [one.about for one in view.document.ranks if one.host == host and one.about is not None]
     try:
         uses: list[dict[str, float]] = [one.details["cores"] for one in about]
         everybody = max(one["all_seconds"] / one["wall_seconds"] for one in uses)
-        return max(everybody - sum(one["own_seconds"] / one["wall_seconds"] for one in uses), 0.0)
+        own = sum(one["own_seconds"] / one["wall_seconds"] for one in uses)
+        return own, max(everybody - own, 0.0)
     except (KeyError, TypeError, ValueError, ZeroDivisionError):  # not measured, or a file of another program
         return None
 

@@ -315,6 +315,17 @@ def test_bursts_that_take_much_of_the_run_are_named(tmp_path: Path, every: int) 
     assert "it came in a few bursts" in found.says
 
 
+def test_little_of_others_is_not_to_blame_beside_much_of_ones_own(tmp_path: Path) -> None:
+    """The thread lacks a core for 0.15 of the time; its workers used 1.1 of the two, and other programs 0.13."""
+    run = MadeRun(tmp_path / "run")
+    for _ in range(60):
+        run.stretch(MODEL, cpu_share=0.3, delay_share=0.15)
+    run.finish(cores={"wall_seconds": 10.0, "own_seconds": 14.0, "all_seconds": 15.3})
+    found = diagnose_training(TrainingAnalysis(read_run(run.path))).first
+    assert found.title == "OVERSUBSCRIPTION (training)"
+    assert "and use 1.4 of 2 cores; other programs use 0.13" in found.says
+
+
 @pytest.mark.parametrize(("others", "verdict"), [(0.1, "OVERSUBSCRIPTION"), (1.2, "NEIGHBOUR")])
 def test_other_programs_are_blamed_if_they_had_the_cores(tmp_path: Path, others: float, verdict: str) -> None:
     """A core that is missing for 0.6 of the time was another program's only if one used it."""
