@@ -158,8 +158,7 @@ class Session:
         """Close each part, whatever another one raises; the one that was added last is the first."""
         with contextlib.ExitStack() as parts:
             parts.callback(lambda: self._write_description(has_ended=True))
-            if self._describing is not None:
-                parts.callback(self._describing.join)
+            parts.callback(self._join_describing)
             parts.callback(self._writer.close)
             parts.callback(lambda: self.recorder.close(failed=failed))
             parts.callback(self._sources.close)
@@ -169,6 +168,11 @@ class Session:
                     parts.callback(helper.close)
             self._helper_seconds = _measure_helpers()
             self._use = {} if self._machine is None else self._machine.describe()
+
+    def _join_describing(self) -> None:
+        """Wait for the early description, which the last step may have begun: it must not replace the last one."""
+        if self._describing is not None:
+            self._describing.join()
 
     def _write_description(self, *, has_ended: bool) -> None:
         try:

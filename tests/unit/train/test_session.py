@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -107,6 +109,31 @@ def test_files_that_are_not_as_they_were_written_are_not_trusted(
         pq.write_table(edit(pq.read_table(file)), file)
     (distrust,) = TrainingAnalysis(read_run(tmp_path / "run")).document.distrust
     assert "are not those that it wrote: edited, damaged or lost" in distrust
+
+
+def test_the_early_description_never_replaces_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second step is only ended by closing, and begins the early description then; that takes its time."""
+    early = Session._describe_early
+
+    def describe_late(session: Session) -> None:
+        ended.wait(0.2)
+        early(session)
+
+    ended = threading.Event()
+    monkeypatch.setattr(Session, "_describe_early", describe_late)
+    (tmp_path / "run").mkdir()
+    session, (model, loader) = Session(tmp_path / "run"), _parts()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for images, _ in itertools.islice(session.watch(loader), 2):
+        optimizer.zero_grad()
+        model(images).sum().backward()
+        optimizer.step()
+    session.close()
+    for thread in threading.enumerate():
+        if thread.name == "headrace-describe":
+            thread.join()
+    process = _only_process(tmp_path / "run")
+    assert (process.steps, process.has_ended) == (2, True)
 
 
 @pytest.mark.parametrize("is_enabled", [True, False])
