@@ -127,6 +127,15 @@ def test_stopping_early_ends_the_record(tmp_path: Path) -> None:
     assert "apply" not in vars(model.optimizer)
 
 
+@pytest.mark.parametrize("is_same", [True, False])
+def test_of_two_callbacks_the_last_records(is_same: bool, tmp_path: Path) -> None:
+    """A callback that is given twice, or a second one, neither ends the training nor leaves anything replaced."""
+    first, last = train.KerasCallback(tmp_path / "first"), train.KerasCallback(tmp_path / "last")
+    model = _fit([first, first] if is_same else [first, last])
+    assert len(_stretches(tmp_path / ("first" if is_same else "last"))) == 10
+    assert ("call" in vars(model), "apply" in vars(model.optimizer)) == (False, False)
+
+
 def test_a_training_that_raised_is_closed_by_the_next(tmp_path: Path) -> None:
     """Keras does not say that `fit` raised: the record stays open until the callback begins again, or the process ends."""
     callback = train.KerasCallback(tmp_path / "run", force=True)

@@ -187,6 +187,14 @@ def test_a_folder_that_is_taken_is_refused(tmp_path: Path) -> None:
         _fit(tmp_path / "run", max_epochs=1)
 
 
+def test_of_two_callbacks_the_last_records(tmp_path: Path) -> None:
+    """A second callback neither ends the training nor leaves anything replaced."""
+    trainer = _trainer([train.LightningCallback(tmp_path / name) for name in ("first", "last")])
+    trainer.fit(_Model(), _loader())
+    assert len(_stretches(tmp_path / "last")) == 10
+    assert "_load_combined_loader_states" not in vars(trainer.fit_loop)
+
+
 def test_saving_is_a_checkpoint(tmp_path: Path) -> None:
     """All of it: `torch.save` writes into memory there, and Lightning into the file."""
     callback, phases = train.LightningCallback(tmp_path / "run"), []
