@@ -1,7 +1,8 @@
 """Three kinds of evidence, apart from the simulation, that a stage is the bottleneck; two of three must agree.
 
 Not the lowest speed: a stage that looks slow because it waits for the one after it, or for a core, is a victim. So are stations
-that wait most of their time for the GIL while this stage holds it: their queues and their times say nothing against it.
+that wait most of their time for the GIL while this stage holds it, or for a core where all are at work and this stage uses
+them most: their queues and their times say nothing against it.
 
 References:
     F. Zhou, Y. Gan, S. Ma, Y. Wang, "wPerf: generic off-CPU analysis to identify bottleneck waiting events", OSDI 2018
@@ -10,7 +11,7 @@ References:
 
 from __future__ import annotations
 
-from headrace.diagnose.verdict.cores import is_computing
+from headrace.diagnose.verdict.cores import is_computing, most_cpu
 from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.intake import call_share
 from headrace.diagnose.verdict.proposal import line
@@ -21,7 +22,7 @@ _BUSY = 0.9
 _GRADIENT = 0.25
 #: Of the largest time that items spend at one station.
 _OF_LARGEST = 0.8
-#: Share of a station's service that it waits for the GIL, from which on its time is that of whoever holds it.
+#: Share of a station's service that it waits for the GIL or a core, from which on its time is that of whoever has it.
 _MOSTLY = 0.5
 NAMES = ("busy", "queue_gradient", "critical_path")
 
@@ -98,9 +99,11 @@ def _gradient(facts: Facts, view: StageView) -> EvidenceLine:
         return line("queue_gradient", f"{missing}: not measured", None, _GRADIENT, source="wPerf, OSDI 2018")
     difference = before - after
     says = f"the way into {own.name} is {before:.0%} full, {next_queue} (difference from {_GRADIENT:.0%})"
-    if difference < _GRADIENT and following is not None and _is_victim(facts, view, following.account.station):
-        says += f"; but {following.name} mostly waits for the GIL, which {view.name} holds"
-        return line("queue_gradient", says, difference, _GRADIENT, source="wPerf, OSDI 2018")
+    others = [*facts.stages[: own.index], *([following] if following else [])]
+    for one in others if difference < _GRADIENT else ():
+        if taken := _find_taken(facts, view, one.account.station):
+            says += f"; but {one.name} mostly waits for {taken} that {view.name} has"
+            return line("queue_gradient", says, difference, _GRADIENT, source="wPerf, OSDI 2018")
     return line("queue_gradient", says, difference, _GRADIENT, difference >= _GRADIENT, "wPerf, OSDI 2018")
 
 
@@ -128,17 +131,24 @@ def _critical_path(facts: Facts, view: StageView) -> EvidenceLine:
     if own < largest:
         longest = max(spent, key=lambda name: spent[name])
         says += f", and {largest / total:.0%} at {longest}"
-        if own < _OF_LARGEST * largest and _is_victim(facts, view, longest):
-            says += f", which mostly waits for the GIL that {view.name} holds"
+        if own < _OF_LARGEST * largest and (taken := _find_taken(facts, view, longest)):
+            says += f", which mostly waits for {taken} that {view.name} has"
             return line("critical_path", says, own / largest, _OF_LARGEST)
     return line("critical_path", says, own / largest, _OF_LARGEST, own >= _OF_LARGEST * largest)
 
 
-def _is_victim(facts: Facts, view: StageView, station: str) -> bool:
-    """Return whether another station waits most of its service for the GIL, and a stage was seen to hold it meanwhile."""
-    holders = facts.gil_holders
-    if station == view.account.station or holders is None or holders.most is None or holders.most[0] != view.name:
-        return False
-    members = [one for one in facts.stages if one.account.station == station]
-    waits = sum((one.waits("gil") or 0.0) * one.service for one in members)
-    return waits >= _MOSTLY * sum(one.service for one in members) > 0
+def _find_taken(facts: Facts, view: StageView, station: str) -> str:
+    """Return what another station mostly waits for while a stage has it: the GIL, a core; empty if that is none."""
+    if station == view.account.station:
+        return ""
+    holders, busy = facts.gil_holders, facts.core_utilization
+    has_gil = holders is not None and holders.most is not None and holders.most[0] == view.name
+    has_cores = busy is not None and busy >= _BUSY and is_computing(view) and most_cpu(facts) is view
+    waits = service = 0.0
+    for one in facts.stages:
+        if one.account.station == station:
+            waits += one.service * (has_gil * (one.waits("gil") or 0.0) + has_cores * (one.delay_share or 0.0))
+            service += one.service
+    if not service or waits < _MOSTLY * service:
+        return ""
+    return " or ".join(what for what, is_taken in (("the GIL", has_gil), ("a core", has_cores)) if is_taken)

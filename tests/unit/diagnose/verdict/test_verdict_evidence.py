@@ -47,6 +47,21 @@ def test_stations_that_wait_for_the_gil_say_nothing_against_who_holds_it(
     assert all(("waits for the GIL" in one.says) == (speaks is None) for one in (gradient, path))
 
 
+@pytest.mark.parametrize(("own", "speaks"), [(0.95, None), (0.6, False)])
+def test_stations_that_wait_for_a_core_say_nothing_against_who_uses_it(
+    facts_of: Any, pipe: Any, made: Any, own: float, speaks: bool | None
+) -> None:
+    """Jobs stand before `journal`, which waits for the core that `parse` computes on; where it is free they speak."""
+    stages = [
+        made(name="journal", cpu=0.0003, delay=0.01, queue=64),
+        made(name="parse", cpu=0.009, workers=2),
+    ]
+    facts = facts_of(pipe(stages=stages, cores=1, gauges={("processes", "cpu_cores"): own}, others=0.0))
+    busy, gradient, path = agreement.lines(facts, facts.stages[1])
+    assert [gradient.supports, path.supports] == [speaks, speaks], (busy.says, gradient.says, path.says)
+    assert all(("waits for a core" in one.says) == (speaks is None) for one in (gradient, path))
+
+
 @pytest.mark.parametrize(("size", "named"), [(70_000, "deliver"), (2_000, "parse")])
 def test_of_stages_that_hold_the_gil_about_as_often_a_choice_is_named(
     facts_of: Any, pipe: Any, made: Any, size: int, named: str
