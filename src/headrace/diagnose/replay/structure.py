@@ -49,6 +49,8 @@ _PROCESS_SECONDS, _PROCESS_BYTES_PER_SECOND = 100e-6, 2e10
 _CHILD_SECONDS, _CHILD_BYTES_PER_SECOND = 60e-6, 8e9
 #: With the GIL for a moment: returning from C code to the next line.
 _TOUCH_SECONDS = 5e-6
+#: Linux's base slice: so long on one core, once more for each doubling of the cores, up to eight (`kernel/sched/fair.c`).
+_BASE_SLICE_SECONDS, _MOST_SLICED_CORES = 0.7e-3, 8
 #: Below this share of the time with the GIL, handing on is not held up by it, and counts as plain CPU.
 GIL_MATTERS = 0.05
 
@@ -213,6 +215,7 @@ class _Builder:
             others=others,
             taken=taken,
             slowdown=slowdown,
+            slice_seconds=self._slice_on(cores),
             wake_seconds=wake_seconds,
             handoff_seconds=self.handoff.wake,
             waker_phase=GIL if self.gil_matters else CPU,
@@ -246,6 +249,17 @@ class _Builder:
         if cores <= 1.0 < machine.cores:
             return min(1.0, machine.slowdown), 0.0
         return machine.slowdown, machine.wake_seconds
+
+    def _slice_on(self, cores: float) -> float:
+        """Return how long a thread keeps its core while another is ready; 0 where that is not known.
+
+        A quota gives parts of cores, and threads of other programs take turns of their own: all share evenly then. Older runs,
+        which did not note the price of a hand-off, are predicted as they were: they do not tell who keeps the GIL.
+        """
+        machine = self.scenario.machine
+        if machine.handoff is None or machine.others > 0 or cores < 1 or not float(cores).is_integer():
+            return 0.0
+        return _BASE_SLICE_SECONDS * (1 + int(math.log2(min(max(1.0, machine.cores), _MOST_SLICED_CORES))))
 
     # --- units
 

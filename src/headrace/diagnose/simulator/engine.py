@@ -6,6 +6,12 @@ advance at the same speed, min(1, cores / runnable threads): one virtual clock r
 needs c seconds of a core ends when the virtual clock has moved on by c. Whoever starts or stops changes the clock's speed and
 nobody's place in the heap, so an event costs one heap operation, not one for each thread.
 
+Where a system says how long a slice of a core is, threads take turns instead, as the kernel has it: as many as there are cores
+run, each until it waits or has had its slice while another is ready; who has had least comes first. So a thread that wakes up
+waits for its turn, and that decides who gets the GIL. CPython lets go of it and wakes one of those that wait; whoever asks
+for it first, on a core, has it. While the one that was woken waits for a core, threads that compute there come back from their
+calls and take the GIL again and again, and it goes back to waiting. Only who was made to give it up hands it over.
+
 A worker runs the program of its unit (or batch), phase by phase, hands it on, and takes the next. It is in exactly one place:
 idle at its station, in a phase, waiting for the GIL or a resource, or blocked because the next queue is full. A full queue lets
 its producers go on once it is half empty, as the runtime's does. Batches are released by the runtime's own policy.
@@ -18,7 +24,8 @@ switch interval; and whoever waited for it is woken too.
 
 References:
     Processor sharing by virtual time: A. Demers, S. Keshav, S. Shenker, "Analysis and simulation of a fair queueing
-    algorithm", SIGCOMM 1989. The GIL's switch interval: CPython, `Python/ceval_gil.c`.
+    algorithm", SIGCOMM 1989. The GIL, its switch interval and who takes it: CPython, `Python/ceval_gil.c`. Turns: I. Stoica,
+    H. Abdel-Wahab, "Earliest Eligible Virtual Deadline First", 1995, as in Linux, `kernel/sched/fair.c`.
 """
 
 from __future__ import annotations
@@ -62,6 +69,12 @@ class Engine:
         self._speeds: dict[float, tuple[float, float]] = {}
         self._cpu_seconds = 0.0
         self._delay_seconds = 0.0
+        # Turns on the cores
+        self._places = max(1, int(system.cores)) if system.slice_seconds > 0 else 0
+        self._on_cores: list[Worker] = []
+        self._ready: list[tuple[float, int, Worker]] = []
+        self._least_used = 0.0
+        self._turn_timer = 0
         # The GIL
         self._holder: Worker | None = None
         self._held_since = 0.0
@@ -123,6 +136,7 @@ class Engine:
         event, where the number of threads is known for good until the next one.
         """
         timers, running, speeds, count = self._timers, self._running, self._speeds, self.system.num_jobs
+        go_on = self._end_on_core if self._places else self._end_work
         while self._num_done < count:
             threads = self._threads
             known = speeds.get(threads)
@@ -159,10 +173,7 @@ class Engine:
             worker.token = 0
             self._delay_seconds += when - worker.since - worker.left
             self._threads -= worker.threads
-            if self._holder is worker:
-                self._end_with_gil(worker)
-            else:
-                self._step(worker)
+            go_on(worker)
 
     def _later(self, when: float, call: Callable[[Any], None], argument: Any) -> None:
         self._serial += 1
@@ -194,12 +205,10 @@ class Engine:
                 if kind == CPU:
                     if self._holder is worker:
                         self._release_gil()
-                elif self._holder is None:  # then nobody waits for it
-                    self._holder = worker
-                    self._held_since = self.now
-                elif self._holder is not worker:
-                    worker.left = amount
-                    self._want_gil(worker)
+                elif self._holder is not worker and not self._takes_gil(worker, amount):
+                    return
+                if self._places and not worker.is_on_core:
+                    self._compute(worker, amount, 1.0)
                     return
                 self._threads += 1.0  # what `_compute` does, without the call
                 self._serial = worker.token = token = self._serial + 1
@@ -224,13 +233,82 @@ class Engine:
     # --- cores
 
     def _compute(self, worker: Worker, seconds: float, threads: float) -> None:
-        self._threads += threads
-        self._serial = worker.token = token = self._serial + 1
+        self._serial = worker.token = self._serial + 1
         worker.threads = threads
         worker.since = self.now
         worker.left = seconds
+        if not self._places or worker.is_on_core:
+            self._run_on(worker, seconds)
+        elif len(self._on_cores) < self._places:
+            self._enter_core(worker, seconds)
+        else:
+            worker.used = max(worker.used, self._least_used)  # who slept has no more of a claim than who had least
+            self._get_ready(worker, seconds)
+            if not self._turn_timer:
+                self._arm_turn()
+
+    def _run_on(self, worker: Worker, seconds: float) -> None:
+        self._threads += worker.threads
         worker.ends = ends = self._virtual + seconds
-        heappush(self._running, (ends, token, worker))
+        heappush(self._running, (ends, worker.token, worker))
+
+    def _end_work(self, worker: Worker) -> None:
+        if self._holder is worker:
+            self._end_with_gil(worker)
+        else:
+            self._step(worker)
+
+    # --- turns on the cores
+
+    def _end_on_core(self, worker: Worker) -> None:
+        """Go on after a piece of work, and leave the core unless another one follows it at once."""
+        if worker.contends:
+            self._ask_for_gil(worker)
+        else:
+            self._end_work(worker)
+        if not worker.token:
+            self._leave_core(worker)
+
+    def _enter_core(self, worker: Worker, seconds: float) -> None:
+        worker.is_on_core = True
+        worker.came_on_core = self.now
+        self._on_cores.append(worker)
+        self._least_used = max(self._least_used, worker.used)
+        self._run_on(worker, seconds)
+
+    def _leave_core(self, worker: Worker) -> None:
+        worker.is_on_core = False
+        worker.used += self.now - worker.came_on_core
+        self._on_cores.remove(worker)
+        while self._ready and len(self._on_cores) < self._places:
+            _, token, other = heappop(self._ready)
+            if other.token == token:
+                self._enter_core(other, other.to_do)
+
+    def _get_ready(self, worker: Worker, seconds: float) -> None:
+        worker.to_do = seconds
+        heappush(self._ready, (worker.used, worker.token, worker))
+
+    def _arm_turn(self) -> None:
+        self._serial = self._turn_timer = self._serial + 1
+        when = min(worker.came_on_core for worker in self._on_cores) + self.system.slice_seconds
+        heappush(self._timers, (max(when, self.now), self._serial, self._turn, self._serial))
+
+    def _turn(self, timer: int) -> None:
+        """Take the core from who has had a slice of it, if there is one, and look again while others are ready."""
+        self._turn_timer = 0
+        if not self._ready:
+            return
+        worker = min(self._on_cores, key=lambda one: one.came_on_core)
+        if worker.token and self.now >= worker.came_on_core + self.system.slice_seconds:
+            self._threads -= worker.threads
+            self._serial = worker.token = self._serial + 1  # its entry among the running is void
+            worker.used += self.now - worker.came_on_core
+            worker.came_on_core = self.now  # that was counted
+            self._get_ready(worker, max(0.0, worker.ends - self._virtual))
+            self._leave_core(worker)
+        if self._ready:
+            self._arm_turn()
 
     def _end_with_gil(self, worker: Worker) -> None:
         if not self._half_handoff:
@@ -250,6 +328,32 @@ class Engine:
         return (speed if threads * speed <= left else left / threads) / slowdown, slowdown
 
     # --- the GIL
+
+    def _takes_gil(self, worker: Worker, seconds: float) -> bool:
+        """Return whether a thread that needs the GIL for so long has it now; if not, it is on its way to it, or waits."""
+        worker.left = seconds
+        if self._places and not worker.is_on_core:
+            self._contend(worker)
+        elif self._holder is not None:
+            self._want_gil(worker)
+        else:
+            self._holder = worker
+            self._held_since = self.now
+        return self._holder is worker
+
+    def _contend(self, worker: Worker) -> None:
+        """Have a thread that has no core wake up and ask for the GIL."""
+        worker.needs_gil = worker.left
+        worker.contends = True
+        self._compute(worker, max(2 * self._half_handoff, self.system.gil_wake_seconds), 1.0)
+
+    def _ask_for_gil(self, worker: Worker) -> None:
+        worker.contends = False
+        worker.left = worker.needs_gil
+        if self._holder is None:
+            self._grant_gil(worker)
+        else:
+            self._want_gil(worker)
 
     def _want_gil(self, worker: Worker) -> None:
         worker.since = self.now
@@ -279,17 +383,21 @@ class Engine:
             return
         self._switch_timer = 0
         if self._gil_waiting:
-            left = max(0.0, holder.ends - self._virtual)
+            is_running = not self._places or holder.is_on_core
+            left = max(0.0, holder.ends - self._virtual) if is_running else holder.to_do
             self._delay_seconds += self.now - holder.since - (holder.left - left)
             holder.left = left
-            holder.token = 0  # its entry among the running is void
-            self._threads -= 1
+            holder.token = 0  # its entry among the running, or the ready, is void
+            if is_running:
+                self._threads -= 1
             holder.since = self.now
             holder.is_within = True
             self._gil_waiting.append(holder)
-            self._release_gil()
+            self._release_gil(is_forced=True)
+            if holder.is_on_core and not holder.token:
+                self._leave_core(holder)
 
-    def _release_gil(self) -> None:
+    def _release_gil(self, *, is_forced: bool = False) -> None:
         self._gil_seconds += self.now - self._held_since
         self._switch_timer = 0
         self._holder = None
@@ -297,14 +405,18 @@ class Engine:
             worker = self._gil_waiting.popleft()
             if worker.is_within:
                 worker.state.gil_wait += self.now - worker.since
+            is_handed_over = is_forced or not self._places
             if self._half_handoff:
                 self._num_wakes += 1
-                worker.left += 2 * self._half_handoff
+                if is_handed_over:
+                    worker.left += 2 * self._half_handoff
+            go_on = self._grant_gil if is_handed_over else self._contend
             if self.system.wake_seconds > 0.0:
-                self._holder = worker
-                self._later(self.now + self.system.wake_seconds, self._grant_gil, worker)
+                if is_handed_over:
+                    self._holder = worker
+                self._later(self.now + self.system.wake_seconds, go_on, worker)
             else:
-                self._grant_gil(worker)
+                go_on(worker)
 
     # --- exclusive resources
 

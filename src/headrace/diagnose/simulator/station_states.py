@@ -12,8 +12,9 @@ class Worker:
     """One worker, receiver, or thread that hands on for a device."""
 
     __slots__ = (
-        "aside", "at", "claimed", "debt", "ended", "ends", "handed_on", "index", "is_stuck", "is_within", "left", "master",
-        "parked", "program", "since", "state", "threads", "token", "units",
+        "aside", "at", "came_on_core", "claimed", "contends", "debt", "ended", "ends", "handed_on", "index", "is_on_core",
+        "is_stuck", "is_within", "left", "master", "needs_gil", "parked", "program", "since", "state", "threads", "to_do",
+        "token", "units", "used",
     )  # fmt: skip
 
     def __init__(self, state: StationState, master: Worker | None = None) -> None:
@@ -38,6 +39,18 @@ class Worker:
         """What is left of a phase with the GIL, seconds."""
         self.since = 0.0
         """Since when it is idle or blocked."""
+        self.is_on_core = False
+        """It has its turn on a core; where threads take turns."""
+        self.came_on_core = 0.0
+        """When that began."""
+        self.used = 0.0
+        """Seconds of a core that it has had, which decide whose turn is next."""
+        self.to_do = 0.0
+        """Seconds of its work that are left, while it is ready and waits for a core."""
+        self.contends = False
+        """It is waking up to ask for the GIL."""
+        self.needs_gil = 0.0
+        """Seconds that it has to do with the GIL then."""
         self.ended: Callable[[Worker], None] = _not_wired
         """What to do when the program has ended."""
         self.handed_on: Callable[[Worker], None] = _not_wired

@@ -589,3 +589,14 @@ def test_more_workers_of_augmentation_that_only_takes_time(replay_of: Make) -> N
         augment = step("augment", wait=0.010, kind="device", work="preprocess", is_emulated=is_emulated)
         replay = replay_of([augment, step("deliver", cpu=1e-6)])
         assert replay.ratio(Change(settings=("augment.workers=2",))) == pytest.approx(gain, rel=0.03)
+
+
+@pytest.mark.parametrize(("price", "cores", "seconds"), [(5e-6, None, 0.0014), (5e-6, 1.5, 0.0), (None, None, 0.0)])
+def test_threads_take_turns_on_whole_cores(
+    replay_of: Callable[..., Replay], price: float | None, cores: float | None, seconds: float
+) -> None:
+    """Linux's slice on two cores; parts of cores are shared evenly, and so are those of runs that are older than prices."""
+    handoff = None if price is None else HandoffCost(price, 2 * price)
+    replay = replay_of([step("work", cpu=1e-3), step("deliver", cpu=1e-6)], changes={"handoff": handoff})
+    assert replay.cores == 2
+    assert build(replay.scenario(Change(cores=cores))).slice_seconds == seconds
