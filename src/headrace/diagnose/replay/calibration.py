@@ -262,7 +262,10 @@ class _Calibration:
         busy = self.replay.simulate().utilization
         if busy["gil"] > busy["cores"]:
             most, rounds = _MOST_WAKE_SECONDS, _SPEED_ROUNDS
-            if self.replay.machine.handoff is not None:  # it is kept from unit to unit, and changes hands less often
+            machine = self.replay.machine
+            # Kept from unit to unit the GIL changes hands less often. But where threads take turns on the cores, what they wait
+            # for a core is simulated, and the GIL is free while one wakes up: more would stand for what is not there.
+            if machine.handoff is not None and not machine.slice_on(machine.cores):
                 most, rounds = _KEPT_TIMES * most, rounds + 2
             self._fit_speed(self._set_wake, 0.0, 0.0, most, rounds)
             if self._waits_too_long_for_gil():

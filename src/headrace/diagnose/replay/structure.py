@@ -92,6 +92,16 @@ class Machine:
     bytes_out: dict[str, float] = field(default_factory=dict)
     """{stage: mean bytes of what it hands on}."""
 
+    def slice_on(self, cores: float) -> float:
+        """Return how long a thread keeps one of so many cores while another is ready; 0 where that is not known.
+
+        A quota gives parts of cores, and threads of other programs take turns of their own: all share evenly then. Older runs,
+        which did not note the price of a hand-off, are predicted as they were: they do not tell who keeps the GIL.
+        """
+        if self.handoff is None or self.others > 0 or cores < 1 or not float(cores).is_integer():
+            return 0.0
+        return _BASE_SLICE_SECONDS * (1 + int(math.log2(min(max(1.0, self.cores), _MOST_SLICED_CORES))))
+
 
 @dataclass(frozen=True, slots=True)
 class GilAcquisitions:
@@ -215,7 +225,7 @@ class _Builder:
             others=others,
             taken=taken,
             slowdown=slowdown,
-            slice_seconds=self._slice_on(cores),
+            slice_seconds=scenario.machine.slice_on(cores),
             wake_seconds=wake_seconds,
             handoff_seconds=self.handoff.wake,
             waker_phase=GIL if self.gil_matters else CPU,
@@ -249,17 +259,6 @@ class _Builder:
         if cores <= 1.0 < machine.cores:
             return min(1.0, machine.slowdown), 0.0
         return machine.slowdown, machine.wake_seconds
-
-    def _slice_on(self, cores: float) -> float:
-        """Return how long a thread keeps its core while another is ready; 0 where that is not known.
-
-        A quota gives parts of cores, and threads of other programs take turns of their own: all share evenly then. Older runs,
-        which did not note the price of a hand-off, are predicted as they were: they do not tell who keeps the GIL.
-        """
-        machine = self.scenario.machine
-        if machine.handoff is None or machine.others > 0 or cores < 1 or not float(cores).is_integer():
-            return 0.0
-        return _BASE_SLICE_SECONDS * (1 + int(math.log2(min(max(1.0, machine.cores), _MOST_SLICED_CORES))))
 
     # --- units
 

@@ -600,3 +600,15 @@ def test_threads_take_turns_on_whole_cores(
     replay = replay_of([step("work", cpu=1e-3), step("deliver", cpu=1e-6)], changes={"handoff": handoff})
     assert replay.cores == 2
     assert build(replay.scenario(Change(cores=cores))).slice_seconds == seconds
+
+
+def test_where_threads_take_turns_the_price_of_waking_is_no_more_than_that(replay_of: Callable[..., Replay]) -> None:
+    """Simulated an eighth too fast: nobody else waits while one wakes up, so what is missing is not all the price of that."""
+    steps = [
+        step("hold", cpu=0.003, workers=2, releases_gil=False),
+        step("call", cpu=0.0006, workers=2),
+        step("deliver", cpu=1e-6),
+    ]
+    replay = replay_of(steps, gap=1.15 * 0.003, changes={"handoff": HandoffCost(5e-6, 10e-6)})
+    assert build(replay.scenario(Change())).slice_seconds > 0
+    assert 0 < replay.machine.wake_seconds <= 200e-6
