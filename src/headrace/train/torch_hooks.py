@@ -83,7 +83,7 @@ class TorchHooks:
         self._wrapped: list[tuple[Any, str, Any, Any]] = []
         self._wrap(torch.autograd, "backward", self._watch_backward)
         self._wrap(torch.autograd, "grad", _around(self._around_grad))
-        for owner, function in find_saves():
+        for owner, function in ((torch, "save"), *find_saves()):
             self._wrap(owner, function, _around(self._around_save))
         self._wrap(torch.jit, "script", _around(self._without_hooks))
         self._wrap(torch.amp.GradScaler, "step", _around(self._around_scaled_step))
