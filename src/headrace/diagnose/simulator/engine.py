@@ -39,9 +39,11 @@ import numpy as np
 
 from headrace.base.policies.batching import Release, Waiting
 from headrace.diagnose.simulator.entrance import ANSWERED, LATE, REFUSED, Entrance
+from headrace.diagnose.simulator.exclusive import ExclusiveResources
 from headrace.diagnose.simulator.station_states import StationState, Worker, connect, make_reader
 from headrace.diagnose.simulator.system import CPU, GIL, SPREAD, TAKE, WAIT, Program, System
 from headrace.diagnose.simulator.trace import Trace
+from headrace.diagnose.simulator.turns import Turns
 
 
 def simulate(system: System) -> Trace:
@@ -69,12 +71,8 @@ class Engine:
         self._speeds: dict[float, tuple[float, float]] = {}
         self._cpu_seconds = 0.0
         self._delay_seconds = 0.0
-        # Turns on the cores
-        self._places = max(1, int(system.cores)) if system.slice_seconds > 0 else 0
-        self._on_cores: list[Worker] = []
-        self._ready: list[tuple[float, int, Worker]] = []
-        self._least_used = 0.0
-        self._turn_timer = 0
+        takes_turns = system.slice_seconds > 0
+        self._turns = Turns(self, max(1, int(system.cores)), system.slice_seconds) if takes_turns else None
         # The GIL
         self._holder: Worker | None = None
         self._held_since = 0.0
@@ -82,10 +80,7 @@ class Engine:
         self._gil_waiting: deque[Worker] = deque()
         self._gil_seconds = 0.0
         # Exclusive resources
-        self._free = list(system.resources)
-        self._resource_waiting: list[deque[Worker]] = [deque() for _ in system.resources]
-        self._resource_seconds = [0.0] * len(system.resources)
-        self._resource_since = [0.0] * len(system.resources)
+        self._exclusive = ExclusiveResources(system.resources)
         # Jobs
         self._received = np.zeros(system.num_jobs)
         self._done = np.zeros(system.num_jobs)
@@ -97,8 +92,6 @@ class Engine:
         self._receiving, self._states = connect(system)
         self._entrance = None if system.arrivals is None else Entrance(system, system.arrivals, self._states)
         self._claimants = [state for state in self._states if state.station.claims]
-        self._claiming: list[StationState] = []
-        """Those that wait for what they claim, in order."""
         self._waiting_room: deque[Worker] = deque()
         self._waiting_jobs: deque[Worker] = deque()
         self._call_seconds = 0.0
@@ -123,7 +116,7 @@ class Engine:
         for receiver in self._receiving.workers:
             self._receive(receiver)
         if self._entrance is not None:
-            self._later(self._entrance.next_arrival, self._let_in, self._entrance)
+            self.later(self._entrance.next_arrival, self._let_in, self._entrance)
         self._read_on()
         self._pass_events()
         return self._trace()
@@ -136,7 +129,7 @@ class Engine:
         event, where the number of threads is known for good until the next one.
         """
         timers, running, speeds, count = self._timers, self._running, self._speeds, self.system.num_jobs
-        go_on = self._end_on_core if self._places else self._end_work
+        go_on = self._end_work if self._turns is None else self._end_on_core
         while self._num_done < count:
             threads = self._threads
             known = speeds.get(threads)
@@ -175,7 +168,8 @@ class Engine:
             self._threads -= worker.threads
             go_on(worker)
 
-    def _later(self, when: float, call: Callable[[Any], None], argument: Any) -> None:
+    def later(self, when: float, call: Callable[[Any], None], argument: Any) -> None:
+        """Call something at a point in time."""
         self._serial += 1
         heappush(self._timers, (when, self._serial, call, argument))
 
@@ -190,7 +184,7 @@ class Engine:
         if program and program[0][0] <= GIL:
             self._step(worker)
         else:  # it may end at once, and a long queue of such units would nest as many calls
-            self._later(self.now, self._step, worker)
+            self.later(self.now, self._step, worker)
 
     def _step(self, worker: Worker) -> None:
         """Go on with the next phase."""
@@ -199,7 +193,7 @@ class Engine:
             kind, amount = program[at]
             worker.at = at = at + 1
             if kind == WAIT:
-                self._later(self.now + amount, self._step, worker)
+                self.later(self.now + amount, self._step, worker)
                 return
             if kind <= GIL:
                 if kind == CPU:
@@ -207,7 +201,7 @@ class Engine:
                         self._release_gil()
                 elif self._holder is not worker and not self._takes_gil(worker, amount):
                     return
-                if self._places and not worker.is_on_core:
+                if self._turns is not None and not worker.is_on_core:
                     self._compute(worker, amount, 1.0)
                     return
                 self._threads += 1.0  # what `_compute` does, without the call
@@ -224,11 +218,16 @@ class Engine:
                 self._compute(worker, amount, worker.state.threads)
                 return
             if kind == TAKE:
-                if not self._take_resource(worker, int(amount)):
+                if not self._exclusive.take(worker, int(amount), self.now):
                     return
             else:
-                self._give_resource(int(amount))
+                self._give_back(int(amount))
         worker.ended(worker)
+
+    def _give_back(self, number: int) -> None:
+        worker = self._exclusive.give(number, self.now)
+        if worker is not None:
+            self.later(self.now, self._step, worker)
 
     # --- cores
 
@@ -237,20 +236,22 @@ class Engine:
         worker.threads = threads
         worker.since = self.now
         worker.left = seconds
-        if not self._places or worker.is_on_core:
-            self._run_on(worker, seconds)
-        elif len(self._on_cores) < self._places:
-            self._enter_core(worker, seconds)
+        if self._turns is None or worker.is_on_core:
+            self.run_on(worker, seconds)
         else:
-            worker.used = max(worker.used, self._least_used)  # who slept has no more of a claim than who had least
-            self._get_ready(worker, seconds)
-            if not self._turn_timer:
-                self._arm_turn()
+            self._turns.start(worker, seconds)
 
-    def _run_on(self, worker: Worker, seconds: float) -> None:
+    def run_on(self, worker: Worker, seconds: float) -> None:
+        """Let a thread that has a core work for so long."""
         self._threads += worker.threads
         worker.ends = ends = self._virtual + seconds
         heappush(self._running, (ends, worker.token, worker))
+
+    def interrupt(self, worker: Worker) -> float:
+        """Stop a thread that works, and return the seconds of its work that are left."""
+        self._threads -= worker.threads
+        self._serial = worker.token = self._serial + 1  # its entry among the running is void
+        return max(0.0, worker.ends - self._virtual)
 
     def _end_work(self, worker: Worker) -> None:
         if self._holder is worker:
@@ -258,57 +259,14 @@ class Engine:
         else:
             self._step(worker)
 
-    # --- turns on the cores
-
     def _end_on_core(self, worker: Worker) -> None:
         """Go on after a piece of work, and leave the core unless another one follows it at once."""
         if worker.contends:
             self._ask_for_gil(worker)
         else:
             self._end_work(worker)
-        if not worker.token:
-            self._leave_core(worker)
-
-    def _enter_core(self, worker: Worker, seconds: float) -> None:
-        worker.is_on_core = True
-        worker.came_on_core = self.now
-        self._on_cores.append(worker)
-        self._least_used = max(self._least_used, worker.used)
-        self._run_on(worker, seconds)
-
-    def _leave_core(self, worker: Worker) -> None:
-        worker.is_on_core = False
-        worker.used += self.now - worker.came_on_core
-        self._on_cores.remove(worker)
-        while self._ready and len(self._on_cores) < self._places:
-            _, token, other = heappop(self._ready)
-            if other.token == token:
-                self._enter_core(other, other.to_do)
-
-    def _get_ready(self, worker: Worker, seconds: float) -> None:
-        worker.to_do = seconds
-        heappush(self._ready, (worker.used, worker.token, worker))
-
-    def _arm_turn(self) -> None:
-        self._serial = self._turn_timer = self._serial + 1
-        when = min(worker.came_on_core for worker in self._on_cores) + self.system.slice_seconds
-        heappush(self._timers, (max(when, self.now), self._serial, self._turn, self._serial))
-
-    def _turn(self, timer: int) -> None:
-        """Take the core from who has had a slice of it, if there is one, and look again while others are ready."""
-        self._turn_timer = 0
-        if not self._ready:
-            return
-        worker = min(self._on_cores, key=lambda one: one.came_on_core)
-        if worker.token and self.now >= worker.came_on_core + self.system.slice_seconds:
-            self._threads -= worker.threads
-            self._serial = worker.token = self._serial + 1  # its entry among the running is void
-            worker.used += self.now - worker.came_on_core
-            worker.came_on_core = self.now  # that was counted
-            self._get_ready(worker, max(0.0, worker.ends - self._virtual))
-            self._leave_core(worker)
-        if self._ready:
-            self._arm_turn()
+        if self._turns is not None and not worker.token:
+            self._turns.leave(worker)
 
     def _end_with_gil(self, worker: Worker) -> None:
         if not self._half_handoff:
@@ -332,7 +290,7 @@ class Engine:
     def _takes_gil(self, worker: Worker, seconds: float) -> bool:
         """Return whether a thread that needs the GIL for so long has it now; if not, it is on its way to it, or waits."""
         worker.left = seconds
-        if self._places and not worker.is_on_core:
+        if self._turns is not None and not worker.is_on_core:
             self._contend(worker)
         elif self._holder is not None:
             self._want_gil(worker)
@@ -383,7 +341,7 @@ class Engine:
             return
         self._switch_timer = 0
         if self._gil_waiting:
-            is_running = not self._places or holder.is_on_core
+            is_running = self._turns is None or holder.is_on_core
             left = max(0.0, holder.ends - self._virtual) if is_running else holder.to_do
             self._delay_seconds += self.now - holder.since - (holder.left - left)
             holder.left = left
@@ -394,8 +352,8 @@ class Engine:
             holder.is_within = True
             self._gil_waiting.append(holder)
             self._release_gil(is_forced=True)
-            if holder.is_on_core and not holder.token:
-                self._leave_core(holder)
+            if self._turns is not None and holder.is_on_core and not holder.token:
+                self._turns.leave(holder)
 
     def _release_gil(self, *, is_forced: bool = False) -> None:
         self._gil_seconds += self.now - self._held_since
@@ -405,7 +363,7 @@ class Engine:
             worker = self._gil_waiting.popleft()
             if worker.is_within:
                 worker.state.gil_wait += self.now - worker.since
-            is_handed_over = is_forced or not self._places
+            is_handed_over = is_forced or self._turns is None
             if self._half_handoff:
                 self._num_wakes += 1
                 if is_handed_over:
@@ -414,59 +372,13 @@ class Engine:
             if self.system.wake_seconds > 0.0:
                 if is_handed_over:
                     self._holder = worker
-                self._later(self.now + self.system.wake_seconds, go_on, worker)
+                self.later(self.now + self.system.wake_seconds, go_on, worker)
             else:
                 go_on(worker)
 
-    # --- exclusive resources
-
-    def _take_resource(self, worker: Worker, number: int) -> bool:
-        if self._free[number] <= 0:
-            self._resource_waiting[number].append(worker)
-            return False
-        self._account_resource(number)
-        self._free[number] -= 1
-        return True
-
-    def _give_resource(self, number: int) -> None:
-        waiting = self._resource_waiting[number]
-        if waiting:  # it goes from hand to hand
-            self._later(self.now, self._step, waiting.popleft())
-        else:
-            self._account_resource(number)
-            self._free[number] += 1
-
-    def _account_resource(self, number: int) -> None:
-        taken = self.system.resources[number] - self._free[number]
-        self._resource_seconds[number] += taken * (self.now - self._resource_since[number])
-        self._resource_since[number] = self.now
-
-    def _may_claim(self, state: StationState) -> bool:
-        """Return whether a station's worker may have what it claims; if not, it is in line for it now."""
-        claims = state.station.claims
-        wanted = {number for number, _ in claims}
-        is_there = all(self._free[number] >= amount for number, amount in claims)
-        for other in self._claiming:
-            if other is state:
-                return is_there
-            if other.queue and any(number in wanted for number, _ in other.station.claims):
-                is_there = False
-        if not is_there:
-            self._claiming.append(state)
-        return is_there
-
-    def _claim(self, state: StationState) -> None:
-        for number, amount in state.station.claims:
-            self._account_resource(number)
-            self._free[number] -= amount
-        if state in self._claiming:
-            self._claiming.remove(state)
-
     def _end_claim(self, state: StationState) -> None:
-        for number, amount in state.station.claims:
-            self._account_resource(number)
-            self._free[number] += amount
-        for other in (*self._claiming, *self._claimants):
+        self._exclusive.end_claim(state, self.now)
+        for other in (*self._exclusive.claiming, *self._claimants):
             if other.idle and other.queue:
                 self._offer(other)
 
@@ -531,11 +443,11 @@ class Engine:
         waiting = Waiting(count, int(queue[0][1] * 1e9), closed, draining)
         decision = station.batching.decide(int(self.now * 1e9), waiting)
         if isinstance(decision, Release):
-            return decision.size if not station.claims or self._may_claim(state) else 0
+            return decision.size if not station.claims or self._exclusive.may_claim(state) else 0
         due = decision.until_ns / 1e9 + 1e-8  # the policy counts whole nanoseconds
         if due != state.due:
             state.due = due
-            self._later(max(due, self.now), self._offer, state)
+            self.later(max(due, self.now), self._offer, state)
         return 0
 
     def _drop_late(self, state: StationState) -> None:
@@ -556,7 +468,7 @@ class Engine:
         units = [self._pop(state) for _ in range(count)]
         state.taken += count
         if station.claims:
-            self._claim(state)
+            self._exclusive.claim(state, self.now)
         worker.units, worker.index = units, 0
         if station.batch_program is not None:
             state.batches += 1
@@ -648,7 +560,7 @@ class Engine:
             master.state.blocked += self.now - master.since
             master.parked = master.units
             self._take_next(master)
-        self._later(self.now, self._hand_on, aside)
+        self.later(self.now, self._hand_on, aside)
 
     def _fan_out(self, state: StationState, units: list[int]) -> list[int]:
         children: list[int] = []
@@ -663,7 +575,7 @@ class Engine:
         """Return whether the try of a unit has failed; then it comes back later."""
         if not state.fails(unit):
             return False
-        self._later(self.now + state.note_failure(unit), self._come_back, (state, unit))
+        self.later(self.now + state.note_failure(unit), self._come_back, (state, unit))
         return True
 
     def _come_back(self, where: tuple[StationState, int]) -> None:
@@ -675,7 +587,7 @@ class Engine:
         if self._entrance is not None:
             self._entrance.leave(unit, self.now)
         if self._waiting_room:
-            self._later(self.now, self._receive, self._waiting_room.popleft())
+            self.later(self.now, self._receive, self._waiting_room.popleft())
 
     def _end(self, job: int, outcome: int) -> None:
         self._done[job] = self.now
@@ -707,7 +619,7 @@ class Engine:
         self._num_claimed += count
         self._inside += count
         self._call_seconds += receivers.call_seconds
-        self._later(self.now + receivers.call_seconds, self._admit, worker)
+        self.later(self.now + receivers.call_seconds, self._admit, worker)
         if self._reader is not None:
             self._num_ready -= count
             self._read_on()
@@ -744,7 +656,7 @@ class Engine:
             self._num_claimed += 1
             self._end(job, REFUSED)
         if entrance.has_more:
-            self._later(entrance.next_arrival, self._let_in, entrance)
+            self.later(entrance.next_arrival, self._let_in, entrance)
         self._read_on()
         self._wake_receivers()
 
@@ -765,7 +677,7 @@ class Engine:
         """Run the receiver's own stages on what it received, some at a time, and hand it on; then receive again."""
         receivers = self.system.receivers
         if not worker.claimed:
-            self._later(self.now, self._receive, worker)
+            self.later(self.now, self._receive, worker)
             return
         if receivers.batch_program is None and receivers.programs is None:
             worker.units, worker.index, worker.claimed = worker.claimed, 0, []
@@ -801,8 +713,7 @@ class Engine:
         elapsed = max(self.now, 1e-12)
         for state in self._states:
             state.close(elapsed)
-        for number in range(len(self._free)):
-            self._account_resource(number)
+        self._exclusive.close(self.now)
         if self._holder is not None:
             self._gil_seconds += self.now - self._held_since
         num_receivers = len(self._receiving.workers)
@@ -828,7 +739,7 @@ class Engine:
             gil_seconds=self._gil_seconds,
             gil_wait={name: state.gil_wait / max(1, state.taken) for name, state in by_name.items()},
             gil_wait_seconds=self._receiving.gil_wait + sum(state.gil_wait for state in self._states),
-            resource_seconds=tuple(self._resource_seconds),
+            resource_seconds=tuple(self._exclusive.seconds),
             receivers_busy=self._call_seconds / ((num_receivers if self._reader is None else 1) * elapsed),
             receivers_idle=self._receiving.idle_time / (num_receivers * elapsed),
             cores=self.system.cores,
